@@ -1,5 +1,5 @@
-//! With the feature `dpdk`, compiles `shim/`, which wraps DPDK's inline functions, and links
-//! libdpdk.
+//! With the feature `dpdk`, compiles the C files in `shim/`, which wrap DPDK's inline functions,
+//! and links libdpdk.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -19,7 +19,8 @@ fn compile() {
     });
     let mut build = cc::Build::new();
     build.file("shim/shim.c").includes(&library.include_paths).opt_level(3).std("gnu11");
-    // Inline functions and library must use the same settings, which affect structures.
+    // Compile with the settings of the installed DPDK library, because they affect the layout of
+    // structures in its inline functions.
     build.flag("-include").flag("rte_config.h").flag("-march=corei7");
     build.warnings_into_errors(true).flag("-Wno-unused-parameter").compile("towpath_dpdk_shim");
 }

@@ -1,4 +1,5 @@
-//! Packets at their last hook: source translation, and new flows entering the table.
+//! Handles packets at the last hook of the router: translates the source address, and adds new
+//! flows to the table.
 
 use core::net::IpAddr;
 
@@ -15,21 +16,21 @@ use crate::tracker::{Conntrack, FlowMark, OpeningFlow, PacketMark, info, set_src
 use crate::tuple::{FlowDirection, Tuple};
 use crate::view::PacketView;
 
-/// Maximum number of source ports tried for a flow whose answers would look like those of another
-/// flow.
+/// Maximum number of source ports tried for a new flow. A port cannot be used if the flow's reply
+/// packets would have the addresses and ports of an existing flow.
 const TRIES_MAX: usize = 128;
 
-/// Translated source of a new flow.
+/// Source address and port chosen for a new flow (source NAT).
 struct SourceChoice {
-    /// Tuple of the packet after translation.
+    /// Addresses and ports of the packet after source translation.
     tuple: Tuple,
-    /// Slot of the mapping, or [`NONE`].
+    /// Slot of the port mapping that the flow uses, or [`NONE`].
     mapping: u32,
-    /// Interface whose address is the source, or 0.
+    /// Number of the interface whose address replaces the source address; 0 without masquerading.
     masquerade: u16,
 }
 
-/// Address to translate a source to.
+/// Address that replaces the source address of a new flow (source NAT).
 struct OutsideAddress {
     addr: IpAddr,
     rule: Option<usize>,
@@ -62,8 +63,8 @@ impl Conntrack {
             PacketMark::Error(_) => {
                 let Some((flow, way)) = self.flow_of(mark) else { return Action::Drop };
                 let (sent, translated) = (flow.tuples[way as usize], flow.translated(way));
-                // Translate the source as in packets of the flow, because the inside address is
-                // unknown outside.
+                // Translate the source as in other packets of the flow, because outside hosts
+                // cannot reach the inside address.
                 if sent.src != translated.src {
                     packet.set_src(translated.src);
                 }
@@ -72,8 +73,8 @@ impl Conntrack {
         }
     }
 
-    /// Drops an invalid packet whose source has to be translated, because its inside address must
-    /// not leave.
+    /// Drops a packet without a flow if a rule requires that its source is translated. Otherwise
+    /// the inside address would be visible outside.
     fn on_untracked(&mut self, packet: &impl PacketView) -> Action {
         let fields = packet.fields();
         let has_to = fields.hook == Hook::Postrouting
@@ -151,8 +152,8 @@ impl Conntrack {
         }
     }
 
-    /// Chooses the source of a new flow, such that the tuple of its answers belongs to no other
-    /// flow. Returns `None` if no source is free.
+    /// Chooses the source of a new flow so that its reply packets cannot be confused with those of
+    /// an existing flow. Returns `None` if no port is free.
     fn choose_source(
         &mut self,
         now_ns: u64,
@@ -168,7 +169,7 @@ impl Conntrack {
             Some(outside) => self.translate_source(tuple, &outside)?,
             None => {
                 if plain.mapping != NONE {
-                    // The mapping may have ended since the first hook.
+                    // The mapping may have been removed since the packet passed the first hook.
                     let found = self.ledger.mappings.full_cone(&pending.tuple);
                     found.filter(|slot| *slot == plain.mapping)?;
                     self.ledger.mappings.hold(plain.mapping);
@@ -193,7 +194,7 @@ impl Conntrack {
         Some(SourceChoice { tuple: free?, ..choice })
     }
 
-    /// Returns the address that the source of a new flow is translated to; `Some(None)` keeps the
+    /// Returns the address that replaces the source of a new flow, or `Some(None)` to keep the
     /// source. Returns `None` if the outgoing interface has no address.
     fn outside_of(
         &mut self,
@@ -254,7 +255,7 @@ impl Conntrack {
         Some(SourceChoice { tuple: tuple.with_src(addr, port), mapping, masquerade })
     }
 
-    /// Returns whether no flow has the tuple of the answers.
+    /// Returns whether no flow in the table matches the replies to packets with this tuple.
     fn is_free(&mut self, now_ns: u64, tuple: &Tuple) -> bool {
         match self.table.find(&tuple.inverse()) {
             Some((id, _)) if self.table.left_ns(id, now_ns) == 0 => {
@@ -265,7 +266,8 @@ impl Conntrack {
         }
     }
 
-    /// Returns the tuple with another source port, whose answers belong to no flow.
+    /// Returns the tuple with a different source port, chosen so that no flow in the table matches
+    /// the replies.
     fn free_source(&mut self, now_ns: u64, tuple: Tuple) -> Option<Tuple> {
         if !tuple.has_ports() {
             return None;

@@ -1,44 +1,49 @@
-//! Counters of a tracker, and its latest events.
+//! Counters of a connection tracker, and a log of the latest added and removed flows.
 
 use std::collections::VecDeque;
 
 use crate::flow::FlowInfo;
 use crate::table::FlowRemoval;
 
-/// Maximum number of events that are kept for readers.
+/// Maximum number of events (added and removed flows) that are kept in memory for readers.
 pub const EVENTS_MAX: usize = 1024;
 
-/// Counters of a tracker since it was created.
+/// Counters of a connection tracker since it was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TrackerCounters {
-    /// Flows added.
+    /// Flows added to the table.
     pub created: u64,
     /// Flows removed because no packet arrived within their timeout.
     pub expired: u64,
-    /// Flows removed because a new one needed their place.
+    /// Flows removed from the full table to make room for a new flow.
     pub evicted: u64,
-    /// Flows removed by the operator, or because their address is gone.
+    /// Flows removed by the operator, or because the router lost the address that they were
+    /// translated to.
     pub deleted: u64,
-    /// Packets that belong to no flow and open none.
+    /// Packets that belong to no flow and cannot open one.
     pub invalid: u64,
-    /// Invalid packets dropped because they cannot be translated.
+    /// Packets without a flow that were dropped because their source would have to be translated.
     pub untranslatable: u64,
-    /// Packets dropped because the table is full of flows that are not evicted.
+    /// Packets dropped because they would open a flow, the table is full, and no flow in it may be
+    /// evicted.
     pub table_full: u64,
-    /// Packets dropped because their source has the maximum number of flows.
+    /// Packets dropped because they would open a flow, and their source address already has the
+    /// maximum number of flows.
     pub source_full: u64,
-    /// Packets dropped because no port was free for their translation.
+    /// Packets dropped because no free port was found for their translated source.
     pub ports_exhausted: u64,
-    /// Packets dropped because their outgoing interface has no address to translate to.
+    /// Packets dropped because masquerading needs an address of their outgoing interface, which has
+    /// none.
     pub no_address: u64,
-    /// ICMP errors passed on to the sender of a flow.
+    /// ICMP errors about a packet of a flow, passed on to the sender of that packet.
     pub errors_related: u64,
-    /// Later fragments that arrived before the first fragment of their packet.
+    /// Fragments without a transport header that arrived before the first fragment of their packet,
+    /// so that their flow was unknown.
     pub fragments_unknown: u64,
 }
 
 impl TrackerCounters {
-    /// Returns all counters with their names.
+    /// Returns all counters as pairs of name and value.
     #[must_use]
     pub fn list(&self) -> [(&'static str, u64); 12] {
         let &Self {
@@ -72,27 +77,27 @@ impl TrackerCounters {
     }
 }
 
-/// Kind of an event.
+/// Change of the flow table that an event reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowEventKind {
-    /// A flow was added.
+    /// A flow was added to the table.
     New,
-    /// A flow was removed.
+    /// A flow was removed from the table, for this reason.
     Destroyed(FlowRemoval),
 }
 
-/// Beginning or end of a flow.
+/// Event: a flow was added to the table or removed from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEvent {
-    /// Number of the event, one more than that of the event before.
+    /// Sequence number of the event, one higher than that of the previous event.
     pub number: u64,
-    /// Kind.
+    /// Whether the flow was added or removed.
     pub kind: FlowEventKind,
-    /// The flow at this time.
+    /// Description of the flow at the time of the event.
     pub flow: FlowInfo,
 }
 
-/// The latest events.
+/// The latest events, at most [`EVENTS_MAX`].
 #[derive(Debug)]
 pub(crate) struct FlowEvents {
     kept: VecDeque<FlowEvent>,
@@ -112,12 +117,12 @@ impl FlowEvents {
         self.next += 1;
     }
 
-    /// Returns the kept events from number `from` on.
+    /// Returns the stored events with number `from` or higher.
     pub(crate) fn since(&self, from: u64) -> impl Iterator<Item = &FlowEvent> {
         self.kept.iter().filter(move |event| event.number >= from)
     }
 
-    /// Returns the number of the next event.
+    /// Returns the number that the next event will get.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }

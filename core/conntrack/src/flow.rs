@@ -1,37 +1,37 @@
-//! Flows, and the times for which they are remembered.
+//! Flows in the table of a connection tracker, and their timeouts.
 
 use core::time::Duration;
 
 use crate::tcp::{TcpPhase, TcpTrack};
 use crate::tuple::{FlowDirection, Tuple};
 
-/// State of a flow, which determines how long it is remembered without packets.
+/// State of a flow, which determines its timeout: how long the flow is kept without packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowClass {
     /// A TCP connection whose handshake is not complete.
     TcpOpening,
     /// An established TCP connection.
     TcpEstablished,
-    /// A TCP connection that both ends closed, or one end reset.
+    /// A TCP connection of which both ends sent a FIN, or one end sent a reset.
     TcpClosing,
-    /// UDP packets of one direction.
+    /// UDP packets in one direction only.
     UdpUnanswered,
-    /// UDP packets of both directions.
+    /// UDP packets in both directions.
     UdpAnswered,
-    /// UDP packets of both directions, with a request that followed an answer.
+    /// UDP packets in both directions, including one from the client after the first reply.
     UdpAssured,
     /// An ICMP query without a reply.
     IcmpUnanswered,
     /// An ICMP query with replies.
     IcmpAnswered,
-    /// Packets of another protocol in one direction.
+    /// Packets of a protocol without states known to the tracker, in one direction only.
     OtherUnanswered,
-    /// Packets of another protocol in both directions.
+    /// Packets of a protocol without states known to the tracker, in both directions.
     OtherAnswered,
 }
 
 impl FlowClass {
-    /// All classes.
+    /// All flow classes, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
         Self::TcpOpening,
         Self::TcpEstablished,
@@ -45,7 +45,7 @@ impl FlowClass {
         Self::OtherAnswered,
     ];
 
-    /// Returns the name of the state in listings.
+    /// Returns the name of the class, as shown in listings of flows.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl FlowClass {
         }
     }
 
-    /// Returns the protocol of the flows: `tcp`, `udp`, `icmp` or `other`.
+    /// Returns the protocol of the flows of this class: `tcp`, `udp`, `icmp` or `other`.
     #[must_use]
     pub const fn protocol(self) -> &'static str {
         match self {
@@ -69,8 +69,9 @@ impl FlowClass {
         }
     }
 
-    /// Returns whether a full table evicts flows of this class for new ones. Answered ICMP queries
-    /// and UDP requests are among them, because a forged request suffices for an answer.
+    /// Returns whether flows of this class are evicted from a full table. Answered ICMP queries and
+    /// UDP requests are evictable too, because an attacker can provoke the answer with one forged
+    /// request.
     pub(crate) const fn is_evictable(self) -> bool {
         matches!(
             self,
@@ -92,7 +93,8 @@ impl FlowClass {
         }
     }
 
-    /// Returns the class after a packet; TCP depends on its segments.
+    /// Returns the class of a flow after a packet in direction `way`. Classes of TCP flows are
+    /// determined by the segments, not here.
     pub(crate) const fn after(self, way: FlowDirection) -> Self {
         match (self, way) {
             (Self::UdpUnanswered, FlowDirection::Reply) => Self::UdpAnswered,
@@ -104,7 +106,7 @@ impl FlowClass {
     }
 }
 
-/// Times for which flows without packets are remembered, by class.
+/// Timeout of each flow class: how long a flow is kept without packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowTimeouts(pub [Duration; FlowClass::ALL.len()]);
 
@@ -127,8 +129,8 @@ const UDP_ANSWERED: Duration = Duration::from_secs(300);
 //# REQ-2: An ICMP Query session timer MUST NOT expire in less than 60
 //# seconds.
 const ICMP: Duration = Duration::from_secs(60);
-/// Timeouts for protocols without known states: 120 s as for UDP if unanswered, and Linux's
-/// `nf_conntrack_generic_timeout` if answered.
+/// Timeouts for protocols whose states are not tracked. Unanswered flows are kept 120 s as for UDP,
+/// answered ones for Linux's `nf_conntrack_generic_timeout`.
 const OTHER_UNANSWERED: Duration = Duration::from_secs(120);
 const OTHER_ANSWERED: Duration = Duration::from_secs(600);
 
@@ -146,37 +148,38 @@ impl Default for FlowTimeouts {
     }
 }
 
-/// Packets and bytes of a flow in one direction.
+/// Number of packets and bytes of a flow in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowTraffic {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes of these packets, from the IP header on.
+    /// Total length of these packets in bytes, IP headers included.
     pub bytes: u64,
 }
 
-/// Absent number of an entry.
+/// Number that stands for no entry in lists linked by entry numbers.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A flow in the table.
+/// A flow in the table of the connection tracker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TrackedFlow {
-    /// Tuples of packets as they arrive, by direction.
+    /// Addresses and ports of the flow's packets as they arrive at the router, one tuple per
+    /// direction.
     pub tuples: [Tuple; 2],
     pub tcp: TcpTrack,
     pub traffic: [FlowTraffic; 2],
-    /// Time of the last packet, up to a second early.
+    /// Time of the flow's last packet in nanoseconds. May be up to one second too early.
     pub last_ns: u64,
-    /// Slots of the next newer and next older flow of the class, by the time of their last packets.
+    /// Links of the list of flows of the same class, ordered by the time of their last packets.
     pub newer: u32,
     pub older: u32,
-    /// Incremented when the slot is used again.
+    /// Generation of the slot, incremented each time the slot gets a new flow.
     pub generation: u32,
-    /// Slot of the source address, for its limit.
+    /// Slot of the flow's source address, which counts the flows of that address.
     pub source: u32,
-    /// Slot of the mapping that gave the flow its source, or [`NONE`].
+    /// Slot of the port mapping used for the flow's translated source, or [`NONE`].
     pub mapping: u32,
-    /// Interface whose address is the translated source; 0 unless masqueraded.
+    /// Number of the interface whose address replaced the source address; 0 without masquerading.
     pub masquerade: u16,
     pub class: FlowClass,
     pub is_live: bool,
@@ -184,32 +187,32 @@ pub(crate) struct TrackedFlow {
 }
 
 impl TrackedFlow {
-    /// Returns the tuple that packets of a direction have after translation.
+    /// Returns the addresses and ports of packets in direction `way` after translation.
     pub(crate) fn translated(&self, way: FlowDirection) -> Tuple {
         self.tuples[way.reverse() as usize].inverse()
     }
 
-    /// Returns whether packets of the flow are rewritten.
+    /// Returns whether addresses or ports of the flow's packets are translated.
     pub(crate) fn is_translated(&self) -> bool {
         self.tuples[0].inverse() != self.tuples[1]
     }
 }
 
-/// Description of a flow, for listings and events.
+/// Description of a flow for listings and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowInfo {
-    /// Number of the flow, which no later flow has.
+    /// Number of the flow. Never reused for a later flow.
     pub id: u64,
-    /// Tuple of the packets of its first sender, as they arrive.
+    /// Addresses and ports of the packets of the flow's initiator, as they arrive at the router.
     pub original: Tuple,
-    /// Tuple of the answers, as they arrive.
+    /// Addresses and ports of the reply packets, as they arrive at the router.
     pub reply: Tuple,
-    /// State.
+    /// State of the flow.
     pub class: FlowClass,
-    /// Traffic in the original direction.
+    /// Packets and bytes from the flow's initiator.
     pub sent: FlowTraffic,
-    /// Traffic of the answers.
+    /// Packets and bytes of the replies.
     pub received: FlowTraffic,
-    /// Time after which the flow is removed if no packet arrives.
+    /// Time after which the flow is removed unless another packet arrives.
     pub expires_in: Duration,
 }

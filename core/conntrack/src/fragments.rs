@@ -1,4 +1,5 @@
-//! Flows of fragmented packets: later fragments have no ports, and belong to the flow of the first.
+//! Assigns IP fragments to flows. Only the first fragment of a packet has ports, so the later ones
+//! get the flow of the first.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -6,13 +7,14 @@ use core::net::IpAddr;
 use crate::tuple::HashKey;
 use crate::view::PacketToken;
 
-/// Number of fragmented packets that are remembered at once. A newer one replaces one with the same
-/// hash.
+/// Number of fragmented packets that are remembered at once. A new packet overwrites a remembered
+/// one with the same hash.
 const PACKETS_MAX: usize = 1024;
-/// Time for which a packet's fragments may follow its first one: the reassembly timeout of Linux.
+/// Time in nanoseconds for which a packet's later fragments are accepted after its first fragment:
+/// the reassembly timeout of Linux.
 const LIFETIME_NS: u64 = 30_000_000_000;
 
-/// Fields that are equal in all fragments of a packet.
+/// IP header fields that all fragments of a packet have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FragmentKey {
     pub src: IpAddr,
@@ -27,7 +29,7 @@ struct FragmentEntry {
     since_ns: u64,
 }
 
-/// Packets whose first fragment was seen.
+/// Fragmented packets whose first fragment has arrived, with their flows.
 #[derive(Debug)]
 pub(crate) struct FragmentFlows {
     entries: Box<[Option<FragmentEntry>]>,
@@ -39,13 +41,13 @@ impl FragmentFlows {
         Self { entries: vec![None; PACKETS_MAX].into_boxed_slice(), key }
     }
 
-    /// Remembers the flow of a first fragment.
+    /// Remembers the flow of a packet when its first fragment arrives.
     pub(crate) fn note(&mut self, key: FragmentKey, token: PacketToken, now_ns: u64) {
         let at = self.place(&key);
         self.entries[at] = Some(FragmentEntry { key, token, since_ns: now_ns });
     }
 
-    /// Returns the flow of a later fragment.
+    /// Returns the flow that the first fragment of this packet was assigned to.
     pub(crate) fn find(&self, key: &FragmentKey, now_ns: u64) -> Option<PacketToken> {
         let entry = self.entries[self.place(key)].as_ref()?;
         let is_it = entry.key == *key && now_ns.saturating_sub(entry.since_ns) < LIFETIME_NS;

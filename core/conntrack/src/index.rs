@@ -1,4 +1,4 @@
-//! Hash index of a fixed size: from hashes to numbers of entries in a slab.
+//! Hash index of a fixed size that maps hashes to entry numbers of a slab.
 
 /// Open addressing with linear probing (Knuth, volume 3, section 6.4). A removal moves later
 /// entries forward (algorithm R there), so that the index needs no rehash and never allocates.
@@ -11,20 +11,22 @@ pub(crate) struct Index {
 #[derive(Debug, Clone, Copy)]
 struct IndexSlot {
     hash: u32,
-    /// Number of the entry plus one; 0 for an empty slot, so that unused memory stays untouched.
+    /// Number of the slab entry plus one; 0 for an empty slot, so that a zeroed allocation is an
+    /// empty index.
     value: u32,
 }
 
 impl Index {
-    /// Creates an index for at most `entries` entries, which then fill half of the slots at most.
+    /// Creates an index for at most `entries` entries, with at least twice as many slots.
     pub(crate) fn new(entries: usize) -> Self {
         let len = (2 * entries).next_power_of_two().max(2);
-        // A zeroed allocation is not written, so that the system commits its pages when used.
+        // Allocate zeroed memory without writing to it, so that the kernel commits its pages only
+        // when they are used.
         let slots = vec![IndexSlot { hash: 0, value: 0 }; len].into_boxed_slice();
         Self { slots, mask: len as u32 - 1 }
     }
 
-    /// Returns the first entry with this hash that `is_it` accepts.
+    /// Returns the first entry with this hash for which `is_it` returns true.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = hash & self.mask;
@@ -38,7 +40,7 @@ impl Index {
         }
     }
 
-    /// Adds an entry. The caller keeps to the number of entries of [`new`](Self::new).
+    /// Adds an entry. The caller must not exceed the number of entries given to [`new`](Self::new).
     pub(crate) fn insert(&mut self, hash: u32, value: u32) {
         let mut at = hash & self.mask;
         while self.slots[at as usize].value != 0 {
@@ -47,7 +49,7 @@ impl Index {
         self.slots[at as usize] = IndexSlot { hash, value: value + 1 };
     }
 
-    /// Removes an entry.
+    /// Removes an entry from the index. The hash must be the one with which it was added.
     pub(crate) fn remove(&mut self, hash: u32, value: u32) {
         let mut at = hash & self.mask;
         loop {
@@ -68,7 +70,8 @@ impl Index {
             if slot.value == 0 {
                 break;
             }
-            // An entry may move to the hole unless its home is behind the hole.
+            // Move the entry into the hole unless its hash selects a slot behind the hole: a
+            // look-up would start there and miss it.
             let distance = at.wrapping_sub(slot.hash) & self.mask;
             if distance >= at.wrapping_sub(hole) & self.mask {
                 self.slots[hole as usize] = slot;
@@ -78,7 +81,7 @@ impl Index {
         self.slots[hole as usize].value = 0;
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the index in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }
@@ -88,7 +91,8 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Entries whose hashes collide, and wrap at the end, are found after removals in any order.
+    /// Checks that entries with colliding hashes, or stored past the end of the array, are found
+    /// after removals in any order.
     #[test]
     fn finds_entries_after_removals() {
         let mut seed = 1_u32;

@@ -49,5 +49,5 @@ pub use tracker::{Conntrack, FLOWS_MAX, FLOWS_MOST, FLOWS_PER_SOURCE_MAX, Tracke
 pub use tuple::{FlowDirection, Tuple};
 pub use view::{FragmentPosition, PacketToken, PacketView};
 
-/// Upper bound of the memory that a flow takes in all tables, in bytes.
+/// Upper bound in bytes of the memory that one flow takes in all tables of the tracker.
 pub const BYTES_PER_FLOW: usize = 384;

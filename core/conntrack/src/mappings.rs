@@ -1,7 +1,8 @@
-//! Mappings of inside addresses and ports to outside ones, for source translation.
+//! Port mappings for source translation (NAT): each maps an inside address and port to an outside
+//! address and port.
 //!
-//! All flows of an inside address and port have the same outside port, whatever their destination.
-//! A mapping lives as long as one of its flows.
+//! All flows from an inside address and port have the same outside port, whatever their
+//! destination. A mapping is removed with its last flow.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -13,52 +14,53 @@ use crate::flow::NONE;
 use crate::index::Index;
 use crate::tuple::{HashKey, Tuple};
 
-/// Maximum number of ports tried for a mapping, which bounds the work for a packet. If half of the
-/// ports are in use, all tries fail with a probability of 2^-128.
+/// Maximum number of ports tried for a new mapping, which bounds the work per packet. If half of
+/// the ports are in use, all tries fail with a probability of 2^-128.
 const TRIES_MAX: u32 = 128;
 
-/// An address with a port, or with the identifier of an ICMP query.
+/// IP address with a port, or with the identifier of an ICMP query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub addr: IpAddr,
     pub port: u16,
 }
 
-/// A mapping.
+/// Mapping of an inside address and port to an outside address and port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortMapping {
     pub inside: Endpoint,
     pub outside: Endpoint,
     protocol: u8,
     query: u8,
-    /// Packets of any sender to the outside port pass.
+    /// Whether the mapping accepts packets from any sender (full-cone NAT), not only replies.
     pub is_full_cone: bool,
     flows: u32,
     next_free: u32,
 }
 
-/// Requirements of a new mapping.
+/// Parameters for creating a mapping.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MappingRequest {
-    /// Tuple of the first packet, before source translation.
+    /// Addresses and ports of the flow's first packet, before source translation.
     pub tuple: Tuple,
-    /// Outside address.
+    /// Address that replaces the source address.
     pub outside: IpAddr,
-    /// Ports to choose from; `None`: the range of the inside port.
+    /// Range of ports to choose from. With `None` it is the range, privileged or not, that contains
+    /// the inside port.
     pub ports: Option<Ports>,
     pub is_full_cone: bool,
 }
 
-/// All mappings.
+/// All port mappings of a tracker.
 #[derive(Debug)]
 pub(crate) struct PortMappings {
     mappings: Vec<PortMapping>,
     free: u32,
-    /// Mappings by inside endpoint, and by outside endpoint.
+    /// Hash indices of the mappings, by inside and by outside address and port.
     inside: Index,
     outside: Index,
     key: HashKey,
-    /// Number of random numbers taken so far.
+    /// Number of random numbers generated so far.
     taken: u64,
 }
 
@@ -122,12 +124,12 @@ impl PortMappings {
         Some(slot)
     }
 
-    /// Notes another flow of a mapping.
+    /// Increments the number of flows of a mapping.
     pub(crate) fn hold(&mut self, slot: u32) {
         self.mappings[slot as usize].flows += 1;
     }
 
-    /// Notes the end of a flow, and removes the mapping with its last one.
+    /// Decrements the number of flows of a mapping, and removes the mapping with its last flow.
     pub(crate) fn release(&mut self, slot: u32) {
         let mapping = &mut self.mappings[slot as usize];
         mapping.flows -= 1;
@@ -140,7 +142,8 @@ impl PortMappings {
         self.outside.remove(self.hash(outside, protocol, query), slot);
     }
 
-    /// Returns the full-cone mapping for a packet from outside.
+    /// Returns the full-cone mapping whose outside address and port are the destination of a
+    /// packet.
     pub(crate) fn full_cone(&self, tuple: &Tuple) -> Option<u32> {
         let outside = Endpoint { addr: tuple.dst, port: tuple.dst_port };
         self.find_outside(outside, *tuple).filter(|slot| self.at(*slot).is_full_cone)
@@ -176,7 +179,7 @@ impl PortMappings {
         None
     }
 
-    /// Returns a number that peers cannot predict: a keyed hash of a counter.
+    /// Returns a random number that peers cannot predict, by hashing a counter with a secret key.
     pub(crate) fn random(&mut self) -> u32 {
         self.taken += 1;
         let mut hasher = self.key.hasher();
@@ -189,7 +192,7 @@ impl PortMappings {
         self.key.of_end(end.addr, end.port, protocol, query)
     }
 
-    /// Returns the memory reserved for mappings, in bytes.
+    /// Returns the memory reserved for port mappings, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.mappings.capacity() * size_of::<PortMapping>()
             + self.inside.bytes()

@@ -1,4 +1,5 @@
-//! Translates the packet that an ICMP error quotes, so that its sender recognises it.
+//! Translates the packet quoted in an ICMP error back to its original addresses and ports.
+//! Otherwise its sender would not recognize it.
 
 use core::net::IpAddr;
 
@@ -7,8 +8,8 @@ use towpath_wire::{IpProtocol, checksum, tcp, udp};
 use crate::tuple::Tuple;
 use crate::view::{IDENT_AT, PacketView, QUOTE_AT, quoted};
 
-/// Maximum bytes of a quoted packet that change: IPv4 options or some IPv6 extension headers, and
-/// the transport header up to its checksum.
+/// Maximum number of bytes in a quoted packet that translation may change. The part comprises IPv4
+/// options or some IPv6 extension headers, and the transport header up to its checksum.
 const QUOTE_MAX: usize = 128;
 const IPV4_CHECKSUM_AT: usize = 10;
 
@@ -63,7 +64,7 @@ fn set_address(ip: &mut [u8], which: usize, addr: IpAddr) {
     }
 }
 
-/// Updates the checksum of a quoted transport header, if the quotation has it.
+/// Updates the checksum of a quoted transport header, unless the quotation ends before it.
 fn update_transport(transport: &mut [u8], protocol: u8, change: impl FnOnce(u16) -> u16) {
     match IpProtocol(protocol) {
         IpProtocol::TCP => update_field(transport, tcp::CHECKSUM_OFFSET, change),

@@ -1,4 +1,4 @@
-//! Rules of address translation, and their grammar.
+//! Rules of address translation (NAT), and the grammar in which users write them.
 //!
 //! ```text
 //! masquerade out wan
@@ -14,14 +14,14 @@ use core::str::FromStr;
 use towpath_filter::{CompileError, Fields, Hook, Ports, Rule, RuleList, Rules};
 use towpath_wire::Prefix;
 
-/// Kind of translation.
+/// Kind of address translation that a rule performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatKind {
     /// Source translation to an address of the outgoing interface.
     Masquerade,
     /// Source translation to a given address.
     Snat,
-    /// Destination translation.
+    /// Destination translation to a given address.
     Dnat,
     /// Destination translation to the router itself.
     Redirect,
@@ -30,7 +30,7 @@ pub enum NatKind {
 impl NatKind {
     const ALL: [Self; 4] = [Self::Masquerade, Self::Snat, Self::Dnat, Self::Redirect];
 
-    /// Returns the word of the grammar.
+    /// Returns the keyword of this kind in the grammar of rules.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl NatKind {
         }
     }
 
-    /// Returns the hook at which the conditions are compared.
+    /// Returns the hook at which a packet is compared with the rule's conditions.
     const fn hook(self) -> Hook {
         match self {
             Self::Masquerade | Self::Snat => Hook::Postrouting,
@@ -53,22 +53,23 @@ impl NatKind {
 /// A rule of address translation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatRule {
-    /// Kind of translation.
+    /// Kind of address translation that the rule performs.
     pub kind: NatKind,
-    /// Number and conditions. The action is always `accept`.
+    /// Number of the rule, and conditions that packets must meet. The action in it is always
+    /// `accept`.
     pub conditions: Rule,
-    /// New address of `snat` and `dnat`.
+    /// New address of `snat` and `dnat` rules; `None` for the other kinds.
     pub to: Option<IpAddr>,
-    /// New port of `dnat` and `redirect`; `None` keeps the port.
+    /// New port of `dnat` and `redirect` rules; `None` keeps the port.
     pub to_port: Option<u16>,
-    /// Ports to choose from for source translation.
+    /// Range of ports from which source translation chooses.
     pub ports: Option<Ports>,
-    /// Whether packets of any sender to a translated source pass, as soon as one packet has left
-    /// from there.
+    /// Whether a translated source accepts packets from any sender (full-cone NAT), once it has
+    /// sent a packet.
     pub is_full_cone: bool,
 }
 
-/// Reason why a text is no rule.
+/// Error message for a text that is not a valid rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatRuleError(pub String);
 
@@ -84,7 +85,7 @@ fn error(why: impl Into<String>) -> NatRuleError {
     NatRuleError(why.into())
 }
 
-/// Parses a rule. `id` may be left out, and is 0 then.
+/// Parses a rule. The key `id` is optional; without it the rule gets number 0.
 impl FromStr for NatRule {
     type Err = NatRuleError;
 
@@ -129,7 +130,7 @@ impl FromStr for NatRule {
     }
 }
 
-/// Parts of a rule beside its conditions.
+/// Parsed parts of a rule other than its conditions.
 #[derive(Debug, Default)]
 struct NatDraft {
     to: Option<IpAddr>,
@@ -208,8 +209,8 @@ fn parse_ports(text: &str) -> Result<Ports, NatRuleError> {
 }
 
 impl NatRule {
-    /// Returns the conditions, limited to the IP version of the new address. Otherwise the rule
-    /// would hide later ones from packets that it cannot translate.
+    /// Returns the rule's conditions, limited to the IP version of the new address. Otherwise the
+    /// rule would match packets that it cannot translate, and hide later rules from them.
     fn compared(&self) -> Rule {
         let mut conditions = self.conditions.clone();
         if conditions.src.is_none() && conditions.dst.is_none() {
@@ -223,7 +224,7 @@ impl NatRule {
     }
 }
 
-/// Formats the rule in its grammar, starting with `id`.
+/// Formats the rule in the grammar of rules, starting with `id`.
 impl fmt::Display for NatRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "id {} {}", self.conditions.id, self.kind.name())?;
@@ -247,16 +248,17 @@ impl fmt::Display for NatRule {
     }
 }
 
-/// Rules of address translation, compiled. The matching rule with the lowest number decides.
+/// Compiled rules of address translation. If several match a packet, the one with the lowest number
+/// is used.
 #[derive(Debug)]
 pub struct NatRules {
     rules: Vec<NatRule>,
     compiled: Rules,
-    /// Flows that each rule has translated.
+    /// Number of flows that each rule has translated, in the order of `rules`.
     flows: Vec<u64>,
 }
 
-/// No rules.
+/// Creates an empty list of rules.
 impl Default for NatRules {
     fn default() -> Self {
         Self::compile(&[], |_| None).expect("an empty list names no interface")
@@ -264,8 +266,8 @@ impl Default for NatRules {
 }
 
 impl NatRules {
-    /// Compiles rules. `iface` resolves interface names to numbers. A rule replaces an earlier one
-    /// with the same number.
+    /// Compiles rules. `iface` returns the number of the interface with a given name. If several
+    /// rules have the same number, the last one is used.
     ///
     /// # Errors
     /// Returns an error if a rule names an unknown interface.
@@ -285,7 +287,7 @@ impl NatRules {
         Ok(Self { rules, compiled, flows })
     }
 
-    /// Takes over the counts of equal rules in `before`.
+    /// Copies the flow counts of those rules that are also in `before`.
     pub fn inherit(&mut self, before: &Self) {
         for (rule, flows) in self.rules.iter().zip(&mut self.flows) {
             if let Some(at) = before.rules.iter().position(|known| known == rule) {
@@ -294,18 +296,19 @@ impl NatRules {
         }
     }
 
-    /// Iterates over the rules in order, each with the number of flows that it has translated.
+    /// Iterates over the rules in ascending order of number, each with its number of translated
+    /// flows.
     pub fn iter(&self) -> impl Iterator<Item = (&NatRule, u64)> {
         self.rules.iter().zip(self.flows.iter().copied())
     }
 
-    /// Returns whether there are no rules.
+    /// Returns whether the list has no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Returns the first rule for a packet at its current hook.
+    /// Returns the index of the first rule that matches a packet at its current hook.
     pub(crate) fn find(&self, fields: &Fields) -> Option<usize> {
         if !self.compiled.hooks().contains(fields.hook) {
             return None;

@@ -1,4 +1,4 @@
-//! Table of flows, with limits in total and by source.
+//! Table of tracked flows, limited in total and per source address.
 
 use core::net::IpAddr;
 
@@ -6,24 +6,24 @@ use crate::flow::{FlowClass, FlowTimeouts, NONE, TrackedFlow};
 use crate::index::Index;
 use crate::tuple::{FlowDirection, HashKey, Tuple};
 
-/// Resolution of the time of a flow's last packet. The flow moves to the end of its list at most
-/// once in this time, because a packet would otherwise write to three flows.
+/// Resolution in nanoseconds of a flow's last packet time. A flow moves to the end of its class
+/// list at most once per second, because a move writes to three flows.
 pub(crate) const REFRESH_NS: u64 = 1_000_000_000;
 
 /// Maximum number of expired flows that one call of [`TrackedFlows::expire`] removes from each
-/// class, which bounds the work for a packet.
+/// class. The limit bounds the time that a packet waits for the removal.
 const EXPIRED_MAX: usize = 64;
 
-/// Reason why a flow is not added.
+/// Reason why a new flow is not added to the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableRefusal {
-    /// The table is full of flows that are not evicted.
+    /// The table is full, and none of its flows may be evicted.
     Full,
-    /// The source has its maximum number of flows.
+    /// The source address already has its maximum number of flows.
     SourceFull,
 }
 
-/// First and last flow of a class, in the order of their last packets.
+/// First and last flow of a class, ordered by the time of their last packets.
 #[derive(Debug, Clone, Copy)]
 struct ClassList {
     oldest: u32,
@@ -31,7 +31,7 @@ struct ClassList {
     len: u32,
 }
 
-/// An address with flows.
+/// Source address with the number of its flows.
 #[derive(Debug, Clone, Copy)]
 struct FlowSource {
     /// IPv4 address, or the first 64 bits of an IPv6 address, because one host can use all
@@ -41,11 +41,12 @@ struct FlowSource {
     next_free: u32,
 }
 
-/// All flows. Memory is reserved once, and committed by the system as it is used.
+/// All tracked flows. The memory for the maximum number is reserved on creation; the kernel commits
+/// pages when they are used.
 #[derive(Debug)]
 pub(crate) struct TrackedFlows {
     flows: Vec<TrackedFlow>,
-    /// First unused slot; further ones are linked by `newer`.
+    /// First unused slot. Unused slots form a list linked by their `newer` field.
     free: u32,
     flows_max: usize,
     per_source_max: u32,
@@ -58,14 +59,15 @@ pub(crate) struct TrackedFlows {
     key: HashKey,
 }
 
-/// Reason why a flow left the table.
+/// Reason why a flow was removed from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowRemoval {
     /// No packet arrived within the timeout of the flow's class.
     Expired,
-    /// The table was full, and a new flow was added.
+    /// The flow was evicted from the full table to make room for a new one.
     Evicted,
-    /// The operator removed the flow, or its translated address is gone.
+    /// The operator removed the flow, or the router lost the address that the flow was translated
+    /// to.
     Deleted,
 }
 
@@ -91,22 +93,23 @@ impl TrackedFlows {
         }
     }
 
-    /// Returns the number of flows, expired ones included.
+    /// Returns the number of flows in the table, including those that have expired but were not yet
+    /// removed.
     pub(crate) fn len(&self) -> usize {
         self.lists.iter().map(|list| list.len as usize).sum()
     }
 
-    /// Returns the number of flows of a class.
+    /// Returns the number of flows of `class`.
     pub(crate) fn len_of(&self, class: FlowClass) -> usize {
         self.lists[class as usize].len as usize
     }
 
-    /// Returns the number of slots that were in use at any time.
+    /// Returns the highest number of flows that the table has held at once.
     pub(crate) fn slots(&self) -> u32 {
         self.flows.len() as u32
     }
 
-    /// Returns the flow in a slot.
+    /// Returns the flow in slot `id`; `None` if the slot is empty.
     pub(crate) fn get(&self, id: u32) -> Option<&TrackedFlow> {
         self.flows.get(id as usize).filter(|flow| flow.is_live)
     }
@@ -121,7 +124,7 @@ impl TrackedFlows {
         &mut self.flows[id as usize]
     }
 
-    /// Returns the flow of packets with this tuple, and their direction.
+    /// Returns the flow whose packets have this tuple, and the direction of these packets.
     #[inline]
     pub(crate) fn find(&self, tuple: &Tuple) -> Option<(u32, FlowDirection)> {
         let entry = self.index.find(tuple.hash(self.key), |entry| {
@@ -131,13 +134,14 @@ impl TrackedFlows {
         Some((entry >> 1, way))
     }
 
-    /// Returns the time until a flow expires; 0 for an expired one.
+    /// Returns the nanoseconds until a flow expires; 0 if it has expired.
     pub(crate) fn left_ns(&self, id: u32, now_ns: u64) -> u64 {
         let flow = self.at(id);
         (flow.last_ns + self.timeouts_ns[flow.class as usize]).saturating_sub(now_ns)
     }
 
-    /// Adds a flow whose tuples are not in the table. `removed` gets the flows removed for it.
+    /// Adds a flow whose tuples are not in the table. Calls `removed` for each flow that is removed
+    /// to make room.
     pub(crate) fn insert(
         &mut self,
         mut flow: TrackedFlow,
@@ -174,7 +178,7 @@ impl TrackedFlows {
         Ok(id)
     }
 
-    /// Removes a flow.
+    /// Removes a flow from the table.
     pub(crate) fn remove(
         &mut self,
         id: u32,
@@ -194,7 +198,7 @@ impl TrackedFlows {
         self.free = id;
     }
 
-    /// Notes a packet of a flow, which is now of `class`.
+    /// Updates the class of a flow and the time of its last packet.
     #[inline]
     pub(crate) fn refresh(&mut self, id: u32, class: FlowClass, now_ns: u64) {
         let flow = self.at(id);
@@ -206,7 +210,8 @@ impl TrackedFlows {
         }
     }
 
-    /// Removes up to [`EXPIRED_MAX`] expired flows of each class. Returns whether some may be left.
+    /// Removes up to [`EXPIRED_MAX`] expired flows of each class. Returns whether there may be more
+    /// of them.
     pub(crate) fn expire(
         &mut self,
         now_ns: u64,
@@ -226,8 +231,8 @@ impl TrackedFlows {
         has_more
     }
 
-    /// Returns the flow that a full table evicts: the one with the oldest packet among those of
-    /// evictable classes. A flood of forged packets evicts no established flow.
+    /// Returns the flow to evict from a full table: of the evictable flows, the one whose last
+    /// packet is oldest. A flood of forged packets therefore evicts no established flow.
     fn victim(&self) -> Option<u32> {
         let evictable = FlowClass::ALL.into_iter().filter(|class| class.is_evictable());
         let oldest = evictable.map(|class| self.lists[class as usize].oldest);
@@ -297,7 +302,7 @@ impl TrackedFlows {
         }
     }
 
-    /// Returns the memory reserved for the table, in bytes.
+    /// Returns the memory reserved for the table in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.flows.capacity() * size_of::<TrackedFlow>()
             + self.sources.capacity() * size_of::<FlowSource>()

@@ -1,4 +1,4 @@
-//! State of a TCP connection as a router sees it, with its windows.
+//! State of a TCP connection in the connection tracker, with the windows of both ends.
 //!
 //! A router sees the segments of both ends, but not which of them arrive. Bounds of the numbers
 //! that an end may send follow van Rooij, "Real Stateful TCP Packet Filtering in IP Filter" (2001):
@@ -13,41 +13,43 @@ use towpath_wire::tcp::{self, Flags};
 
 use crate::tuple::FlowDirection;
 
-/// Minimum window in which acknowledgements are accepted: the largest one without window scaling,
-/// and some segments, because an end may repeat an old acknowledgement.
+/// Minimum distance in bytes by which an ACK may lag behind. The distance covers the largest window
+/// without scaling plus some segments, because an end may repeat an old ACK.
 const ACK_WINDOW_MIN: u32 = 66_000;
 
-/// Maximum shift of the window (RFC 7323 section 2.3).
+/// Maximum shift count of the window scale option (RFC 7323 section 2.3).
 const SHIFT_MAX: u8 = 14;
 
-/// Phase of a connection, which determines how long an idle one is remembered.
+/// Phase of a TCP connection, which determines how long it is remembered without packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TcpPhase {
-    /// The handshake is not complete.
+    /// The TCP handshake is not complete.
     Opening,
-    /// Both ends have acknowledged the other end's SYN.
+    /// Both ends of the connection have acknowledged the other end's SYN.
     Established,
     /// Both ends have sent a FIN, or one has sent a reset.
     Closing,
 }
 
-/// Fields of a segment.
+/// Fields of a TCP segment that the tracker checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TcpSegment {
     pub seq: u32,
     pub ack: u32,
     pub window: u16,
     pub flags: Flags,
-    /// Length in sequence numbers, with SYN and FIN.
+    /// Length of the segment in sequence numbers; SYN and FIN count one each.
     pub len: u32,
-    /// Shift of the window scale option.
+    /// Shift count of the segment's window scale option, if present.
     pub scale: Option<u8>,
-    /// The segment is the first fragment of a packet, and `len` the maximum.
+    /// Whether the segment is in the first fragment of a packet. Its length is then unknown, and
+    /// `len` is the maximum.
     pub is_fragment: bool,
 }
 
 impl TcpSegment {
-    /// Parses the header at the start of `transport`; `len` is the length of header and payload.
+    /// Parses the TCP header at the start of `transport`. `len` is the length of header and payload
+    /// in bytes.
     pub(crate) fn parse(transport: &[u8], len: usize) -> Option<Self> {
         let head = transport.first_chunk::<{ tcp::HEADER_LEN_MIN }>()?;
         let word =
@@ -82,61 +84,64 @@ impl TcpSegment {
         self.seq.wrapping_add(self.len)
     }
 
-    /// Returns whether this is the first segment of a connection.
+    /// Returns whether this is the first segment of a connection: a SYN without ACK or RST.
     pub(crate) fn is_opening(&self) -> bool {
         self.has(Flags::SYN) && !self.has(Flags::ACK) && !self.has(Flags::RST)
     }
 }
 
-/// Returns whether `a` is behind `b`, both within half of the sequence space of each other.
+/// Returns whether sequence number `a` follows `b`; the two must be less than half of the sequence
+/// space apart.
 fn is_after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
-/// Sequence numbers of one end.
+/// Sequence numbers and window of one end of a TCP connection.
 #[derive(Debug, Clone, Copy, Default)]
 struct TcpSide {
-    /// Highest number that this end has sent, plus one.
+    /// Highest sequence number that this end has sent, plus one.
     end: u32,
-    /// Highest number that the peer permits this end to send, plus one.
+    /// Highest sequence number that the peer permits this end to send, plus one.
     limit: u32,
-    /// Largest window that this end has offered, in bytes.
+    /// Largest window in bytes that this end has advertised.
     window_max: u32,
     scale: u8,
     marks: u8,
 }
 
-/// The end has sent a SYN.
+/// Flag: this end has sent a SYN.
 const SYN_SENT: u8 = 1;
-/// The end has sent a window scale option.
+/// Flag: this end has sent a window scale option.
 const SCALES: u8 = 2;
-/// The end has sent a FIN.
+/// Flag: this end has sent a FIN.
 const FIN_SENT: u8 = 4;
-/// The end has sent a fragmented segment, so that its highest number may be too high.
+/// Flag: this end has sent a fragmented segment. Its length was unknown, so the recorded highest
+/// sequence number may be too high.
 const FRAGMENTS: u8 = 8;
 
-/// Maximum by which `end` exceeds the numbers that an end with fragmented segments has sent.
+/// Maximum by which the recorded `end` of a sender with fragmented segments exceeds the sequence
+/// numbers that it has really sent.
 const FRAGMENT_ERROR: u32 = 65_535;
 
-/// A TCP connection.
+/// State of a tracked TCP connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TcpTrack {
     sides: [TcpSide; 2],
-    /// The opening end has acknowledged the peer's SYN.
+    /// Whether the client has acknowledged the server's SYN.
     is_open: bool,
     is_reset: bool,
 }
 
 impl TcpTrack {
-    /// Creates the state after the first segment of a connection.
+    /// Creates the state of a connection from its first segment.
     pub(crate) fn open(first: &TcpSegment) -> Self {
         let mut track = Self::default();
         track.sides[0].on_syn(first);
         track
     }
 
-    /// Checks a segment against the state, and updates the state. Returns `None` for a segment that
-    /// neither end can have sent now.
+    /// Checks a segment against the state, and updates the state. Returns `None` if neither end can
+    /// have sent the segment now.
     pub(crate) fn on_segment(
         &mut self,
         way: FlowDirection,
@@ -162,20 +167,22 @@ impl TcpTrack {
         sender.on_sent(segment, receiver);
         let is_answered = receiver.marks & SYN_SENT != 0;
         self.is_open |= is_answered && way == FlowDirection::Original && segment.has(Flags::ACK);
-        // A later segment shows that the reset was not accepted, for example because it was forged.
+        // Clear the mark of a reset when another segment follows: the receiver has not accepted the
+        // reset, for example because it was forged.
         self.is_reset = segment.has(Flags::RST);
         Some(self.phase())
     }
 
-    /// Handles a SYN without ACK. Returns whether no further check is needed.
+    /// Handles a SYN without ACK on a known connection. Returns whether no further check is needed.
     fn on_reopening(&mut self, way: FlowDirection, segment: &TcpSegment) -> bool {
         match (way, self.phase()) {
-            // The same addresses and ports are used again.
+            // The client opens a new connection from the port of a closed one.
             (FlowDirection::Original, TcpPhase::Closing) => {
                 *self = Self::open(segment);
                 true
             }
-            // A client that got no answer begins again, as after a restart.
+            // A client without an answer starts again with another sequence number, for example
+            // after a restart.
             (FlowDirection::Original, TcpPhase::Opening)
                 if self.sides[1].marks & SYN_SENT == 0
                     && is_after(segment.seq, self.sides[0].limit) =>
@@ -187,8 +194,8 @@ impl TcpTrack {
             //# If the SYN bit is set, irrespective of the sequence number, TCP
             //# MUST send an ACK (also referred to as challenge ACK) to the remote
             //# peer
-            // Pass the SYN on unchanged: a receiver that sends a challenge ACK keeps the
-            // connection.
+            // Pass the SYN on unchanged. The receiver answers with a challenge ACK and keeps the
+            // connection (RFC 5961).
             (_, TcpPhase::Established) => true,
             _ => false,
         }
@@ -205,7 +212,7 @@ impl TcpTrack {
 }
 
 impl TcpSide {
-    /// Handles the first segment of this end, which is a SYN or the refusal of one.
+    /// Handles the first segment from this end: a SYN, or a reset that refuses the connection.
     fn on_first(&mut self, segment: &TcpSegment, peer: &Self) -> bool {
         let answers = segment.has(Flags::ACK) && segment.ack == peer.end;
         if segment.has(Flags::SYN) && (answers || !segment.has(Flags::ACK)) {
@@ -227,12 +234,13 @@ impl TcpSide {
         self.marks = SYN_SENT | if segment.scale.is_some() { SCALES } else { 0 };
     }
 
-    /// Returns the maximum by which `end` exceeds the numbers that were sent.
+    /// Returns the maximum by which `end` may exceed the sequence numbers that were sent.
     fn error(&self) -> u32 {
         if self.marks & FRAGMENTS == 0 { 0 } else { FRAGMENT_ERROR }
     }
 
-    /// Returns whether this end may send the segment now.
+    /// Returns whether sequence number and ACK of the segment are within the windows, so that this
+    /// end can have sent it.
     fn may_send(&self, segment: &TcpSegment, receiver: &Self) -> bool {
         let window = receiver.window_max.max(1) + self.error();
         let is_in_window = !is_after(segment.seq, self.limit)
@@ -259,7 +267,8 @@ impl TcpSide {
         if segment.is_fragment {
             self.marks |= FRAGMENTS;
         }
-        // A window of 0 permits a probe of one byte.
+        // Permit one byte beyond a window of 0, because the sender probes such a window with one
+        // byte.
         let limit = segment.ack.wrapping_add(window.max(1));
         if segment.has(Flags::ACK) && is_after(limit, receiver.limit) {
             receiver.limit = limit;

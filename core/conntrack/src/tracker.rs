@@ -1,11 +1,12 @@
-//! The tracker: finds the flow of each packet, and translates the packet.
+//! The connection tracker: finds the flow of each packet, and translates its addresses and ports.
 //!
 //! ```text
 //!  prerouting, output   find the flow ─► destination translation ─► token, state
 //!  input, postrouting   token ─► source translation; a new flow enters the table here
 //! ```
 //!
-//! A new flow enters the table at its last hook, so that packets that rules drop leave no flow.
+//! A new flow enters the table only when its packet reaches the last hook. Packets that rules drop
+//! therefore leave no flow.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -24,28 +25,31 @@ use crate::tcp::TcpSegment;
 use crate::tuple::{FlowDirection, HashKey, Tuple};
 use crate::view::{IDENT_AT, PacketSubject, PacketToken, PacketView, quoted, subject};
 
-/// Maximum number of flows unless configured: 256 bytes each are 16 MiB.
+/// Default for the maximum number of flows: at 256 bytes per flow, 16 MiB.
 pub const FLOWS_MAX: usize = 65_536;
-/// Upper bound of a configured maximum number of flows, which a token can hold.
+/// Upper bound of the configurable number of flows: a packet token has 24 bits for the number of a
+/// flow.
 pub const FLOWS_MOST: usize = 1 << 24;
-/// Maximum number of flows of one source address unless configured: a quarter of all, so that one
-/// host cannot use up the table.
+/// Default for the maximum number of flows per source address: a quarter of the table, so that one
+/// host cannot fill it.
 pub const FLOWS_PER_SOURCE_MAX: u32 = FLOWS_MAX as u32 / 4;
 
-/// Maximum number of slots that one call of [`Conntrack::flows`] or [`Conntrack::delete`] visits.
+/// Maximum number of table slots that one call of [`Conntrack::flows`] or [`Conntrack::delete`]
+/// examines.
 const VISITS_MAX: u32 = 4096;
 
-/// Length of a fragmented segment: the whole is not known from its first fragment.
+/// Length in bytes assumed for a fragmented segment, the maximum, because its first fragment does
+/// not contain the total length.
 const FRAGMENTED_LEN: usize = 65_535;
 
-/// Limits of a tracker.
+/// Limits and timeouts of a connection tracker.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackerLimits {
-    /// Maximum number of flows.
+    /// Maximum number of flows in the table.
     pub flows_max: usize,
-    /// Maximum number of flows of one source address. Addresses of IPv6 count by their /64.
+    /// Maximum number of flows per source address. All IPv6 addresses of a /64 count as one.
     pub per_source_max: u32,
-    /// Times for which flows without packets are remembered.
+    /// Timeout of each flow class.
     pub timeouts: FlowTimeouts,
 }
 
@@ -59,23 +63,24 @@ impl Default for TrackerLimits {
     }
 }
 
-/// Tracks flows and translates their packets. See the [crate](crate).
+/// Connection tracker: tracks flows and translates the addresses of their packets. See the
+/// [crate](crate).
 #[derive(Debug)]
 pub struct Conntrack {
     pub(crate) table: TrackedFlows,
     pub(crate) rules: NatRules,
     pub(crate) fragments: FragmentFlows,
     pub(crate) ledger: FlowRecords,
-    /// Addresses of the router, by interface.
+    /// IP addresses of the router, each with the number of its interface.
     addresses: Vec<(u16, IpAddr)>,
-    /// The new flow of the packet at the hooks, if any.
+    /// Flow that the current packet opens, from its first to its last hook.
     pub(crate) pending: Option<OpeningFlow>,
     serial: u64,
-    /// Time of the last call of `expire` that left no expired flow.
+    /// Time in nanoseconds of the last call of `expire` that removed all expired flows.
     expired_ns: u64,
 }
 
-/// Parts that follow the beginning and end of flows.
+/// Mappings, counters and events, which are updated when flows are added or removed.
 #[derive(Debug)]
 pub(crate) struct FlowRecords {
     pub mappings: PortMappings,
@@ -83,41 +88,43 @@ pub(crate) struct FlowRecords {
     pub counters: TrackerCounters,
 }
 
-/// A flow that is not in the table yet.
+/// New flow that is not in the table yet, because its first packet has not reached the last hook.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpeningFlow {
     pub serial: u64,
-    /// Tuple of the packet as it arrived.
+    /// Addresses and ports of the packet as it arrived.
     pub tuple: Tuple,
-    /// Tuple behind the destination translation.
+    /// Addresses and ports of the packet after destination translation.
     pub target: Tuple,
     pub tcp: Option<TcpSegment>,
-    /// Rule of destination translation.
+    /// Index of the rule of destination translation that the packet matched.
     pub rule: Option<usize>,
-    /// Full-cone mapping that the packet was sent to, or [`NONE`].
+    /// Slot of the full-cone mapping whose outside address and port the packet was sent to, or
+    /// [`NONE`].
     pub mapping: u32,
     pub fragment: Option<FragmentKey>,
 }
 
-/// Flow of a packet, and the packet's direction.
+/// Flow of a packet, and the direction of the packet within it.
 #[derive(Debug, Clone, Copy)]
 struct FoundFlow {
     id: u32,
     way: FlowDirection,
 }
 
-/// Decoded [`PacketToken`].
+/// Decoded [`PacketToken`]: what the tracker found out about a packet at its first hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketMark {
     None,
     /// The packet opens the flow of [`Conntrack::pending`] with this serial number.
     Pending(u64),
     Flow(FlowMark),
-    /// The packet is an ICMP error, which travels in a direction of a flow.
+    /// The packet is an ICMP error about a packet of a flow; it travels in this direction of the
+    /// flow.
     Error(FlowMark),
 }
 
-/// A direction of a flow.
+/// A flow and a direction within it, stored in a packet's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowMark {
     pub id: u32,
@@ -190,7 +197,8 @@ pub(crate) fn info(id: u32, flow: &TrackedFlow, left_ns: u64) -> FlowInfo {
 }
 
 impl Conntrack {
-    /// Creates a tracker. `key` must be random and secret: hashes and ports depend on it.
+    /// Creates a tracker. `key` must be random and secret, because hashes and the choice of outside
+    /// ports depend on it.
     #[must_use]
     pub fn new(limits: &TrackerLimits, rules: NatRules, key: [u64; 2]) -> Self {
         let (flows_max, key) = (limits.flows_max.clamp(1, FLOWS_MOST), HashKey(key));
@@ -211,7 +219,7 @@ impl Conntrack {
         }
     }
 
-    /// Handles a packet at a hook, and returns the action for it.
+    /// Handles a packet at its current hook, and returns the action for it.
     #[inline]
     pub fn on_packet(&mut self, now_ns: u64, packet: &mut impl PacketView) -> Action {
         match packet.fields().hook {
@@ -247,14 +255,15 @@ impl Conntrack {
         }
     }
 
-    /// Handles a packet that belongs to no flow; rules decide about it.
+    /// Marks a packet as invalid because it belongs to no flow and cannot open one. Filter rules
+    /// then decide whether it passes.
     fn on_invalid(&mut self, packet: &mut impl PacketView) -> Action {
         self.ledger.counters.invalid += 1;
         packet.set_tracked(PacketMark::None.into(), FlowState::Invalid);
         Action::Accept
     }
 
-    /// Handles a packet of a known flow.
+    /// Handles a packet of a flow that is in the table.
     #[inline]
     fn on_known(&mut self, now_ns: u64, packet: &mut impl PacketView, found: FoundFlow) -> Action {
         let FoundFlow { id, way } = found;
@@ -287,26 +296,28 @@ impl Conntrack {
         }
         packet.set_tracked(token, state);
         set_dst(packet, &target);
-        // The identifier of a request is part of its source, which changes at the last hook.
+        // Translate the identifier of ICMP replies only. A request's identifier is part of its
+        // source, which is translated at the last hook.
         if way == FlowDirection::Reply {
             set_ident(packet, &target);
         }
         Action::Accept
     }
 
-    /// Handles a packet without a flow, which may open one.
+    /// Handles a packet that belongs to no flow in the table. If `may_open` is set, it may open
+    /// one.
     fn on_unknown(&mut self, packet: &mut impl PacketView, tuple: Tuple, may_open: bool) -> Action {
         let fragment = fragment_key(packet);
         let mut tcp = None;
         if tuple.protocol == IpProtocol::TCP.0 {
             tcp = segment_of(packet, fragment.is_some()).filter(TcpSegment::is_opening);
         }
-        // A packet from a host to itself would be its own answer.
+        // Do not track a packet from a host to itself: it would match its own reply.
         let is_own_answer = tuple == tuple.inverse();
         let lacks_syn = tuple.protocol == IpProtocol::TCP.0 && tcp.is_none();
         if !may_open || is_own_answer || lacks_syn {
-            // The router itself resets the redirected flow. Restore the original destination as the
-            // reset's source, because the client knows no other address.
+            // The packet is a reset by this router that refuses a redirected connection. Restore
+            // the address that the client connected to as the reset's source.
             if let Some(pending) = self.refused(packet).filter(|it| it.target.inverse() == tuple) {
                 packet.set_tracked(PacketMark::None.into(), FlowState::Related);
                 set_src(packet, &pending.tuple.inverse());
@@ -371,7 +382,8 @@ impl Conntrack {
     //# REQ-10:  Receipt of any sort of ICMP message MUST NOT terminate the
     //# NAT mapping or TCP connection for which the ICMP was generated.
     fn on_error(&mut self, packet: &mut impl PacketView, quoted: &Tuple) -> Action {
-        // An error has the direction of answers to the quoted packet.
+        // Look up the inverse of the quoted tuple, because an ICMP error travels in the direction
+        // of replies to the quoted packet.
         let Some((id, way)) = self.table.find(&quoted.inverse()) else {
             return match self.refused(packet).filter(|it| it.target == *quoted) {
                 Some(pending) if translate_quote(packet, &pending.tuple) => {
@@ -397,8 +409,8 @@ impl Conntrack {
         Action::Accept
     }
 
-    /// Returns the latest new flow if its packet was redirected, and this router sends `packet`. If
-    /// that flow is not in the table, `packet` refuses it.
+    /// Returns the pending flow if its packet was redirected to this router and `packet` is sent by
+    /// this router. If that flow never entered the table, `packet` refuses it.
     fn refused(&self, packet: &impl PacketView) -> Option<OpeningFlow> {
         let is_answer = packet.fields().hook == Hook::Output;
         self.pending.filter(|pending| is_answer && pending.target != pending.tuple)
@@ -420,7 +432,7 @@ impl Conntrack {
         Action::Accept
     }
 
-    /// Returns the flow of a mark, if it is still there.
+    /// Returns the flow and direction stored in a packet's token, unless the flow has been removed.
     pub(crate) fn flow_of(&self, mark: PacketMark) -> Option<(&TrackedFlow, FlowDirection)> {
         let (PacketMark::Flow(of) | PacketMark::Error(of)) = mark else { return None };
         let flow = self.table.get(of.id).filter(|flow| flow.generation == of.generation)?;
@@ -432,8 +444,8 @@ impl Conntrack {
         self.table.remove(id, why, &mut |id, flow, why| ledger.on_removed(id, flow, why));
     }
 
-    /// Removes expired flows, because a full-cone mapping is open as long as it has flows. If too
-    /// many are expired for one packet, the next packets remove further ones.
+    /// Removes expired flows. A full-cone mapping accepts packets as long as it has flows, so they
+    /// must not stay. A packet removes a limited number; the next packets continue.
     #[cold]
     fn expire(&mut self, now_ns: u64) {
         let ledger = &mut self.ledger;
@@ -443,20 +455,21 @@ impl Conntrack {
         }
     }
 
-    /// Returns whether an address belongs to the router.
+    /// Returns whether `addr` is an address of the router.
     pub(crate) fn is_own(&self, addr: IpAddr) -> bool {
         self.addresses.iter().any(|(_, own)| *own == addr)
     }
 
-    /// Returns the first address of an interface that other networks can use.
+    /// Returns the first address of an interface that is valid in other networks, so not a
+    /// link-local one.
     pub(crate) fn address_of(&self, iface: u16, is_v4: bool) -> Option<IpAddr> {
         let of_iface =
             self.addresses.iter().filter(|(of, own)| *of == iface && own.is_ipv4() == is_v4);
         of_iface.map(|(_, own)| *own).find(|own| !addr::is_link_local(*own))
     }
 
-    /// Sets the router's addresses by interface, and removes the flows whose masqueraded address is
-    /// gone.
+    /// Sets the router's addresses, each with its interface. Removes flows whose masquerading
+    /// address no longer exists.
     pub fn set_addresses(&mut self, addresses: impl Iterator<Item = (u16, IpAddr)>) {
         let before = core::mem::take(&mut self.addresses);
         self.addresses.extend(addresses);
@@ -472,21 +485,21 @@ impl Conntrack {
         }
     }
 
-    /// Replaces the rules of translation. Existing flows keep their translation.
+    /// Replaces the translation rules. Existing flows keep their translation.
     pub fn set_rules(&mut self, mut rules: NatRules) {
         rules.inherit(&self.rules);
         self.rules = rules;
         self.pending = None;
     }
 
-    /// Returns the rules of translation.
+    /// Returns the translation rules.
     #[must_use]
     pub fn rules(&self) -> &NatRules {
         &self.rules
     }
 
-    /// Returns the sender of a translated packet, which starts with its IP header. `None` if its
-    /// source was not replaced.
+    /// Returns the original source address of a packet that was sent with a translated one. `bytes`
+    /// starts with its IP header. Returns `None` if the source was not translated.
     #[must_use]
     pub fn original_source(&self, bytes: &[u8]) -> Option<IpAddr> {
         let tuple = quoted(bytes)?.tuple;
@@ -495,9 +508,9 @@ impl Conntrack {
         (sender != tuple.src).then_some(sender)
     }
 
-    /// Returns up to `max` flows from slot `from` on, and the slot to continue with; `None` after
-    /// the last one. The list can be empty before that, because a call visits a limited number of
-    /// slots.
+    /// Returns up to `max` flows from slot `from` on, and the slot at which the next call continues
+    /// (`None` at the end). The list can be empty before the end, because a call examines a limited
+    /// number of slots.
     #[must_use]
     pub fn flows(&self, now_ns: u64, from: u32, max: usize) -> (Vec<FlowInfo>, Option<u32>) {
         let mut flows = Vec::new();
@@ -513,8 +526,8 @@ impl Conntrack {
         (flows, None)
     }
 
-    /// Removes the flows that `is_it` accepts, from slot `from` on. Returns their number, and the
-    /// slot to continue with; `None` after the last one.
+    /// Removes the flows from slot `from` on for which `is_it` returns true. Returns their number,
+    /// and the slot at which the next call continues (`None` at the end).
     pub fn delete(
         &mut self,
         from: u32,
@@ -531,7 +544,7 @@ impl Conntrack {
         (count, Some(end).filter(|end| *end < self.table.slots()))
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the tracker.
     #[must_use]
     pub fn counters(&self) -> &TrackerCounters {
         &self.ledger.counters
@@ -543,38 +556,39 @@ impl Conntrack {
         self.table.len()
     }
 
-    /// Returns whether there are no flows.
+    /// Returns whether the table has no flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of flows of a class.
+    /// Returns the number of flows of `class`.
     #[must_use]
     pub fn len_of(&self, class: FlowClass) -> usize {
         self.table.len_of(class)
     }
 
-    /// Iterates over the kept events from number `from` on.
+    /// Iterates over the stored events with number `from` or higher.
     pub fn events(&self, from: u64) -> impl Iterator<Item = &FlowEvent> {
         self.ledger.events.since(from)
     }
 
-    /// Returns the number of the next event.
+    /// Returns the number that the next event will get.
     #[must_use]
     pub fn next_event(&self) -> u64 {
         self.ledger.events.next()
     }
 
-    /// Returns the memory reserved for flows and mappings, in bytes. The system commits it as it is
-    /// used.
+    /// Returns the memory reserved for flows and mappings in bytes. The kernel commits its pages
+    /// when they are used.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.table.bytes() + self.ledger.mappings.bytes()
     }
 }
 
-/// Returns the key of a fragment; `None` for a whole packet.
+/// Returns the key that identifies the packet to which a fragment belongs; `None` for an
+/// unfragmented packet.
 fn fragment_key(packet: &impl PacketView) -> Option<FragmentKey> {
     let fragment = packet.fragment()?;
     let fields = packet.fields();
@@ -587,7 +601,7 @@ fn segment_of(packet: &impl PacketView, is_fragment: bool) -> Option<TcpSegment>
     Some(TcpSegment { is_fragment, ..segment })
 }
 
-/// Replaces destination address and port by those of `target`.
+/// Replaces the packet's destination address and port with those of `target`.
 #[inline]
 pub(crate) fn set_dst(packet: &mut impl PacketView, target: &Tuple) {
     if packet.fields().dst != target.dst {
@@ -600,7 +614,7 @@ pub(crate) fn set_dst(packet: &mut impl PacketView, target: &Tuple) {
     }
 }
 
-/// Replaces source address and port by those of `target`.
+/// Replaces the packet's source address and port with those of `target`.
 #[inline]
 pub(crate) fn set_src(packet: &mut impl PacketView, target: &Tuple) {
     if packet.fields().src != target.src {
@@ -614,7 +628,7 @@ pub(crate) fn set_src(packet: &mut impl PacketView, target: &Tuple) {
     }
 }
 
-/// Replaces the identifier of an ICMP query.
+/// Replaces the identifier of an ICMP query with the one in `target`.
 fn set_ident(packet: &mut impl PacketView, target: &Tuple) {
     let ident = target.src_port.to_be_bytes();
     if target.query != 0

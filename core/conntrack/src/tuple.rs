@@ -1,4 +1,4 @@
-//! Addresses, ports and protocol of a packet, by which its flow is found.
+//! Tuples of addresses, ports and protocol, which identify the flow of a packet.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -8,35 +8,35 @@ use towpath_wire::IpProtocol;
 
 /// Addresses, ports and protocol of the packets of a flow in one direction.
 ///
-/// ICMP queries have their identifier in both ports, so that the inverse of a query's tuple is that
-/// of its reply. Protocols without ports have 0.
+/// For ICMP queries, both ports are the identifier, so that swapping source and destination gives
+/// the tuple of the reply. For protocols without ports, they are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tuple {
     /// Source address, of the same family as `dst`.
     pub src: IpAddr,
-    /// Destination address.
+    /// Destination address, of the same family as `src`.
     pub dst: IpAddr,
-    /// Source port.
+    /// Source port; for an ICMP query, its identifier.
     pub src_port: u16,
-    /// Destination port.
+    /// Destination port; for an ICMP query, its identifier.
     pub dst_port: u16,
-    /// Transport protocol.
+    /// Number of the transport protocol.
     pub protocol: u8,
-    /// Type of the ICMP query, of the request also for its reply; 0 for other protocols.
+    /// Type of an ICMP query. A reply has the type of its request here; 0 for other protocols.
     pub query: u8,
 }
 
 /// Direction of a packet within its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowDirection {
-    /// The direction of the flow's first packet.
+    /// The direction of the flow's first packet, from client to server.
     Original,
-    /// The direction of its answers.
+    /// The direction of replies to the flow's first packet.
     Reply,
 }
 
 impl FlowDirection {
-    /// Returns the opposite direction.
+    /// Returns the opposite direction of the flow.
     #[must_use]
     pub const fn reverse(self) -> Self {
         match self {
@@ -46,7 +46,8 @@ impl FlowDirection {
     }
 }
 
-/// Secret key of the hashes of a tracker. Without it, a peer could choose ports that collide.
+/// Secret key for the hashes of a tracker's tables. Without it, a peer could choose ports with
+/// colliding hashes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HashKey(pub [u64; 2]);
 
@@ -55,7 +56,7 @@ impl HashKey {
         SipHasher13::new_with_keys(self.0[0], self.0[1])
     }
 
-    /// Returns the hash of an address and a port: of one end of a flow.
+    /// Returns the hash of one end of a flow: its address, port and protocol.
     pub(crate) fn of_end(self, addr: IpAddr, port: u16, protocol: u8, query: u8) -> u32 {
         let mut hasher = self.hasher();
         write_addr(&mut hasher, addr);
@@ -72,8 +73,8 @@ impl Tuple {
         Self { src: dst, dst: src, src_port: dst_port, dst_port: src_port, ..self }
     }
 
-    /// Returns whether a translator can replace the ports: the checksum of the protocol is updated
-    /// by a difference.
+    /// Returns whether the ports can be translated: the protocol has a checksum that can be updated
+    /// incrementally.
     #[must_use]
     pub const fn has_ports(&self) -> bool {
         const DCCP: u8 = 33;
@@ -82,7 +83,8 @@ impl Tuple {
         tcp_udp || matches!(self.protocol, DCCP | UDP_LITE) || self.query != 0
     }
 
-    /// Returns the tuple with another source. The identifier of an ICMP query is in both ports.
+    /// Returns the tuple with a different source address and port. For an ICMP query, `port` is the
+    /// identifier, which replaces both ports.
     #[must_use]
     pub const fn with_src(self, src: IpAddr, port: u16) -> Self {
         match self.query {

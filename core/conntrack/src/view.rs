@@ -1,4 +1,4 @@
-//! Packets as the tracker sees them, and the fields that it reads.
+//! Interface through which the connection tracker reads and changes packets.
 
 use core::net::IpAddr;
 
@@ -7,61 +7,62 @@ use towpath_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 
 use crate::tuple::Tuple;
 
-/// Position of a fragment in its packet.
+/// Identification of a fragmented packet, and the position of one fragment in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentPosition {
-    /// Identification, by which the fragments of a packet are recognised.
+    /// Identification field of the IP header, which all fragments of a packet share.
     pub ident: u32,
-    /// Whether this is the first fragment, which has the transport header.
+    /// Whether this is the first fragment, which contains the transport header.
     pub is_first: bool,
 }
 
-/// Value that the tracker attaches to a packet at its first hook, and reads at the last one.
+/// Value that the tracker attaches to a packet at its first hook and reads back at the last one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketToken(pub u64);
 
-/// A packet at a hook. Each change keeps its checksums valid.
+/// A packet at a hook of the router. Methods that change the packet also update its checksums.
 pub trait PacketView {
-    /// Returns the current fields of the packet, with its hook and interfaces.
+    /// Returns the packet's current header fields, its hook and interfaces.
     fn fields(&self) -> &Fields;
-    /// Returns the transport header and the payload behind it, as far as they are in one piece of
-    /// memory. Empty for a fragment other than the first.
+    /// Returns the transport header and payload, as far as they are contiguous in memory. Returns
+    /// an empty slice for all fragments but the first.
     fn transport(&self) -> &[u8];
-    /// Returns the length of transport header and payload.
+    /// Returns the length of transport header and payload in bytes.
     fn transport_len(&self) -> usize;
-    /// Returns the length of the packet.
+    /// Returns the length of the packet in bytes.
     fn len(&self) -> usize;
     /// Returns whether the packet has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Returns the position of a fragment; `None` for a whole packet.
+    /// Returns the position of a fragment in its packet; `None` for an unfragmented packet.
     fn fragment(&self) -> Option<FragmentPosition>;
-    /// Replaces the source address.
+    /// Replaces the packet's source address, and updates its checksums.
     fn set_src(&mut self, src: IpAddr);
-    /// Replaces the destination address.
+    /// Replaces the packet's destination address, and updates its checksums.
     fn set_dst(&mut self, dst: IpAddr);
-    /// Replaces both ports. Returns false if the packet has none.
+    /// Replaces both ports. Returns false if the packet has no ports.
     fn set_ports(&mut self, src: u16, dst: u16) -> bool;
-    /// Replaces bytes at an even offset of [`transport`](Self::transport). Returns false if they
-    /// are not there.
+    /// Overwrites bytes at an even offset of [`transport`](Self::transport). Returns false if the
+    /// offset is out of bounds.
     fn rewrite(&mut self, at: usize, bytes: &[u8]) -> bool;
-    /// Returns the token of [`set_tracked`](Self::set_tracked) at an earlier hook.
+    /// Returns the token that [`set_tracked`](Self::set_tracked) attached at an earlier hook.
     fn token(&self) -> PacketToken;
-    /// Attaches a token, and the state that rules see.
+    /// Attaches a token to the packet, and sets the flow state that filter rules match.
     fn set_tracked(&mut self, token: PacketToken, state: FlowState);
 }
 
-/// Flow of a packet, according to its headers.
+/// Classification of a packet by its headers, before the flow table is consulted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketSubject {
-    /// A packet of a flow. `may_open`: it can be the first of the flow.
+    /// A packet that belongs to the flow with this tuple. With `may_open` set, it may be the flow's
+    /// first packet.
     Flow { tuple: Tuple, may_open: bool },
-    /// An ICMP error about a packet with this tuple.
+    /// An ICMP error that quotes a packet with this tuple.
     Error(Tuple),
-    /// A fragment without transport header.
+    /// A fragment other than the first, which has no transport header.
     LaterFragment,
-    /// A packet that is neither valid nor tracked.
+    /// A packet with invalid headers, or of a kind that the tracker does not handle.
     Invalid,
 }
 
@@ -73,12 +74,13 @@ const TIMESTAMP_REPLY: u8 = 14;
 const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
 
-/// Offset of the packet that an ICMP error quotes.
+/// Offset of the quoted packet in an ICMP error, in bytes.
 pub(crate) const QUOTE_AT: usize = 8;
-/// Offset of the identifier of an ICMP query.
+/// Offset of the identifier in an ICMP query, in bytes.
 pub(crate) const IDENT_AT: usize = 4;
 
-/// Returns the request's type of an ICMP query, and whether `kind` is the request.
+/// Returns the request type of the ICMP query that type `kind` belongs to, and whether `kind` is
+/// that request type.
 fn query_of(kind: u8, is_v4: bool) -> Option<(u8, bool)> {
     Some(match (is_v4, kind) {
         (true, ECHO_REQUEST | ECHO_REPLY) => (ECHO_REQUEST, kind == ECHO_REQUEST),
@@ -94,7 +96,7 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads the flow of a packet.
+/// Classifies a packet by its headers.
 pub(crate) fn subject(packet: &impl PacketView) -> PacketSubject {
     let fields = packet.fields();
     let &Fields { src, dst, protocol, .. } = fields;
@@ -120,8 +122,9 @@ fn icmp_subject(packet: &impl PacketView, whole: Tuple) -> PacketSubject {
     let transport = packet.transport();
     if is_error {
         let quote = transport.get(QUOTE_AT..).and_then(quoted);
-        // Require the same IP version in the quotation. An error must go to the quoted source,
-        // except errors of this router, which may quote a translated source.
+        // The quoted packet must have the same IP version. An error must be sent to the source of
+        // the quoted packet. Errors of this router are exempt, because they may quote a translated
+        // source.
         let is_own = packet.fields().iface_in.is_none();
         let quote = quote.filter(|quote| match is_own {
             true => quote.tuple.src.is_ipv4() == is_v4,
@@ -139,16 +142,16 @@ fn icmp_subject(packet: &impl PacketView, whole: Tuple) -> PacketSubject {
     }
 }
 
-/// The packet that an ICMP error quotes.
+/// The packet quoted in an ICMP error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuotedPacket {
     pub tuple: Tuple,
-    /// Offset of its transport header.
+    /// Offset of the quoted packet's transport header.
     pub transport_at: usize,
 }
 
-/// Parses the start of an IP packet as far as its ports. `None` for a later fragment, and for a
-/// packet of which too little is there.
+/// Parses the start of an IP packet, up to its ports. Returns `None` for fragments other than the
+/// first, and for truncated packets.
 pub(crate) fn quoted(bytes: &[u8]) -> Option<QuotedPacket> {
     let (src, dst, protocol, transport_at): (IpAddr, IpAddr, _, _) = match bytes.first()? >> 4 {
         4 => {

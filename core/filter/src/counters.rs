@@ -1,4 +1,5 @@
-//! Packet and byte counters by rule. Each shard has its own [`Counters`]; readers sum them.
+//! Packet and byte counters of filter rules. Each shard (thread of the router) has its own
+//! [`Counters`], and readers add them up.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -10,9 +11,9 @@ use crate::rules::{Judgement, Rules};
 /// Number of packets and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Total length of these packets in bytes.
     pub bytes: u64,
 }
 
@@ -22,7 +23,8 @@ struct Cell {
     bytes: AtomicU64,
 }
 
-/// Counters of one shard for compiled [`Rules`]: one per rule, and one per hook for its default.
+/// Counters of one shard (thread of the router) for compiled [`Rules`]: one per rule, and one per
+/// hook for packets that match no rule.
 ///
 /// # Threads
 /// Only the shard's thread may call [`on_judged`](Self::on_judged) and
@@ -32,12 +34,12 @@ struct Cell {
 pub struct Counters {
     rules: Box<[Cell]>,
     defaults: [Cell; Hook::ALL.len()],
-    /// Earliest time of each rule's next log entry, in nanoseconds of the caller's clock.
+    /// Earliest time at which each rule may log again, in nanoseconds of the caller's clock.
     next_log_ns: Box<[AtomicU64]>,
 }
 
 impl Counters {
-    /// Creates counters for `rules`, all 0.
+    /// Creates counters for `rules`, all of them 0.
     #[must_use]
     pub fn new(rules: &Rules) -> Self {
         Self {
@@ -47,32 +49,35 @@ impl Counters {
         }
     }
 
-    /// Counts a packet of `bytes` bytes judged at `hook`.
+    /// Counts a packet of `bytes` bytes under the rule, or the hook's default, that `judgement`
+    /// names.
     #[inline]
     pub fn on_judged(&self, hook: Hook, judgement: &Judgement, bytes: usize) {
         let cell = match judgement.rule {
             Some(index) => self.rules.get(index as usize),
             None => Some(&self.defaults[hook as usize]),
         };
-        // Ignore the judgement if these counters belong to other rules.
+        // Ignore the judgement if its rule index is out of bounds: it was made by another list of
+        // rules.
         let Some(cell) = cell else { return };
         cell.add(Count { packets: 1, bytes: bytes as u64 });
     }
 
-    /// Adds the count of a previous list's rule to the rule at this index. Only for sums that no
-    /// shard writes.
+    /// Adds the count of a rule in a previous list to the rule at `index`. Use this only for
+    /// counters that no shard is writing.
     pub fn add_to_rule(&self, index: u32, count: Count) {
         if let Some(cell) = self.rules.get(index as usize) {
             cell.add(count);
         }
     }
 
-    /// Adds a previous list's count of packets at `hook` that matched no rule.
+    /// Adds a count of packets at `hook` that matched no rule of a previous list.
     pub fn add_to_default(&self, hook: Hook, count: Count) {
         self.defaults[hook as usize].add(count);
     }
 
-    /// Returns whether the rule's rate allows a log entry now, and if so consumes it.
+    /// Returns whether the rule's maximum rate of log entries allows one now. If so, counts the
+    /// entry.
     pub fn is_log_due(&self, rules: &Rules, judgement: &Judgement, now_ns: u64) -> bool {
         let Some(index) = judgement.rule else { return false };
         let Some(log) = rules.rule(index).and_then(|rule| rule.log) else { return false };
@@ -86,20 +91,21 @@ impl Counters {
         is_due
     }
 
-    /// Returns the count of the rule at this index.
+    /// Returns the number of packets and bytes that matched the rule at `index`.
     #[must_use]
     pub fn of_rule(&self, index: u32) -> Count {
         self.rules.get(index as usize).map(Cell::read).unwrap_or_default()
     }
 
-    /// Returns the count of packets at `hook` that matched no rule.
+    /// Returns the number of packets and bytes at `hook` that matched no rule.
     #[must_use]
     pub fn of_default(&self, hook: Hook) -> Count {
         self.defaults[hook as usize].read()
     }
 }
 
-/// Counts by rule number for display, summed over shards and replaced lists.
+/// Packet and byte counts by rule number, added up over all shards and over replaced lists of
+/// rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     rules: BTreeMap<u32, Count>,
@@ -107,7 +113,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds the counts of a shard for `rules`.
+    /// Adds a shard's counters for the compiled list `rules`.
     pub fn add(&mut self, rules: &Rules, counters: &Counters) {
         for (index, rule) in (0..).zip(rules.iter()) {
             self.rules.entry(rule.id).or_default().add(counters.of_rule(index));
@@ -117,19 +123,19 @@ impl Totals {
         }
     }
 
-    /// Removes counts of rules that are not in `list`, so that a new rule with the same number
-    /// starts at 0.
+    /// Removes the counts of rules that `list` does not contain. Otherwise a later rule with the
+    /// same number would start with their counts.
     pub fn retain(&mut self, list: &RuleList) {
         self.rules.retain(|id, _| list.rule(*id).is_some());
     }
 
-    /// Returns the count of the rule with this number.
+    /// Returns the number of packets and bytes that matched rule number `id`.
     #[must_use]
     pub fn of_rule(&self, id: u32) -> Count {
         self.rules.get(&id).copied().unwrap_or_default()
     }
 
-    /// Returns the count of packets at `hook` that matched no rule.
+    /// Returns the number of packets and bytes at `hook` that matched no rule.
     #[must_use]
     pub const fn of_default(&self, hook: Hook) -> Count {
         self.defaults[hook as usize]

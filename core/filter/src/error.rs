@@ -1,26 +1,26 @@
-//! Errors in rules written by a user.
+//! Errors in filter rules written by a user.
 
 use core::fmt;
 
-/// Invalid rule, without its position in a text.
+/// Error in a filter rule, without its line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleError {
-    /// Problem, including the invalid word.
+    /// Description of the problem, including the invalid word.
     pub what: String,
-    /// Remedy: words or values that are valid here.
+    /// Words or values that would be valid in this place.
     pub expected: String,
 }
 
-/// First error of a text that is not a valid access list.
+/// First error in the text of an access list, with its line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulesError {
-    /// Line number, from 1.
+    /// Line number of the error, starting at 1.
     pub line: usize,
-    /// Column in characters, from 1.
+    /// Column of the error in characters, starting at 1.
     pub column: usize,
-    /// Problem, including the invalid word.
+    /// Description of the problem, including the invalid word.
     pub what: String,
-    /// Remedy: words or values that are valid here.
+    /// Words or values that would be valid in this place.
     pub expected: String,
 }
 
@@ -29,7 +29,8 @@ impl RuleError {
         Self { what: what.into(), expected: expected.into() }
     }
 
-    /// Creates an error for a word that is not in `known`.
+    /// Creates an error for a word that is not in `known`, and suggests the most similar known
+    /// word.
     pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> Self {
         let likeness = |known: &&str| strsim::jaro_winkler(word, known);
         let best = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
@@ -47,15 +48,15 @@ impl RuleError {
     }
 }
 
-/// Minimum similarity for suggesting a known word, the same as for scenario keys of `towpath sim`.
-/// Words with one typing error are always suggested, because "tpc" and "tcp" have a low similarity.
+/// Minimum Jaro-Winkler similarity (0 to 1) for suggesting a known word. Words with one typing
+/// error are suggested even below it, because "tpc" and "tcp" have a low similarity.
 const LIKENESS_MIN: f64 = 0.75;
 
-/// Maximum number of characters of an invalid word that an error repeats, so that a binary file
-/// does not flood the screen.
+/// Maximum number of characters of an invalid word in an error message, so that a binary file does
+/// not flood the screen.
 const SHOWN_MAX: usize = 40;
 
-/// Escapes and truncates a user's word for an error.
+/// Escapes and truncates a word of the user's text for an error message.
 pub(crate) fn shown(word: &str) -> String {
     let mut shown: String = word.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
     if word.chars().nth(SHOWN_MAX).is_some() {

@@ -10,24 +10,25 @@ use core::net::IpAddr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// Received packets, before routing.
+    /// Received packets, before they are routed.
     Prerouting,
-    /// Packets to this host.
+    /// Packets addressed to this host.
     Input,
-    /// Packets to other hosts, after routing, so that the outgoing interface is known.
+    /// Packets to be forwarded to other hosts. The packets are already routed, so their outgoing
+    /// interface is known.
     Forward,
-    /// Packets sent by this host.
+    /// Packets sent by this host itself.
     Output,
-    /// Packets about to be sent on an interface.
+    /// Packets about to be sent on their outgoing interface.
     Postrouting,
 }
 
 impl Hook {
-    /// All hooks, in packet path order.
+    /// All hooks, in the order in which a packet passes them.
     pub const ALL: [Self; 5] =
         [Self::Prerouting, Self::Input, Self::Forward, Self::Output, Self::Postrouting];
 
-    /// Returns the hook's name in the grammar.
+    /// Returns the hook's name in the grammar of rules.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,14 +41,14 @@ impl Hook {
     }
 }
 
-/// Set of hooks.
+/// Set of hooks at which a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hooks(u8);
 
 impl Hooks {
-    /// Empty set.
+    /// The empty set of hooks.
     pub const NONE: Self = Self(0);
-    /// Default hooks of a rule: each packet from outside passes exactly one of them.
+    /// Default hooks of a rule: each packet received from another host passes exactly one of them.
     pub const INCOMING: Self = Self::NONE.with(Hook::Input).with(Hook::Forward);
 
     /// Returns the set with `hook` added.
@@ -68,7 +69,7 @@ impl Hooks {
         self.0 == 0
     }
 
-    /// Iterates over the hooks in packet path order.
+    /// Iterates over the hooks of the set, in the order in which a packet passes them.
     pub fn iter(self) -> impl Iterator<Item = Hook> {
         Hook::ALL.into_iter().filter(move |hook| self.contains(*hook))
     }
@@ -80,28 +81,29 @@ impl From<Hook> for Hooks {
     }
 }
 
-/// State of a packet's flow, as a connection tracker determines it.
+/// State of the flow that a packet belongs to, as determined by the connection tracker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowState {
-    /// The packet is not tracked: there is no tracker, or it goes to a group.
+    /// The packet is not tracked, because there is no connection tracker or because its destination
+    /// is not unicast.
     #[default]
     Untracked,
     /// The packet opens a flow, or belongs to one that has not been answered.
     New,
     /// The packet belongs to a flow with packets in both directions.
     Established,
-    /// An ICMP error about a packet of a flow.
+    /// The packet is an ICMP error about a packet of a known flow.
     Related,
-    /// The packet belongs to no flow, and cannot open one.
+    /// The packet belongs to no flow and cannot open one.
     Invalid,
 }
 
 impl FlowState {
-    /// All states.
+    /// All flow states.
     pub const ALL: [Self; 5] =
         [Self::Untracked, Self::New, Self::Established, Self::Related, Self::Invalid];
 
-    /// Returns the state's name in the grammar.
+    /// Returns the state's name in the grammar of rules.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -114,14 +116,14 @@ impl FlowState {
     }
 }
 
-/// Set of flow states.
+/// Set of flow states that a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowStates(u8);
 
 impl FlowStates {
-    /// Empty set.
+    /// The empty set of flow states.
     pub const NONE: Self = Self(0);
-    /// All states.
+    /// The set of all flow states.
     pub const ANY: Self = Self(0xff);
 
     /// Returns the set with `state` added.
@@ -138,27 +140,29 @@ impl FlowStates {
     }
 }
 
-/// Packet fields as matched by rules. The caller fills them in from validated headers.
+/// Fields of a packet that filter rules match. The caller fills them in from validated headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
-    /// Current hook of the packet.
+    /// Hook at which the packet is being judged.
     pub hook: Hook,
     /// Source address, of the same family as `dst`.
     pub src: IpAddr,
-    /// Destination address.
+    /// Destination address, of the same family as `src`.
     pub dst: IpAddr,
-    /// Transport protocol, after IP extension headers.
+    /// Number of the transport protocol that follows the IP extension headers.
     pub protocol: u8,
     /// Source and destination port; `None` for protocols without ports and for later fragments.
     pub ports: Option<(u16, u16)>,
-    /// TCP header flags (CWR ECE URG ACK PSH RST SYN FIN); used only with TCP and `ports`.
+    /// Flags of the TCP header (CWR ECE URG ACK PSH RST SYN FIN). Used only if the protocol is TCP
+    /// and `ports` is set.
     pub tcp_flags: u8,
-    /// Type and code of an ICMP or ICMPv6 message; otherwise, and for later fragments, `None`.
+    /// Type and code of an ICMP or ICMPv6 message; `None` for other protocols and for fragments
+    /// other than the first.
     pub icmp: Option<(u8, u8)>,
-    /// Receiving interface; `None` for packets of this host.
+    /// Number of the receiving interface; `None` for packets sent by this host.
     pub iface_in: Option<u16>,
-    /// Sending interface; `None` if routing has not chosen one.
+    /// Number of the outgoing interface; `None` before routing.
     pub iface_out: Option<u16>,
-    /// State of the packet's flow.
+    /// State of the flow that the packet belongs to.
     pub state: FlowState,
 }

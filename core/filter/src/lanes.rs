@@ -10,8 +10,8 @@
 //! | 5, 6 | 11, 12 | receiving and sending interface |
 //! | 7 | 13 | ICMP type and code |
 //!
-//! An IPv6 prefix bounds each of its four lanes by a separate range. TCP flags and
-//! flow states are no lanes, because sets are no ranges: they are compared after the box matches.
+//! An IPv6 prefix is a range in each of its four 32-bit lanes. TCP flags and flow states are sets,
+//! not ranges. Both are compared separately after the box has matched.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,18 +21,19 @@ use crate::fields::{Fields, FlowStates};
 use crate::linear::Resolved;
 use crate::rule::Ports;
 
-/// Number of lanes for IPv4.
+/// Number of lanes (32-bit numbers compared per packet) for IPv4.
 pub(crate) const LANES_V4: usize = 8;
-/// Number of lanes for IPv6; two are unused, because vector comparison needs a power of two.
+/// Number of lanes (32-bit numbers compared per packet) for IPv6. Two are unused, because vector
+/// comparison needs a power of two.
 pub(crate) const LANES_V6: usize = 16;
 
-/// Value of a missing header field, above all values of the field.
+/// Lane value for a header field that the packet lacks; above all values of 16-bit fields.
 const ABSENT: u32 = 1 << 16;
-/// Range of all values of a present 16-bit field.
+/// Range that contains every value of a 16-bit field but not the value for a missing field.
 const PRESENT: Range = Range { first: 0, last: ABSENT - 1 };
 const ANY: Range = Range { first: 0, last: u32::MAX };
 
-/// Inclusive range.
+/// Inclusive range of lane values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Range {
     pub(crate) first: u32,
@@ -48,13 +49,13 @@ impl Range {
         self.first <= other.first && self.last >= other.last
     }
 
-    /// Returns the intersection; the ranges must overlap.
+    /// Returns the intersection of two ranges, which must overlap.
     pub(crate) fn clip(self, other: Self) -> Self {
         Self { first: self.first.max(other.first), last: self.last.min(other.last) }
     }
 }
 
-/// Rule as a box, with the TCP flags to compare.
+/// Rule as one range per lane, with the TCP flags and flow states to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RuleBox<const LANES: usize> {
     pub(crate) lanes: [Range; LANES],
@@ -63,14 +64,14 @@ pub(crate) struct RuleBox<const LANES: usize> {
     pub(crate) states: FlowStates,
 }
 
-/// Returns the point of an IPv4 packet.
+/// Converts the fields of an IPv4 packet to lane values.
 #[inline(always)]
 pub(crate) fn point_v4(src: Ipv4Addr, dst: Ipv4Addr, fields: &Fields) -> [u32; LANES_V4] {
     let [sport, dport, protocol, input, output, icmp] = point_of_rest(fields);
     [src.to_bits(), dst.to_bits(), sport, dport, protocol, input, output, icmp]
 }
 
-/// Returns the point of an IPv6 packet.
+/// Converts the fields of an IPv6 packet to lane values.
 #[inline(always)]
 pub(crate) fn point_v6(src: Ipv6Addr, dst: Ipv6Addr, fields: &Fields) -> [u32; LANES_V6] {
     let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (lanes_of(src.to_bits()), lanes_of(dst.to_bits()));
@@ -94,7 +95,8 @@ fn point_of_rest(fields: &Fields) -> [u32; 6] {
     [sport, dport, fields.protocol.into(), input, output, icmp]
 }
 
-/// Returns the box of a rule for IPv4; `None` if no IPv4 packet can match.
+/// Converts a rule to ranges of the IPv4 lanes. Returns `None` if no IPv4 packet can match the
+/// rule.
 pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
     let address = |prefix: Option<Prefix>| {
         let Some(prefix) = prefix else { return Some(ANY) };
@@ -110,7 +112,8 @@ pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
     Some(with_flags(resolved, [src, dst, sport, dport, protocol, input, output, icmp]))
 }
 
-/// Returns the box of a rule for IPv6; `None` if no IPv6 packet can match.
+/// Converts a rule to ranges of the IPv6 lanes. Returns `None` if no IPv6 packet can match the
+/// rule.
 pub(crate) fn box_v6(resolved: &Resolved) -> Option<RuleBox<LANES_V6>> {
     let address = |prefix: Option<Prefix>| {
         let Some(prefix) = prefix else { return Some([ANY; 4]) };

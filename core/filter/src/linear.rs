@@ -1,4 +1,4 @@
-//! Reference semantics of a rule list: compares every rule in turn.
+//! Reference implementation of a rule list: compares a packet with every rule in turn.
 //!
 //! Tests and the fuzzer compare the compiled classifier with it.
 
@@ -7,7 +7,7 @@ use towpath_wire::IpProtocol;
 use crate::fields::Fields;
 use crate::rule::Rule;
 
-/// Rule with its interfaces resolved to numbers.
+/// Filter rule whose interface names are resolved to interface numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolved {
     pub(crate) rule: Rule,
@@ -15,7 +15,7 @@ pub(crate) struct Resolved {
     pub(crate) iface_out: Option<u16>,
 }
 
-/// Returns the index of the first matching rule.
+/// Returns the index of the first rule in `rules` that the packet matches.
 pub(crate) fn first_match(rules: &[Resolved], fields: &Fields) -> Option<usize> {
     rules.iter().position(|rule| rule.matches(fields))
 }

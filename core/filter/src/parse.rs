@@ -10,7 +10,7 @@ use crate::rule::{Action, Rule, RuleList};
 use crate::values;
 use crate::words::{KEYS, LOG, RuleDraft};
 
-/// Word of a line, with its column.
+/// Word of a line, with its column in characters.
 #[derive(Debug, Clone, Copy)]
 struct Word<'a> {
     column: usize,
@@ -78,7 +78,7 @@ impl RuleList {
     }
 }
 
-/// Splits a line into words, without its comment.
+/// Splits a line into words, without the comment at its end.
 fn words_of(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -94,12 +94,13 @@ fn words_of(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// Returns the column after the last word, for errors about missing words.
+/// Returns the column after the last word, where an error about a missing word is reported.
 fn end_of(words: &[Word<'_>]) -> usize {
     words.last().map_or(1, |word| word.column + word.text.chars().count())
 }
 
-/// Returns the first word after an optional `acl`; `None` for an empty line.
+/// Returns the verb of a line, which an optional `acl` may precede, and the words after it. Returns
+/// `None` for an empty line.
 fn verb_of<'a, 'w>(words: &'w [Word<'a>]) -> Option<(Word<'a>, &'w [Word<'a>])> {
     let (first, rest) = words.split_first()?;
     match (first.text, rest.split_first()) {
@@ -108,7 +109,7 @@ fn verb_of<'a, 'w>(words: &'w [Word<'a>]) -> Option<(Word<'a>, &'w [Word<'a>])> 
     }
 }
 
-/// Calls `take` for each pair of key and value.
+/// Calls `take` for each pair of key and value in `words`.
 fn pairs<'a>(
     words: &[Word<'a>],
     line: usize,
@@ -130,14 +131,14 @@ fn pairs<'a>(
     Ok(())
 }
 
-/// Parses the words after `add`.
+/// Parses a rule from the words after `add`.
 fn rule_of(words: &[Word<'_>], line: usize, end: usize) -> Result<Rule, RulesError> {
     let mut draft = RuleDraft::default();
     pairs(words, line, |key, value| draft.take(key.text, value.text))?;
     draft.finish().map_err(|error| error.at(line, end))
 }
 
-/// Parses the words after `default`.
+/// Parses hooks and their default action from the words after `default`.
 fn default_of(words: &[Word<'_>], line: usize, end: usize) -> Result<(Hooks, Action), RulesError> {
     let (mut hooks, mut action) = (None, None);
     pairs(words, line, |key, value| {
@@ -156,7 +157,7 @@ fn default_of(words: &[Word<'_>], line: usize, end: usize) -> Result<(Hooks, Act
     Ok((hooks.unwrap_or(Hooks::INCOMING), action))
 }
 
-/// Parses a rule from the words after `acl add`.
+/// Parses a filter rule from the words that follow `acl add`.
 impl FromStr for Rule {
     type Err = RulesError;
 
@@ -171,7 +172,7 @@ impl FromStr for Rule {
     }
 }
 
-/// Formats the list as text for [`RuleList::parse`].
+/// Formats the access list as text that [`RuleList::parse`] accepts.
 impl fmt::Display for RuleList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for rule in self.iter() {

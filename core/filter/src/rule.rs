@@ -1,4 +1,5 @@
-//! User-defined rules, with interfaces by name, in the order of their numbers.
+//! Filter rules as users define them: interfaces are given by name, and rules are ordered by
+//! number.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +7,12 @@ use towpath_wire::Prefix;
 
 use crate::fields::{FlowStates, Hook, Hooks};
 
-/// Action for a packet.
+/// Action to be taken for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Pass the packet on.
+    /// Let the packet pass.
     Accept,
-    /// Drop the packet silently.
+    /// Drop the packet without notifying its sender.
     Drop,
     /// Drop the packet, and send a TCP reset or an ICMP error to its sender.
     Reject,
@@ -20,76 +21,77 @@ pub enum Action {
 /// Inclusive port range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ports {
-    /// Lowest port.
+    /// Lowest port of the range.
     pub first: u16,
-    /// Highest port, not below `first`.
+    /// Highest port, at least `first`.
     pub last: u16,
 }
 
-/// TCP flags matched by a rule.
+/// Condition of a rule on the flags of the TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TcpFlags {
-    /// Flags to compare.
+    /// Flags that the rule examines.
     pub mask: u8,
-    /// Flags of `mask` that must be set; all others in `mask` must be clear.
+    /// Flags of `mask` that must be set. The remaining flags of `mask` must be clear.
     pub set: u8,
 }
 
-/// ICMP messages matched by a rule.
+/// Condition of a rule on the type and code of an ICMP message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Icmp {
-    /// Message type.
+    /// ICMP message type.
     pub kind: u8,
-    /// Message code; `None` matches any.
+    /// ICMP message code; `None` matches any code.
     pub code: Option<u8>,
 }
 
 /// Logging settings of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Log {
-    /// Maximum number of entries per second and shard; `None` logs every packet.
+    /// Maximum number of log entries per second, separately for each shard (thread of the router).
+    /// `None` logs every packet.
     pub rate: Option<u32>,
 }
 
-/// Rule: conditions, all of which must match, and the action for matching packets.
+/// Filter rule: the action for packets that match all its conditions.
 ///
-/// A condition that is `None` matches every packet. Packets without ports never match conditions on
-/// ports, and packets without the header never match conditions on TCP flags or ICMP types. Later
-/// fragments have neither.
+/// A condition that is `None` matches every packet. A condition on ports, TCP flags or ICMP types
+/// never matches a packet without that header. Fragments other than the first have none of these
+/// headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Rule number; the matching rule with the lowest number decides.
+    /// Rule number. If several rules match, the one with the lowest number decides.
     pub id: u32,
     /// Hooks at which the rule applies.
     pub hooks: Hooks,
-    /// Source prefix, of the same family as `dst`.
+    /// Prefix that contains the source address, of the same family as `dst`.
     pub src: Option<Prefix>,
-    /// Destination prefix.
+    /// Prefix that contains the destination address.
     pub dst: Option<Prefix>,
-    /// IP protocol number.
+    /// IP protocol number that a packet must have; `None` matches any.
     pub protocol: Option<u8>,
-    /// Source ports.
+    /// Range of source ports.
     pub sport: Option<Ports>,
-    /// Destination ports.
+    /// Range of destination ports.
     pub dport: Option<Ports>,
-    /// TCP flags; matches TCP only.
+    /// Condition on TCP flags; only TCP packets match it.
     pub flags: Option<TcpFlags>,
-    /// ICMP type and code; matches ICMP of both IP versions unless `protocol` is set.
+    /// Condition on ICMP type and code. Matches ICMP and ICMPv6 unless `protocol` is set.
     pub icmp: Option<Icmp>,
-    /// States of the packet's flow; matches none but `untracked` without a tracker.
+    /// Flow states that match. Without a connection tracker, all packets are `untracked`.
     pub states: Option<FlowStates>,
-    /// Name of the receiving interface.
+    /// Name of the interface on which the packet was received.
     pub iface_in: Option<String>,
-    /// Name of the sending interface.
+    /// Name of the interface on which the packet is sent.
     pub iface_out: Option<String>,
-    /// Action for matching packets.
+    /// Action for packets that match the rule.
     pub action: Action,
-    /// Logging of matching packets.
+    /// Logging settings for matching packets; `None` logs nothing.
     pub log: Option<Log>,
 }
 
 impl Rule {
-    /// Creates a rule without conditions at the default hooks.
+    /// Creates a rule without conditions that applies at the default hooks.
     #[must_use]
     pub const fn new(id: u32, action: Action) -> Self {
         Self {
@@ -111,7 +113,8 @@ impl Rule {
     }
 }
 
-/// Access list: rules by number, and default actions for packets that match no rule.
+/// Access list: filter rules by number, and for each hook a default action for packets that match
+/// no rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleList {
     rules: BTreeMap<u32, Rule>,
@@ -125,7 +128,7 @@ impl RuleList {
         Self { rules: BTreeMap::new(), defaults: [Action::Accept; Hook::ALL.len()] }
     }
 
-    /// Adds a rule. Returns the replaced rule of the same number.
+    /// Adds a rule. If a rule with this number exists, replaces and returns it.
     pub fn insert(&mut self, rule: Rule) -> Option<Rule> {
         self.rules.insert(rule.id, rule)
     }
@@ -135,26 +138,26 @@ impl RuleList {
         self.rules.remove(&id)
     }
 
-    /// Sets the default action at `hooks`.
+    /// Sets the default action for packets at `hooks` that match no rule.
     pub fn set_default(&mut self, hooks: Hooks, action: Action) {
         for hook in hooks.iter() {
             self.defaults[hook as usize] = action;
         }
     }
 
-    /// Returns the default action at `hook`.
+    /// Returns the action for packets at `hook` that match no rule.
     #[must_use]
     pub const fn default_of(&self, hook: Hook) -> Action {
         self.defaults[hook as usize]
     }
 
-    /// Returns the rule with this number.
+    /// Returns the rule with number `id`.
     #[must_use]
     pub fn rule(&self, id: u32) -> Option<&Rule> {
         self.rules.get(&id)
     }
 
-    /// Iterates over the rules, lowest number first.
+    /// Iterates over the rules in ascending order of number.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.values()
     }
@@ -165,7 +168,7 @@ impl RuleList {
         self.rules.len()
     }
 
-    /// Returns whether there are no rules.
+    /// Returns whether the list has no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()

@@ -1,4 +1,4 @@
-//! Compiled rule list.
+//! Compiled form of an access list.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -9,10 +9,11 @@ use crate::linear::{self, Resolved};
 use crate::rule::{Action, Rule, RuleList};
 use crate::tree::{CutTree, Effort, Item, LeafEnd, LeafFields};
 
-/// Maximum number of rules in a list: ten times the 100,000 for which performance is measured.
+/// Maximum number of rules in a list: ten times the 100,000 rules of the largest benchmark.
 pub const RULES_MAX: usize = 1_000_000;
 
-/// Compiled, immutable rule list. After a change, compile the list again and replace it.
+/// Compiled access list, which cannot be changed. To change a rule, compile the new list and
+/// replace the old one.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Resolved>,
@@ -22,7 +23,8 @@ pub struct Rules {
     trees_v6: Vec<CutTree<LANES_V6>>,
 }
 
-/// Indices of a hook's trees in [`Rules`]. Hooks with the same rules share trees.
+/// Indices of a hook's search trees in [`Rules`], one per IP version. Hooks with the same rules
+/// share trees.
 #[derive(Debug, Clone, Copy)]
 struct HookTrees {
     v4: usize,
@@ -30,29 +32,30 @@ struct HookTrees {
     default: Action,
 }
 
-/// Result of judging a packet.
+/// Decision of the access list about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
     /// Action for the packet.
     pub action: Action,
-    /// Index of the deciding rule, see [`Rules::rule`]; `None` for the default.
+    /// Index of the rule that decided, see [`Rules::rule`]. `None` if no rule matched and the
+    /// default decided.
     pub rule: Option<u32>,
-    /// Whether the rule requests logging, subject to its rate.
+    /// Whether the rule asks for a log entry. The caller must still check the rule's maximum rate.
     pub log: bool,
 }
 
-/// Error of compiling a rule list.
+/// Error returned when an access list cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// A rule names an unknown interface.
+    /// A rule names an interface that does not exist.
     UnknownInterface {
-        /// Number of the rule.
+        /// Number of the rule with the error.
         id: u32,
-        /// Name of the interface.
+        /// Name of the interface that was not found.
         name: String,
     },
-    /// The list has more than [`RULES_MAX`] rules.
+    /// The list has this many rules, more than [`RULES_MAX`].
     TooManyRules(usize),
 }
 
@@ -72,7 +75,7 @@ impl fmt::Display for CompileError {
 impl core::error::Error for CompileError {}
 
 impl Rules {
-    /// Compiles `list`. `iface` resolves interface names to numbers.
+    /// Compiles `list`. `iface` returns the number of the interface with a given name.
     ///
     /// # Errors
     /// Returns an error if a rule names an unknown interface, or if there are too many rules.
@@ -111,14 +114,16 @@ impl Rules {
         Ok(Self { rules, by_hook, hooks, trees_v4, trees_v6 })
     }
 
-    /// Returns the hooks with rules or a default other than accept; callers may skip the others.
+    /// Returns the hooks that can drop a packet: those with rules or a default other than accept.
+    /// Packets at other hooks need not be judged.
     #[inline]
     #[must_use]
     pub const fn hooks(&self) -> Hooks {
         self.hooks
     }
 
-    /// Judges a packet by the matching rule with the lowest number, or else by the default.
+    /// Judges a packet by the matching rule with the lowest number, or by the hook's default if
+    /// none matches.
     #[must_use]
     pub fn judge(&self, fields: &Fields) -> Judgement {
         let trees = &self.by_hook[fields.hook as usize];
@@ -138,7 +143,8 @@ impl Rules {
         }
     }
 
-    /// Judges a packet by comparing every rule in turn; the reference for tests and fuzzing.
+    /// Judges a packet by comparing it with every rule in turn. Tests and the fuzzer compare its
+    /// results with those of [`judge`](Self::judge).
     #[must_use]
     pub fn judge_linear(&self, fields: &Fields) -> Judgement {
         match linear::first_match(&self.rules, fields) {
@@ -154,7 +160,7 @@ impl Rules {
         }
     }
 
-    /// Returns the work of [`judge`](Self::judge) for a packet, in steps.
+    /// Returns how many tree nodes and rules [`judge`](Self::judge) examines for a packet.
     #[must_use]
     pub fn effort(&self, fields: &Fields) -> Effort {
         let trees = &self.by_hook[fields.hook as usize];
@@ -178,24 +184,25 @@ impl Rules {
         v4 + v6
     }
 
-    /// Returns the rule at this index in the order of numbers, see [`Judgement::rule`].
+    /// Returns the rule at `index`, counted in ascending order of rule numbers, see
+    /// [`Judgement::rule`].
     #[must_use]
     pub fn rule(&self, index: u32) -> Option<&Rule> {
         self.rules.get(index as usize).map(|resolved| &resolved.rule)
     }
 
-    /// Iterates over the rules in the order of their numbers.
+    /// Iterates over the rules in ascending order of number.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().map(|resolved| &resolved.rule)
     }
 
-    /// Returns the default action at `hook`.
+    /// Returns the action for packets at `hook` that match no rule.
     #[must_use]
     pub const fn default_of(&self, hook: Hook) -> Action {
         self.by_hook[hook as usize].default
     }
 
-    /// Returns the original list.
+    /// Returns the access list from which this was compiled.
     #[must_use]
     pub fn to_list(&self) -> RuleList {
         let mut list = RuleList::new();
@@ -214,14 +221,14 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Returns whether there are no rules.
+    /// Returns whether the list has no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 }
 
-/// Compiled trees, each with the numbers of its rules.
+/// Search trees for one IP version, each with the numbers of the rules that it contains.
 struct Trees<const LANES: usize> {
     orders: Vec<Vec<u32>>,
     trees: Vec<CutTree<LANES>>,
@@ -234,7 +241,8 @@ impl<const LANES: usize> Default for Trees<LANES> {
 }
 
 impl<const LANES: usize> Trees<LANES> {
-    /// Returns the index of the tree for these rules, and builds it if needed.
+    /// Returns the index of the search tree for these rules. Builds the tree unless a hook with the
+    /// same rules already has one.
     fn place_of(&mut self, items: Vec<Item<LANES>>) -> usize {
         let orders: Vec<u32> = items.iter().map(|item| item.end.order).collect();
         let place = self.orders.iter().position(|known| *known == orders);
@@ -246,7 +254,7 @@ impl<const LANES: usize> Trees<LANES> {
     }
 }
 
-/// Returns the rules of a hook as boxes for one IP version.
+/// Returns the rules that apply at a hook as ranges of lane values, for one IP version.
 fn items_of<const LANES: usize>(
     rules: &[Resolved],
     hook: Hook,

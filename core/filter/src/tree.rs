@@ -1,9 +1,10 @@
-//! Search tree over rule boxes: the compiled form of a list for one IP version.
+//! Search tree over rules that are boxes (one range per lane): the compiled form of a list for one
+//! IP version.
 //!
-//! An inner node *cuts*: some bits of one lane select a child. Rules that are wide in that lane
-//! would be in most children, so they form a separate tree, the node's *wide* branch. The wide
-//! branch cuts other lanes and is searched as well. A leaf has a few rules, which are compared one
-//! by one.
+//! An inner node divides its rules among children by some bits of one lane, which is called a cut.
+//! Rules that are wide in that lane would be in most children. The wide rules form a separate tree
+//! instead, the node's *wide* branch. The wide branch cuts other lanes, and each search visits it
+//! too. A leaf has a few rules, which are compared one by one.
 //!
 //! ```text
 //!            src, bits 31..24
@@ -16,8 +17,8 @@
 //! Each node stores the lowest rule number below it. The search skips nodes whose lowest number is
 //! above that of a match, so a wide branch of low priority costs one comparison.
 //!
-//! A leaf compares whole boxes in all lanes, so the tree only has to exclude rules. Therefore it
-//! can skip bits that all rules of a node share.
+//! A leaf compares a packet with all lanes of its rules. The inner nodes only exclude rules, and
+//! need not examine bits that all rules of a node have in common.
 
 mod build;
 mod cut;
@@ -27,49 +28,51 @@ pub(crate) use build::Item;
 use crate::fields::{FlowState, FlowStates};
 use crate::rule::Action;
 
-/// Maximum number of cuts from the root to a leaf, which also bounds the stack of wide branches.
-/// Lists of 100,000 rules need four. Each judgement initializes a stack of this length.
+/// Maximum number of cuts on the path from the root to a leaf. Each search initializes a stack of
+/// this length for the wide branches to visit. Lists of 100,000 rules need four cuts.
 const CUTS_MAX: usize = 16;
-/// Maximum depth including nested wide branches; bounds the recursion.
+/// Maximum depth of the tree, including wide branches within wide branches. Bounds the recursion
+/// when the tree is built.
 const DEPTH_MAX: usize = 128;
 
-/// Rule number above all valid ones.
+/// Placeholder for no rule: higher than all valid rule numbers.
 const NO_RULE: u32 = u32::MAX;
-/// Invalid node index.
+/// Placeholder for no node: not a valid node index.
 const NO_NODE: u32 = u32::MAX;
-/// Value of `CutNode::lane` in a leaf.
+/// Value of `CutNode::lane` that marks a leaf.
 const LEAF: u8 = u8::MAX;
 
-/// Compiled rules of one IP version.
+/// Search tree over the rules of one IP version.
 #[derive(Debug, Default)]
 pub(crate) struct CutTree<const LANES: usize> {
     nodes: Vec<CutNode>,
     bounds: Vec<LaneBounds<LANES>>,
-    /// Rules at the same indices as their `bounds`.
+    /// Remaining fields of the rules, at the same indices as their `bounds`.
     ends: Vec<LeafEnd>,
 }
 
-/// Tree node. The children of a node are consecutive.
+/// Node of the search tree. The children of a node are adjacent in the array of nodes.
 #[derive(Debug, Clone, Copy)]
 struct CutNode {
-    /// Lowest rule number in this subtree.
+    /// Lowest rule number in the subtree below this node.
     best: u32,
-    /// Index of the first child, or of a leaf's first rule.
+    /// Inner node: index of its first child. Leaf: index of its first rule.
     base: u32,
-    /// Index of the wide branch, or a leaf's number of rules.
+    /// Inner node: index of its wide branch. Leaf: number of its rules.
     wide: u32,
-    /// Lane that selects the child, or [`LEAF`].
+    /// Number of the lane whose bits select the child, or [`LEAF`].
     lane: u8,
-    /// Position of the lowest selecting bit.
+    /// Position of the lowest of the bits that select the child.
     shift: u8,
-    /// Mask of the selecting bits.
+    /// Mask of the bits that select the child, after the shift.
     mask: u16,
 }
 
 const _: () = assert!(size_of::<CutNode>() == 16);
 
-/// Box bounds prepared for one comparison per lane: `number - low <= span` if inside. Both sides
-/// are offset by 2³¹, because SSE2 has only signed comparisons.
+/// Ranges of a rule, prepared so that one comparison per lane suffices: a number is within its
+/// range if `number - low <= span`. Both sides are offset by 2³¹, because SSE2 has only signed
+/// comparisons.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct LaneBounds<const LANES: usize> {
@@ -77,10 +80,10 @@ struct LaneBounds<const LANES: usize> {
     span: [i32; LANES],
 }
 
-/// Remaining fields of a rule in a leaf, read only if a packet is within its bounds.
+/// Remaining fields of a rule in a leaf, read only if the packet is within the rule's ranges.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafEnd {
-    /// Index of the rule in the list.
+    /// Index of the rule in the access list.
     pub(crate) order: u32,
     pub(crate) flags_mask: u8,
     pub(crate) flags_set: u8,
@@ -89,19 +92,19 @@ pub(crate) struct LeafEnd {
     pub(crate) log: bool,
 }
 
-/// Fields of a packet that are compared with a rule in a leaf.
+/// TCP flags and flow state of a packet, which a leaf compares with its rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafFields {
     pub(crate) tcp_flags: u8,
     pub(crate) state: FlowState,
 }
 
-/// Work of one search.
+/// Work of searching the tree for one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Number of visited nodes.
+    /// Number of tree nodes visited.
     pub nodes: u32,
-    /// Maximum number of compared rules.
+    /// Maximum number of rules compared.
     pub rules: u32,
 }
 
@@ -132,7 +135,8 @@ impl<const LANES: usize> CutTree<LANES> {
         self.search(point, fields, |_| {})
     }
 
-    /// Returns the number of visited nodes and the maximum number of compared rules.
+    /// Returns how many nodes a search for this packet visits, and how many rules it compares at
+    /// most.
     pub(crate) fn effort(&self, point: &[u32; LANES], fields: LeafFields) -> Effort {
         let mut effort = Effort::default();
         self.search(point, fields, |node| {
@@ -142,7 +146,7 @@ impl<const LANES: usize> CutTree<LANES> {
         effort
     }
 
-    /// Searches the tree and calls `on_visit` for each visited node.
+    /// Searches the tree for the packet's lane values, and calls `on_visit` for each node visited.
     #[inline(always)]
     fn search(
         &self,
@@ -183,7 +187,7 @@ impl<const LANES: usize> CutTree<LANES> {
         found
     }
 
-    /// Returns the first matching rule of a leaf.
+    /// Returns the first rule in a leaf of the search tree that the packet matches.
     #[inline(always)]
     fn first_in(
         &self,
@@ -202,7 +206,7 @@ impl<const LANES: usize> CutTree<LANES> {
         })
     }
 
-    /// Returns the size of the tree in bytes.
+    /// Returns the size of the search tree in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.nodes.as_slice())
             + size_of_val(self.bounds.as_slice())

@@ -1,4 +1,4 @@
-//! Parses and formats values of conditions: prefixes, ports, flags, ICMP types, rates.
+//! Parses and formats the values in rules: prefixes, ports, flags, ICMP types, rates.
 
 use core::fmt::Display;
 
@@ -11,7 +11,7 @@ use crate::rule::{Action, Icmp, Ports, TcpFlags};
 const ACTIONS: [(&str, Action); 3] =
     [("accept", Action::Accept), ("drop", Action::Drop), ("reject", Action::Reject)];
 
-/// Protocol names in the grammar.
+/// Names of IP protocols in the grammar of rules, with their numbers.
 const PROTOCOLS: [(&str, u8); 4] = [
     ("tcp", IpProtocol::TCP.0),
     ("udp", IpProtocol::UDP.0),
@@ -56,17 +56,18 @@ const ICMPV6_TYPES: [(&str, u8); 11] = [
     ("nd-redirect", 137),
 ];
 
-/// Maximum length of an interface name in bytes: four times Linux's IFNAMSIZ, for port names.
+/// Maximum length of an interface name in bytes. The limit is four times Linux's IFNAMSIZ, because
+/// port names of the router can be longer.
 const IFACE_NAME_MAX: usize = 64;
 
 type Parsed<T> = Result<T, RuleError>;
 
-/// Returns the value of a name in `table`.
+/// Returns the value with the name `word` in `table`.
 fn of_name<T: Copy>(table: &[(&str, T)], word: &str) -> Option<T> {
     table.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
 }
 
-/// Returns the name of a value in `table`.
+/// Returns the name of `value` in `table`.
 fn name_of<T: Copy + PartialEq>(table: &[(&'static str, T)], value: T) -> Option<&'static str> {
     table.iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
 }
@@ -75,7 +76,7 @@ fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|(name, _)| *name).collect()
 }
 
-/// Parses a decimal number; unlike `str::parse`, rejects a sign.
+/// Parses a decimal number. Unlike `str::parse`, rejects a leading plus sign.
 fn number<T: core::str::FromStr>(word: &str) -> Option<T> {
     let is_plain = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if is_plain { word.parse().ok() } else { None }
@@ -126,7 +127,8 @@ pub(crate) fn state_names(states: FlowStates) -> String {
 pub(crate) fn prefix(word: &str) -> Parsed<Prefix> {
     let none = |_| invalid(word, "a valid prefix", "an address or a prefix, as 10.0.0.0/8");
     let prefix = word.parse::<Prefix>().map_err(none)?;
-    // Reject host bits: a typing error would otherwise create a rule about other hosts.
+    // Reject a prefix with host bits set: because of a typing error, the rule could apply to the
+    // wrong hosts.
     if prefix.trunc() != prefix {
         let (host, network) = (prefix.addr(), prefix.trunc());
         let bits = if host.is_ipv4() { 32 } else { 128 };
@@ -232,7 +234,7 @@ pub(crate) fn iface(word: &str) -> Parsed<String> {
     }
 }
 
-/// Parses a rate in entries per second.
+/// Parses a rate of log entries, such as `10/s`.
 pub(crate) fn rate(word: &str) -> Parsed<u32> {
     let rate = word.strip_suffix("/s").and_then(number).filter(|rate| *rate > 0);
     rate.ok_or_else(|| invalid(word, "a valid rate", "a number of entries a second, as 10/s"))

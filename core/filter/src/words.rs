@@ -1,4 +1,4 @@
-//! Converts a rule from and to pairs of key and value, used for text and JSON.
+//! Converts a rule to and from pairs of key and value, the common form of text and JSON.
 
 use core::fmt;
 
@@ -9,13 +9,13 @@ use crate::fields::{FlowStates, Hook, Hooks};
 use crate::rule::{Action, Icmp, Log, Ports, Rule, TcpFlags};
 use crate::values;
 
-/// Keys of a rule, in output order.
+/// Keys of a rule, in the order in which they are written.
 pub(crate) const KEYS: [&str; 15] = [
     "id", "hook", "proto", "src", "sport", "dst", "dport", "flags", "icmp", "state", "in", "out",
     "action", LOG, "rate",
 ];
 
-/// The key that has no value.
+/// The only key of a rule without a value.
 pub(crate) const LOG: &str = "log";
 
 /// Partially parsed rule; each key may occur once.
@@ -29,7 +29,8 @@ pub(crate) struct RuleDraft<'a> {
     dst: Option<Prefix>,
     dport: Option<Ports>,
     flags: Option<TcpFlags>,
-    /// Unparsed type, because its meaning depends on the protocol, which may follow.
+    /// ICMP type as text. The text is parsed last, because its meaning depends on the protocol,
+    /// which may follow.
     icmp: Option<&'a str>,
     states: Option<FlowStates>,
     iface_in: Option<String>,
@@ -40,7 +41,7 @@ pub(crate) struct RuleDraft<'a> {
 }
 
 impl<'a> RuleDraft<'a> {
-    /// Adds a key with its value, which is empty for [`LOG`].
+    /// Parses the value of a key; [`LOG`] has an empty value.
     pub(crate) fn take(&mut self, key: &str, value: &'a str) -> Result<(), RuleError> {
         let is_first = match key {
             "id" => self.id.replace(values::id(value)?).is_none(),
@@ -67,7 +68,7 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// Validates and returns the rule.
+    /// Checks that the keys of the rule fit together, and returns the rule.
     pub(crate) fn finish(self) -> Result<Rule, RuleError> {
         let missing = |key: &str, expected: &str| {
             RuleError::new(format!("\"{key}\" is missing"), format!("expected \"{expected}\""))
@@ -100,7 +101,8 @@ impl<'a> RuleDraft<'a> {
         })
     }
 
-    /// Rejects prefixes of different IP versions, and ICMP of another version than the prefixes.
+    /// Rejects source and destination prefixes of different IP versions, and an ICMP protocol of a
+    /// different version.
     fn check_family(&self) -> Result<(), RuleError> {
         let is_v6 = |prefix: Prefix| prefix.addr().is_ipv6();
         let (src, dst) = (self.src.map(is_v6), self.dst.map(is_v6));
@@ -126,7 +128,8 @@ impl<'a> RuleDraft<'a> {
         }
     }
 
-    /// Rejects ports and flags for protocols without them, because no packet would match.
+    /// Rejects conditions on ports or TCP flags if the rule's protocol has none, because no packet
+    /// would match.
     fn check_ports(&self) -> Result<(), RuleError> {
         let Some(protocol) = self.protocol.map(IpProtocol) else { return Ok(()) };
         let has_ports = protocol == IpProtocol::TCP || protocol == IpProtocol::UDP;
@@ -144,7 +147,8 @@ impl<'a> RuleDraft<'a> {
         Ok(())
     }
 
-    /// Rejects an interface condition that cannot match at any of the rule's hooks.
+    /// Rejects a condition on an interface that is unknown at all hooks of the rule, because no
+    /// packet would match.
     fn check_interfaces(&self, hooks: Hooks) -> Result<(), RuleError> {
         let never = |key: &str, lacking: &[Hook], expected: &str| {
             if hooks.iter().all(|hook| lacking.contains(&hook)) {

@@ -1,4 +1,4 @@
-//! Invariants of a connection, checked by simulators and tests.
+//! Consistency checks of a TCP connection for simulators and tests.
 
 use crate::config::WINDOW_SCALE_MAX;
 use crate::connection::Connection;
@@ -12,9 +12,9 @@ const WINDOW_MAX: u32 = (u16::MAX as u32) << WINDOW_SCALE_MAX;
 impl Connection {
     /// Returns the first invariant that does not hold, or `None` if the connection is consistent.
     ///
-    /// Call this after `plan` returned [`Plan::Nothing`](crate::Plan::Nothing), so that nothing is
-    /// left to send. `buffers` are the current levels. Only tests and simulators call this
-    /// function.
+    /// Call this after `plan` returned [`Plan::Nothing`](crate::Plan::Nothing), so that no segment
+    /// is due. `buffers` are the current fill levels of the buffers. Only tests and simulators call
+    /// this function.
     pub fn audit(&self, buffers: FifoLevels) -> Option<&'static str> {
         if self.state == State::Closed {
             return None;
@@ -94,8 +94,8 @@ impl Connection {
         ])
     }
 
-    /// Checks that every wait has a timer. Otherwise a lost segment would stall the connection for
-    /// ever.
+    /// Checks that a timer runs whenever the connection waits for the peer. Otherwise a lost
+    /// segment would stall it for ever.
     fn audit_timers(&self, buffers: FifoLevels) -> Option<&'static str> {
         let has_retransmit = self.timers.retransmit != Instant::FAR;
         let has_hold = self.timers.hold != Instant::FAR;
@@ -134,7 +134,7 @@ mod tests {
     use crate::plan::Plan;
     use towpath_wire::tcp::SeqNum;
 
-    /// Creates a connection that has sent 100 bytes, and its buffers.
+    /// Creates a connection that has sent 100 bytes, and the fill levels of its buffers.
     fn sending() -> (Connection, FifoLevels) {
         let handshake = Handshake {
             mss_peer: Some(1460),
@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn bytes_that_nothing_will_send_are_found() {
         let (mut connection, buffers) = sending();
-        // Everything is acknowledged; the 100 bytes in the buffer are new, and no timer runs.
+        // Acknowledge everything that was sent. The 100 bytes in the buffer are then unsent, but no
+        // timer runs and no segment is due.
         connection.snd.una = connection.snd.nxt;
         connection.timers.retransmit = Instant::FAR;
         let rule = "bytes wait for an acknowledgement or for a timer";

@@ -1,5 +1,5 @@
-//! User calls of RFC 9293 §3.9.1: closing, aborting, settings, and reads by the program. Opening is
-//! in `open`; bytes to send are passed to `plan`.
+//! User calls of RFC 9293 §3.9.1: closing, aborting, settings, and notice of reads. Opening is in
+//! module `open`; `plan` gets the bytes to send.
 
 use crate::config::{KeepAliveConfig, QUICK_ACKS};
 use crate::congestion::CongestionKind;
@@ -20,14 +20,14 @@ impl Connection {
         match self.state {
             State::Established => self.state = State::FinWait1,
             State::CloseWait => self.state = State::LastAck,
-            // The FIN has to wait until the handshake is complete.
+            // Send the FIN when the handshake is complete.
             _ => {}
         }
     }
 
-    /// Closes both directions. The program reads no more, so bytes that still arrive are answered
-    /// with a RST. If the program left bytes unread, call [`abort`](Self::abort) instead (RFC 9293
-    /// §3.6.1, SHLD-3).
+    /// Closes both directions. The program reads no more, so data that still arrives is answered
+    /// with a RST. If the program left received bytes unread, call [`abort`](Self::abort) instead
+    /// (RFC 9293 §3.6.1, SHLD-3).
     pub fn close(&mut self, now: Instant) {
         self.orphaned = true;
         if self.state == State::SynSent {
@@ -52,9 +52,10 @@ impl Connection {
     /// no segment is accepted and no byte is retransmitted: bytes that exceed the windows, or get
     /// lost, are lost.
     ///
-    /// On Linux send(2) itself sends whatever the windows allow, so a later close never overtakes
-    /// these bytes. Here the bytes wait for `plan`. If the RST went first, it could destroy the
-    /// answer of a server that closes with part of the request unread (RFC 2525 §2.17).
+    /// On Linux, send(2) itself sends the bytes that the windows allow, before the program can
+    /// close the socket. Here the bytes wait for `plan`, so the RST must not overtake them.
+    /// Otherwise a server that closes with part of the request unread could lose its answer (RFC
+    /// 2525 §2.17).
     pub fn abort(&mut self) {
         let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
         if self.state != State::Closed {
@@ -68,40 +69,38 @@ impl Connection {
         }
     }
 
-    /// Whether the final segments, up to the RST, are still to be sent. Timers and windows do not
-    /// delay them.
+    /// Returns whether the final segments of an aborted connection, the last of them a RST, are
+    /// still to be sent. Timers and windows do not delay them.
     pub fn is_aborting(&self) -> bool {
         self.owed.is_aborting()
     }
 
-    /// Whether a read by the program can make a window update or an acknowledgement due. If so,
-    /// call [`on_recv_consumed`] when the program reads. While more than half of the buffer is
-    /// advertised to the peer, no update is needed: the next ACK carries the new window.
+    /// Returns whether a read by the program can make a window update or an acknowledgement due. If
+    /// so, call [`on_recv_consumed`] after each read. No update is needed while more than half of
+    /// the receive buffer is advertised, because the next ACK carries the new window.
     ///
     /// [`on_recv_consumed`]: Self::on_recv_consumed
     pub fn awaits_reads(&self, buffers: FifoLevels) -> bool {
         self.state.may_receive() && (self.holds_back(buffers) || self.acks_when_read())
     }
 
-    /// Whether the advertised window is at most half of the receive buffer.
+    /// Returns whether the advertised window is at most half of the receive buffer.
     fn holds_back(&self, buffers: FifoLevels) -> bool {
         self.rcv.window() <= self.rcv.offerable(buffers.recv_capacity) / 2
     }
 
-    /// Whether a delayed acknowledgement should be sent as soon as the program has read all bytes,
-    /// as in Linux's `__tcp_cleanup_rbuf`. The peer may wait for it, and no answer of the program
-    /// will carry it. Otherwise a peer with Nagle's algorithm that sends short records would wait
-    /// for the delayed ACK each time.
+    /// Returns whether a delayed ACK should be sent when the program has read all bytes, as in
+    /// Linux's `__tcp_cleanup_rbuf`. Otherwise a peer with Nagle's algorithm that sends short
+    /// records would wait for the delayed ACK timer each time.
     fn acks_when_read(&self) -> bool {
         self.timers.delayed_ack != Instant::FAR && self.rcv.when_read == WhenRead::Acknowledges
     }
 
-    /// Handles a read by the program. Returns true if a window update or an acknowledgement is due
-    /// now.
+    /// Handles a read by the program. Returns true if a window update or an ACK is due now.
     pub fn on_recv_consumed(&mut self, _now: Instant, buffers: FifoLevels) -> bool {
         let opened = self.rcv.offerable(buffers.recv_free).saturating_sub(self.rcv.window());
-        // At most half of the buffer, so that the update is due at the latest when the program has
-        // read everything.
+        // Send the update when the window can grow by two segments, or by half of the buffer if
+        // that is less. The update is then due at the latest when the program has read everything.
         let half = self.rcv.offerable(buffers.recv_capacity) / 2;
         let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
         let update = self.holds_back(buffers) && opened >= worth;
@@ -111,14 +110,15 @@ impl Connection {
         due
     }
 
-    /// Turns Nagle's algorithm off (true) or on (MUST-17). Turning it off also flushes bytes that a
-    /// cork or MSG_MORE holds back, as on Linux (tcp(7)). Bytes written later are held back again.
+    /// Turns Nagle's algorithm off (true) or on (MUST-17). Turning it off also sends the bytes held
+    /// back by TCP_CORK or MSG_MORE, as on Linux (tcp(7)). Later writes are held back again.
     pub fn set_nodelay(&mut self, nodelay: bool) {
         self.settings.nodelay = nodelay;
         self.owed.cork_flush |= nodelay && (self.settings.corked || self.snd.more_coming);
     }
 
-    /// Holds short segments back, for at most 200 ms, until called with false.
+    /// Sets TCP_CORK: segments shorter than the MSS are held back for at most 200 ms, or until a
+    /// call with false.
     pub fn set_cork(&mut self, corked: bool) {
         self.settings.corked = corked;
         if !corked {
@@ -126,8 +126,8 @@ impl Connection {
         }
     }
 
-    /// Notes whether the last write had MSG_MORE. If so, short segments are held back as by a cork,
-    /// until a write without the flag.
+    /// Records whether the last write had MSG_MORE. If so, segments shorter than the MSS are held
+    /// back as with TCP_CORK, until a write without the flag.
     pub fn more_coming(&mut self, more: bool) {
         self.snd.more_coming = more;
         if !more && !self.settings.corked {
@@ -135,8 +135,9 @@ impl Connection {
         }
     }
 
-    /// Ends a record (MSG_EOR) after `end` bytes of the send buffer: no segment carries bytes of
-    /// both sides. Returns false, and ignores the end, if the connection has too many of them.
+    /// Ends a record (MSG_EOR) after `end` bytes of the send buffer: no segment carries bytes from
+    /// before and after that point. Returns false, and ignores the call, if too many record ends
+    /// are pending.
     pub fn end_record(&mut self, end: u32) -> bool {
         if end == 0 || !self.state.is_synchronized() {
             return true;
@@ -145,29 +146,30 @@ impl Connection {
         self.recovery.add_boundary(seq, self.snd.una)
     }
 
-    /// Stops the cork timer. In FIN-WAIT-2 the same timer limits the wait for the peer's FIN, so it
-    /// keeps running.
+    /// Stops the TCP_CORK timer. FIN-WAIT-2 uses the same timer to limit the wait for the peer's
+    /// FIN, and keeps it running.
     fn stop_cork(&mut self) {
         if self.state != State::FinWait2 {
             self.timers.hold = Instant::FAR;
         }
     }
 
-    /// Enables keep-alive probes of a silent peer; `None` disables them.
+    /// Sets the configuration of keep-alive probes, which detect a silent peer. `None` disables
+    /// them.
     pub fn set_keepalive(&mut self, keepalive: Option<KeepAliveConfig>) {
         self.watch_peer(|watch| watch.set_keepalive(keepalive));
         self.arm_keepalive();
     }
 
-    /// Sets how long sent bytes may stay unacknowledged; overrides
-    /// [`Config::user_timeout`](crate::Config::user_timeout). The new timeout applies to bytes in
-    /// flight too, counted from the last time that something was sent or received.
+    /// Sets the maximum time that sent bytes may stay unacknowledged; overrides
+    /// [`Config::user_timeout`](crate::Config::user_timeout). Applies to bytes in flight too,
+    /// counted from the last segment sent or received.
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
         self.watch_peer(|watch| watch.set_user_timeout(timeout));
     }
 
-    /// Frees memory that is kept for the next flight. The owner should call this when the
-    /// connection has been idle for a while.
+    /// Frees memory that is kept for tracking sent segments. Call this when the connection has been
+    /// idle for a while.
     pub fn release_idle_memory(&mut self) {
         self.recovery.release_idle_memory();
     }
@@ -178,8 +180,8 @@ impl Connection {
         self.settings.syn_retries = retries;
     }
 
-    /// Retransmits the SYN of an active open if the peer has not answered it. Timers do not change
-    /// and the SYN does not count as a retry, because the caller knows that the first SYN was lost.
+    /// Retransmits the SYN of an active open unless the peer has answered. The caller knows that
+    /// the first SYN was lost, so timers stay unchanged and the SYN does not count as a retry.
     pub fn repeat_syn(&mut self) {
         if self.state == State::SynSent && self.snd.nxt != self.snd.iss {
             self.owed.syn = true;
@@ -188,14 +190,14 @@ impl Connection {
         }
     }
 
-    /// Sets how long a closed socket waits for the peer's FIN; overrides
+    /// Sets the maximum time that a closed socket waits for the peer's FIN; overrides
     /// [`Config::fin_wait2_timeout`](crate::Config::fin_wait2_timeout).
     pub fn set_fin_wait2_timeout(&mut self, timeout: Duration) {
         self.settings.fin_wait2_ms = millis(timeout);
     }
 
-    /// Enters quick ACK mode (true): sends a pending ACK now and the next ones without delay. False
-    /// returns to delayed ACKs.
+    /// With true, enters quick ACK mode (TCP_QUICKACK): sends a pending ACK now and the next ones
+    /// without delay. With false, returns to delayed ACKs.
     pub fn set_quickack(&mut self, quick: bool) {
         self.timers.quick_acks = if quick { QUICK_ACKS } else { 0 };
         if quick && self.timers.delayed_ack != Instant::FAR {
@@ -203,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// Switches the congestion control algorithm and keeps the current window.
+    /// Switches the congestion control algorithm. The congestion window stays the same.
     pub fn set_congestion(&mut self, kind: CongestionKind) {
         let start = self.congestion_start();
         self.congestion.set_kind(kind, &start);

@@ -1,14 +1,15 @@
-//! Challenge ACKs (RFC 5961): the limit on how many a half-open or open connection sends.
+//! Challenge ACKs (RFC 5961), and the limit on the number that a half-open or open connection
+//! sends.
 
 use crate::config::{CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS};
 use crate::time::Instant;
 
-/// Allows at most [`CHALLENGE_ACKS_MAX`] challenge ACKs per period. Without a limit, an attacker
-/// could make us reflect traffic, or two confused peers could loop (RFC 5961 §7).
+/// Limits challenge ACKs to [`CHALLENGE_ACKS_MAX`] per period. Without a limit, an attacker could
+/// make us reflect traffic, or two peers with conflicting states could loop (RFC 5961 §7).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ChallengeLimit {
-    /// The number of the period (below 2²⁰, until milliseconds wrap), shifted left by 8. The lowest
-    /// byte counts the challenge ACKs sent in that period.
+    /// Number of the current period in the upper 24 bits, below 2²⁰ until the clock's milliseconds
+    /// wrap. The lowest byte counts the challenge ACKs sent in that period.
     period_and_used: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Configuration of a new connection.
+//! Configuration of a new TCP connection.
 
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
@@ -9,37 +9,37 @@ use core::time::Duration;
 /// Settings of a connection. The defaults are those of Linux unless a field says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// MSS option that we send: link MTU without IP and TCP headers (RFC 9293 §3.7.1).
+    /// MSS option that we send: MTU of the link minus IP and TCP headers (RFC 9293 §3.7.1).
     pub mss_recv: u16,
-    /// Maximum segment size of the path: path MTU without IP and TCP headers. TCP options are not
+    /// Maximum segment size of the path: path MTU minus IP and TCP headers. TCP options are not
     /// subtracted.
     pub mss_send_max: u16,
     /// Segment size used if the peer sends no MSS option: 536 for IPv4, 1220 for IPv6 (MUST-15).
     pub mss_default: u16,
-    /// Congestion control algorithm;
-    /// [`Connection::set_congestion`](crate::Connection::set_congestion) changes it later.
+    /// Congestion control algorithm; can be changed later by
+    /// [`Connection::set_congestion`](crate::Connection::set_congestion).
     pub congestion: CongestionKind,
     /// Initial congestion window in segments; 10 is the value of RFC 6928.
     pub initial_window: u8,
-    /// Window scale that we offer, 0 to 14, chosen for the largest receive buffer. Offered even
-    /// when 0, so that the peer may scale its own window.
+    /// Window scale that we offer, 0 to 14, chosen for the largest receive buffer. We offer it even
+    /// if it is 0, because the peer may scale its own window only then.
     pub window_scale: u8,
-    /// Offer window scaling (RFC 7323).
+    /// Whether to offer window scaling (RFC 7323).
     pub scaling: bool,
-    /// Offer timestamps (RFC 7323).
+    /// Whether to offer timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Offer selective acknowledgements (RFC 2018).
+    /// Whether to offer selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Use of Explicit Congestion Notification (RFC 3168, RFC 9768).
+    /// When Explicit Congestion Notification is used (RFC 3168, RFC 9768).
     pub ecn: EcnMode,
-    /// Disables Nagle's algorithm (MUST-17).
+    /// Whether Nagle's algorithm is off (MUST-17).
     pub nodelay: bool,
     /// Keep-alive probes; `None`, the default, sends none (MUST-25).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
     //# they MUST default to off (MUST-25).
     pub keepalive: Option<KeepAliveConfig>,
-    /// Maximum time that sent bytes may stay unacknowledged (RFC 5482). With `None` only `retries`
-    /// limits it.
+    /// Maximum time that sent bytes may stay unacknowledged (RFC 5482). With `None`, only the
+    /// number of `retries` is limited.
     pub user_timeout: Option<Duration>,
     /// Maximum pacing rate in payload bytes per second (SO_MAX_PACING_RATE); `None` means
     /// unlimited.
@@ -51,36 +51,38 @@ pub struct Config {
     //# R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for
     //# at least 3 minutes (MUST-23).
     pub syn_retries: u8,
-    /// Uses of Fast Open by clients and listeners (RFC 7413).
+    /// Whether clients and listeners use TCP Fast Open (RFC 7413).
     pub fast_open: FastOpenModes,
-    /// Use of SYN cookies by a listener (RFC 4987). Peers within the process never get one, because
-    /// their half-open connections reserve places in accept queues.
+    /// When a listener sends SYN cookies (RFC 4987). Peers within its own process get none, because
+    /// their half-open connections have reserved places in the accept queue.
     pub syn_cookies: SynCookies,
-    /// Maximum SYN-ACK retransmissions: Linux's `tcp_synack_retries`.
+    /// Maximum number of SYN-ACK retransmissions: Linux's `tcp_synack_retries`.
     pub syn_ack_retries: u8,
     /// Maximum consecutive retransmission timeouts (R2 of RFC 9293 §3.8.3), and maximum unanswered
     /// window probes. Linux's `tcp_retries2`, 15 to 25 minutes.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
     pub retries: u8,
-    /// Replaces `retries` after the program has closed the socket: Linux's `tcp_orphan_retries`.
+    /// Maximum number of retransmissions after the program has closed the socket, in place of
+    /// `retries`: Linux's `tcp_orphan_retries`.
     pub orphan_retries: u8,
     /// Retransmission timeout before the first RTT measurement; 1 s as in RFC 6298 §2.1.
     pub rto_initial: Duration,
-    /// Minimum margin added to the smoothed round-trip time. RFC 6298 §2.4 recommends a minimum
-    /// timeout of 1 s because of clocks with 500 ms granularity; our clock counts nanoseconds. A
-    /// margin of 200 ms, as in Linux and FreeBSD, is longer than any usual delayed ACK.
+    /// Minimum margin that the retransmission timeout adds to the smoothed round-trip time. 200 ms,
+    /// as in Linux and FreeBSD, exceed any usual delayed ACK. RFC 6298 §2.4 recommends a minimum
+    /// timeout of 1 s for clocks with 500 ms granularity; ours counts nanoseconds.
     pub rto_min: Duration,
     /// Maximum retransmission timeout. RFC 6298 §2.5 allows a bound of at least 60 s; Linux has 120
     /// s.
     pub rto_max: Duration,
     /// Maximum delay of an ACK; values above 499 ms are capped (MUST-40).
     pub delayed_ack: Duration,
-    /// Duration of TIME-WAIT, 2 MSL (MUST-13): Linux's 60 s, not the 4 minutes of RFC 9293.
+    /// Duration of TIME-WAIT: 60 s as in Linux, not the 4 minutes (2 MSL) of RFC 9293 (MUST-13).
     pub time_wait: Duration,
-    /// Maximum time in FIN-WAIT-2 after the program closed the socket: Linux's `tcp_fin_timeout`.
+    /// Maximum time in FIN-WAIT-2 after the program has closed the socket: Linux's
+    /// `tcp_fin_timeout`.
     pub fin_wait2_timeout: Duration,
-    /// Maximum time that a corked short segment is held back: Linux's 200 ms.
+    /// Maximum time that TCP_CORK holds back a segment shorter than the MSS: 200 ms as in Linux.
     pub cork: Duration,
 }
 
@@ -126,9 +128,9 @@ pub struct KeepAliveConfig {
     //# This interval MUST be configurable (MUST-27) and MUST default to no less than two hours
     //# (MUST-28).
     pub idle: Duration,
-    /// Time between probes.
+    /// Time between two keep-alive probes.
     pub interval: Duration,
-    /// Unanswered probes after which the connection times out.
+    /// Number of unanswered keep-alive probes after which the connection times out.
     pub probes: u8,
 }
 
@@ -142,32 +144,34 @@ impl Default for KeepAliveConfig {
     }
 }
 
-/// Times that an active open repeats its SYN at the initial timeout, before the interval doubles.
+/// Number of SYN retransmissions at the initial timeout, before the timeout doubles with each
+/// further one.
 ///
-/// Linux's `net.ipv4.tcp_syn_linear_timeouts` (since 6.5) has this default, and documents
-/// timeouts of "1, 1, 1, 1, 1, 2, 4, ...". As there, the repetitions do not count as
+/// Same default as Linux's `net.ipv4.tcp_syn_linear_timeouts` (since 6.5), which documents timeouts
+/// of "1, 1, 1, 1, 1, 2, 4, ...". As in Linux, these retransmissions do not count against
 /// [`Config::syn_retries`].
 pub const SYN_LINEAR_TIMEOUTS: u8 = 4;
 
-/// Minimum segment size, regardless of the peer's MSS or ICMP messages: 24 bytes remain after the
-/// longest options. Linux's minimum is 48 (`TCP_MIN_SND_MSS`).
+/// Minimum segment size in bytes, whatever the peer's MSS option or ICMP messages say. 24 bytes of
+/// data remain after the longest TCP options. Linux's minimum is 48 (`TCP_MIN_SND_MSS`).
 pub(crate) const MSS_MIN: u16 = 64;
 /// Segment size that every IPv4 host accepts (RFC 9293 §3.7.1).
 pub(crate) const MSS_DEFAULT: u16 = 536;
-/// Payload size that fits any path: the minimum path MTU that we accept for IPv4 (552, Linux's
-/// `min_pmtu`), without headers and the longest options. A larger value would mark segments that
-/// passed the path as too long for it.
+/// Payload size in bytes that fits any path. The size is the minimum path MTU that we accept for
+/// IPv4 (552, Linux's `min_pmtu`) minus headers and the longest options. With a larger value,
+/// delivered segments could be mistaken for ones that are too long for the path.
 pub(crate) const PAYLOAD_ALWAYS_FITS: u32 = 552 - 20 - 60;
 /// Maximum window scale (RFC 7323 §2.3): a larger shift would let the window exceed 2^30.
 pub(crate) const WINDOW_SCALE_MAX: u8 = 14;
 /// Length of the timestamps option with its padding, in bytes.
 pub(crate) const TIMESTAMPS_LEN: u16 = 12;
-/// Duplicate ACKs that indicate a loss (RFC 5681 §3.2).
+/// Number of duplicate ACKs that indicate a loss (RFC 5681 §3.2).
 pub(crate) const DUP_THRESH: u16 = 3;
-/// ACKs sent without delay on a new connection, so that the peer's slow start is not delayed:
-/// Linux's `TCP_MAX_QUICKACKS`.
+/// Number of ACKs that a new connection sends without delay, because delayed ACKs would slow the
+/// peer's slow start: Linux's `TCP_MAX_QUICKACKS`.
 pub(crate) const QUICK_ACKS: u8 = 16;
-/// Maximum challenge ACKs in each `CHALLENGE_PERIOD_MS` (RFC 5961 §7 proposes 10 in 5 s).
+/// Maximum number of challenge ACKs in each period of `CHALLENGE_PERIOD_MS` milliseconds. RFC 5961
+/// §7 proposes 10 in 5 s.
 pub(crate) const CHALLENGE_ACKS_MAX: u8 = 10;
 pub(crate) const CHALLENGE_PERIOD_MS: u32 = 5_000;
 /// Maximum delay of an ACK (MUST-40).
@@ -176,29 +180,30 @@ pub(crate) const CHALLENGE_PERIOD_MS: u32 = 5_000;
 //# (MUST-40).
 pub(crate) const DELAYED_ACK_MAX: Duration = Duration::from_millis(499);
 
-/// Use of SYN cookies, like Linux's `net.ipv4.tcp_syncookies`.
+/// When a listener uses SYN cookies, as Linux's `net.ipv4.tcp_syncookies`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SynCookies {
-    /// Send no cookies: 0 on Linux.
+    /// Never send SYN cookies: 0 on Linux.
     Off,
-    /// Send cookies while the half-open connections of a listener use up their places: 1 on Linux.
+    /// Send SYN cookies while a listener has its maximum number of half-open connections: 1 on
+    /// Linux.
     #[default]
     UnderPressure,
-    /// Answer each SYN with a cookie, to test peers: 2 on Linux.
+    /// Answer each SYN with a SYN cookie, to test peers: 2 on Linux.
     Always,
 }
 
 impl SynCookies {
-    /// All uses, with the numbers of Linux.
+    /// All variants, each with its name and the number of Linux's setting.
     const ALL: [(Self, &str, &str); 3] =
         [(Self::Off, "off", "0"), (Self::UnderPressure, "on", "1"), (Self::Always, "always", "2")];
 
-    /// Returns the name for users.
+    /// Returns the name of the variant in configurations.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(it, ..)| *it == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Returns the use with this name, or with this number of Linux's setting.
+    /// Returns the variant with this name, or with this number of Linux's `tcp_syncookies`.
     pub fn from_word(word: &str) -> Option<Self> {
         let found = Self::ALL.iter().find(|(_, name, number)| word == *name || word == *number);
         found.map(|(it, ..)| *it)

@@ -1,9 +1,10 @@
-//! Congestion control, in bytes, dispatched by an enum. To add an algorithm, create a file in this
-//! folder and a row in the table below. Options, command lines and reports take their names from
-//! the table.
+//! Congestion control. Windows are in bytes, and an enum selects the algorithm. To add an
+//! algorithm, create a file in this folder and add a row to the table below. Options, command lines
+//! and reports take their names from the table.
 //!
-//! An algorithm receives an [`Acked`] for each ACK. The algorithm computes the window and, if it
-//! paces, the rate. `recovery` decides which bytes are lost, and `plan` how much may be sent.
+//! An algorithm receives an [`Acked`] for each ACK, and computes the congestion window and
+//! optionally a pacing rate. Module `recovery` decides which bytes are lost, and `plan` how many
+//! may be sent.
 
 mod algorithm;
 mod bbr;
@@ -31,15 +32,15 @@ use self::window::CongestionWindow;
 use core::num::NonZeroU64;
 use towpath_wire::tcp::SeqNum;
 
-/// Table of the congestion control algorithms. A row has the variant of [`CongestionKind`], its
-/// state type, Linux's name, aliases for users, and the specification. The first row is the
-/// default.
+/// Defines the congestion control algorithms from a table. A row has the variant of
+/// [`CongestionKind`], the type of its state, Linux's name, aliases for users, and the
+/// specification. The first row is the default.
 macro_rules! congestion_controls {
     ($(
         $(#[$doc:meta])*
         $variant:ident($state:ty) = $name:literal, [$($alias:literal),*], $document:literal;
     )+) => {
-        /// A congestion control algorithm.
+        /// Names a congestion control algorithm, without its state.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum CongestionKind {
             $($(#[$doc])* $variant,)+
@@ -52,7 +53,7 @@ macro_rules! congestion_controls {
         }
 
         impl CongestionKind {
-            /// All algorithms; the default is the first.
+            /// All algorithms. The first is the default.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
             /// Names of all algorithms, in the order of `ALL`.
             pub const NAMES: &[&str] = &[$($name),+];
@@ -64,7 +65,7 @@ macro_rules! congestion_controls {
                 }
             }
 
-            /// Returns alternative names that users may write.
+            /// Returns the alternative names that users may write for the algorithm.
             pub const fn aliases(self) -> &'static [&'static str] {
                 match self {
                     $(Self::$variant => &[$($alias),*],)+
@@ -171,15 +172,16 @@ macro_rules! congestion_controls {
 }
 
 congestion_controls! {
-    /// RFC 9438: the default of Linux and of this crate.
+    /// CUBIC (RFC 9438), the default of Linux and of this crate.
     Cubic(Cubic) = "cubic", [], "RFC 9438";
-    /// RFC 5681, with the byte counting of RFC 3465.
+    /// NewReno (RFC 5681), with the byte counting of RFC 3465.
     NewReno(NewReno) = "reno", ["newreno"], "RFC 5681";
     /// BBR version 3: a model of the path's bandwidth and round-trip time.
     Bbr(Bbr) = "bbr", ["bbr3"], "draft-ietf-ccwg-bbr";
-    /// Keeps few segments in the queue of the path.
+    /// TCP Vegas, which keeps only a few segments queued in the network.
     Vegas(Vegas) = "vegas", [], "Brakmo and Peterson 1995";
-    /// RFC 8257: reacts to the fraction of marked bytes, in networks that mark early.
+    /// DCTCP (RFC 8257): reacts to the fraction of bytes marked with CE, in networks that mark
+    /// early.
     Dctcp(Dctcp) = "dctcp", [], "RFC 8257";
 }
 
@@ -190,7 +192,7 @@ impl Default for CongestionKind {
 }
 
 impl CongestionKind {
-    /// Returns the algorithm with this name.
+    /// Returns the algorithm with Linux's name `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
@@ -210,15 +212,16 @@ pub(crate) struct Congestion {
     algorithm: Algorithm,
 }
 
-/// A loss that ACKs revealed.
+/// A loss detected from ACKs: the bytes in flight at that time, and the segment size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossEvent {
-    /// Bytes sent and not acknowledged cumulatively.
+    /// Bytes sent but not yet acknowledged cumulatively.
     pub(crate) flight: u32,
     pub(crate) mss: u32,
 }
 
-/// Window and threshold before a reduction, restored if the loss was spurious.
+/// Congestion window and slow-start threshold before a reduction, restored if the loss turns out to
+/// be spurious.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PriorWindow {
     cwnd: u32,
@@ -248,7 +251,7 @@ impl Congestion {
         self.window.ssthresh
     }
 
-    /// Whether the window is below half of the slow-start threshold.
+    /// Returns whether the congestion window is below half of the slow-start threshold.
     pub(crate) fn in_first_half_of_slow_start(&self) -> bool {
         self.window.cwnd < self.window.ssthresh / 2
     }
@@ -257,7 +260,8 @@ impl Congestion {
         self.algorithm.kind()
     }
 
-    /// Whether the algorithm decides alone how the window reacts to losses and idle periods.
+    /// Returns whether the algorithm is based on a model of the path. The window's reaction to
+    /// losses and idle periods is then left to the algorithm.
     pub(crate) fn is_model(&self) -> bool {
         self.algorithm.is_model()
     }
@@ -269,7 +273,7 @@ impl Congestion {
         self.algorithm.pacing_rate()
     }
 
-    /// Changes the algorithm and keeps the current window.
+    /// Changes the algorithm. The congestion window stays the same.
     pub(crate) fn set_kind(&mut self, kind: CongestionKind, start: &CongestionStart) {
         if self.kind() != kind {
             self.algorithm = Algorithm::new(kind);
@@ -277,13 +281,14 @@ impl Congestion {
         }
     }
 
-    /// Updates the window after the segment size became known or changed. The window counts bytes,
-    /// so it changes only if it is below one segment.
+    /// Handles a change of the segment size. The congestion window counts bytes, so it changes only
+    /// if it is below one segment.
     pub(crate) fn on_mss(&mut self, mss: u32) {
         self.window.cwnd = self.window.cwnd.max(mss);
     }
 
-    /// Sets the initial window after the handshake: RFC 6928's, or one segment if a SYN was lost.
+    /// Sets the initial congestion window after the handshake: that of RFC 6928, or one segment if
+    /// a SYN was lost.
     pub(crate) fn on_established(
         &mut self,
         start: &CongestionStart,
@@ -295,21 +300,21 @@ impl Congestion {
         self.algorithm.on_start(&mut self.window, start);
     }
 
-    /// Records that payload up to `nxt` was sent, so that `flight` bytes are not acknowledged and
-    /// `pipe` bytes are in the network.
+    /// Records that payload up to sequence number `nxt` was sent. `pipe` bytes are estimated to be
+    /// in the network.
     #[inline]
     pub(crate) fn on_sent(&mut self, una: SeqNum, nxt: SeqNum, pipe: u32, mss: u32) {
         let is_full = pipe.saturating_add(mss) > self.window.cwnd;
         self.usage.on_sent(una, nxt, is_full);
     }
 
-    /// Records a retransmission. Lost bytes count as in use, so the window counts as fully used.
+    /// Records a retransmission. The congestion window then counts as fully used.
     pub(crate) fn on_retransmitted(&mut self, una: SeqNum, nxt: SeqNum) {
         self.usage.on_sent(una, nxt, true);
     }
 
-    /// Whether the window was fully used in the last round trip. In slow start, half of the window
-    /// suffices, so that it can grow to twice the bytes in flight.
+    /// Returns whether the congestion window was fully used in the last round trip. In slow start,
+    /// use of half the window suffices, so that it can grow to twice the bytes in flight.
     pub(crate) fn is_limited(&self) -> bool {
         self.usage.is_full() || !self.is_model() && self.usage.suffices_for_slow_start(&self.window)
     }
@@ -318,7 +323,8 @@ impl Congestion {
         self.algorithm.info()
     }
 
-    /// Whether the algorithm drains the path on purpose, so that delivery rates are too low.
+    /// Returns whether the algorithm is sending less on purpose to measure the minimum RTT.
+    /// Delivery rates are then too low.
     #[inline]
     pub(crate) fn is_probing_rtt(&self) -> bool {
         self.algorithm.is_probing_rtt()
@@ -333,7 +339,7 @@ impl Congestion {
         self.algorithm.on_ack(&mut self.window, acked);
     }
 
-    /// Handles a transmission with nothing in flight.
+    /// Handles the first transmission after a period with nothing in flight.
     pub(crate) fn on_idle_over(&mut self, idle: &IdlePeriod) {
         self.algorithm.on_idle_sent(&mut self.window, idle);
     }
@@ -349,13 +355,15 @@ impl Congestion {
         }
     }
 
-    /// Returns the state to restore by [`Self::undo`]; call it before a reduction.
+    /// Returns the congestion window and slow-start threshold, to be saved before a reduction and
+    /// restored by [`Self::undo`].
     pub(crate) fn prior(&self) -> PriorWindow {
         PriorWindow { cwnd: self.window.cwnd, ssthresh: self.window.ssthresh }
     }
 
-    /// Returns the state to restore by [`Self::undo`] if the timer expires within fast recovery.
-    /// The earlier losses were real, so the window is the one with which the recovery would end.
+    /// Returns the state to restore by [`Self::undo`] if the retransmission timeout in fast
+    /// recovery was spurious. The earlier losses were real, so the restored window is the one at
+    /// the end of recovery.
     pub(crate) fn prior_in_recovery(&self) -> PriorWindow {
         let PriorWindow { cwnd, ssthresh } = self.prior();
         PriorWindow { cwnd: cwnd.min(ssthresh), ssthresh }
@@ -394,8 +402,8 @@ impl Congestion {
         self.algorithm.on_undo(&mut self.window);
     }
 
-    /// Reduces the window, at most once per round trip, after the peer reported packets marked with
-    /// CE.
+    /// Reduces the congestion window, at most once per round trip, after the peer reported packets
+    /// marked with CE.
     pub(crate) fn on_ecn(&mut self, loss: LossEvent) {
         if !self.is_model() {
             let window = &mut self.window;
@@ -404,8 +412,8 @@ impl Congestion {
         }
     }
 
-    /// Reduces the window to one segment after a retransmission timeout. `again` is true if the
-    /// same segment timed out before; ssthresh does not change then.
+    /// Reduces the congestion window to one segment after a retransmission timeout. `again` is true
+    /// if the same segment timed out before; the slow-start threshold is then unchanged.
     pub(crate) fn on_timeout(&mut self, flight: u32, mss: u32, again: bool) {
         if !again {
             self.reduce(flight, mss);
@@ -422,7 +430,8 @@ impl Congestion {
         self.window.ssthresh = ssthresh.max(2 * mss);
     }
 
-    /// Returns the window of a sender that was idle for longer than a retransmission timeout.
+    /// Returns the congestion window of a sender that was idle for longer than a retransmission
+    /// timeout.
     pub(crate) fn restart_window(&self, mss: u32, initial_window: u8) -> u32 {
         if self.is_model() {
             return self.window.cwnd;
@@ -430,7 +439,7 @@ impl Congestion {
         self.window.cwnd.min(mss * u32::from(initial_window.max(1)))
     }
 
-    /// Restarts sending after an idle period (RFC 5681 §4.1).
+    /// Reduces the congestion window when sending resumes after an idle period (RFC 5681 §4.1).
     pub(crate) fn on_restart(&mut self, mss: u32, initial_window: u8) {
         if !self.is_model() {
             self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);

@@ -1,5 +1,6 @@
-//! A connection: its parts, values derived from several of them, and its end. The stages (`open`,
-//! `receive`, `plan`, `emit`, `timeouts`, `calls`) use this module; it does not call them.
+//! A TCP connection: its parts, values derived from several of them, and its end. The processing
+//! stages (modules `open`, `receive`, `plan`, `emit`, `timeouts`, `calls`) use this module, but not
+//! vice versa.
 //!
 //! Budget: [`Connection`] takes most of the memory of an idle connection, and there may be a
 //! million of them. Rarely needed parts are boxed and exist only while needed: [`PeerWatch`], the
@@ -24,7 +25,7 @@ use crate::timers::Timers;
 use crate::watch::PeerWatch;
 use towpath_wire::tcp::{Options, SeqNum};
 
-/// A TCP connection. See the crate's documentation for the order of calls.
+/// A TCP connection. See the crate's documentation for the order in which to call its methods.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) state: State,
@@ -32,9 +33,10 @@ pub struct Connection {
     pub(crate) settings: ConnectionSettings,
     events: u8,
     pub(crate) ecn: EcnState,
-    /// Whether the program has closed the socket; arriving bytes then have no reader.
+    /// Whether the program has closed the socket, so that it cannot read bytes that arrive from now
+    /// on.
     pub(crate) orphaned: bool,
-    /// Whether this end opened the connection.
+    /// Whether this end opened the connection (active open).
     pub(crate) is_active: bool,
     pub(crate) snd: SendSpace,
     pub(crate) rcv: ReceiveSpace,
@@ -47,38 +49,39 @@ pub struct Connection {
     pub(crate) counters: ConnectionCounters,
 }
 
-/// The largest part of an idle connection's memory (the table is in `core/stack/src/socket.rs`).
+/// A connection is the largest part of an idle socket's memory; `core/stack/src/socket.rs` has a
+/// table.
 const _: () = assert!(size_of::<Connection>() <= 336);
 
-/// Segments other than data that `plan` has to send.
+/// Segments other than data that are waiting to be sent by `plan`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Owed {
     pub(crate) syn: bool,
-    /// Whether an ACK is due now.
+    /// Whether an ACK must be sent now.
     pub(crate) ack: bool,
-    /// Duplicate ACKs to send one by one and without data, so that a peer without SACK can count
-    /// them (RFC 5681 §4.2).
+    /// Number of duplicate ACKs to send. The ACKs are sent one by one and without data, so that a
+    /// peer without SACK can count them (RFC 5681 §4.2).
     pub(crate) dup_acks: u8,
     pub(crate) window_probe: bool,
     pub(crate) keepalive: bool,
-    /// Whether a short segment may be sent although the connection is corked.
+    /// Whether a segment shorter than the MSS may be sent in spite of TCP_CORK.
     pub(crate) cork_flush: bool,
-    /// When to send the RST that ends this connection.
+    /// When to send the RST that aborts this connection.
     pub(crate) reset: LastReset,
     replies: bool,
     reply: SeqNum,
 }
 
-/// When to send the RST that ends a connection. As small as a bool, because `Connection` has a
-/// budget.
+/// When to send the RST that aborts a connection. The enum takes one byte, because the size of
+/// `Connection` is limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum LastReset {
-    /// No RST is due.
+    /// No RST must be sent.
     #[default]
     Never,
-    /// The RST follows the bytes that the windows allow, and a FIN if one is queued.
+    /// The RST follows the bytes that the windows allow to send, and the FIN if one is queued.
     BehindBytes,
-    /// The RST is the next segment to send.
+    /// The RST is the next segment.
     Now,
 }
 
@@ -89,7 +92,7 @@ impl Owed {
         (self.replies, self.reply) = (true, seq);
     }
 
-    /// Whether the RST that ends the connection is still to be sent.
+    /// Returns whether the RST that aborts the connection has still to be sent.
     pub(crate) fn is_aborting(&self) -> bool {
         self.reset != LastReset::Never
     }
@@ -104,8 +107,8 @@ impl Owed {
 }
 
 impl Connection {
-    /// Creates a connection before any segment was sent or received. `open` uses it for both active
-    /// and passive opens.
+    /// Creates a connection that has not sent or received any segment. Module `open` uses it for
+    /// both active and passive opens.
     pub(crate) fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
         Connection {
             state: State::SynSent,
@@ -132,12 +135,14 @@ impl Connection {
         }
     }
 
-    /// Returns the payload of a full segment without SACK blocks, the unit of congestion control.
+    /// Returns the payload size in bytes of a full segment without SACK blocks, the unit of
+    /// congestion control.
     pub(crate) fn mss(&self) -> u32 {
         u32::from(self.snd.mss_with_options() - self.ext.options_len())
     }
 
-    /// Returns the maximum payload of a segment sent now, less the space of SACK blocks.
+    /// Returns the maximum payload in bytes of a segment sent now, which is reduced by its SACK
+    /// blocks.
     pub(crate) fn segment_size(&self) -> u32 {
         match self
             .ext
@@ -148,21 +153,21 @@ impl Connection {
         }
     }
 
-    /// Returns the options of a segment without SYN.
+    /// Returns the TCP options of a segment without SYN.
     pub(crate) fn segment_options(&self, now: Instant) -> Options {
         let sack = self.ext.sack_blocks(self.counters.dsack(), self.rcv.assembler.as_deref());
         Options { timestamps: self.ext.timestamps_option(now), sack, ..Options::default() }
     }
 
-    /// Whether our SYN is sent but not acknowledged. The state is checked too, because `snd.una`
-    /// equals `snd.iss` again after each 4 GiB, also in CLOSED while bytes precede the RST.
+    /// Returns whether our SYN is sent but not acknowledged. `snd.una` alone is not sufficient,
+    /// because it equals `snd.iss` again after each 4 GiB.
     pub(crate) fn syn_in_flight(&self) -> bool {
         matches!(self.state, State::SynSent | State::SynReceived)
             && self.snd.una == self.snd.iss
             && self.snd.nxt != self.snd.iss
     }
 
-    /// Returns the number of bytes of the send FIFO that are in flight.
+    /// Returns the number of bytes from the send FIFO that are in flight, without SYN and FIN.
     pub(crate) fn data_in_flight(&self) -> u32 {
         self.snd.flight() - u32::from(self.syn_in_flight()) - u32::from(self.snd.fin_in_flight())
     }
@@ -175,8 +180,8 @@ impl Connection {
         self.events |= event;
     }
 
-    /// Enters CLOSED and cancels everything to be sent, except a RST that answers a segment of
-    /// another connection.
+    /// Enters CLOSED and cancels all segments to be sent, except a RST in answer to a segment that
+    /// does not belong to this connection.
     pub(crate) fn enter_closed(&mut self) {
         self.state = State::Closed;
         let Owed { replies, reply, .. } = self.owed;
@@ -199,8 +204,8 @@ impl Connection {
         }
     }
 
-    /// Records that the congestion window was reduced, so that ECN confirms the reduction and does
-    /// not repeat it in this round trip.
+    /// Informs ECN that the congestion window was reduced, so that it is not reduced again in this
+    /// round trip.
     pub(crate) fn note_reduced(&mut self) {
         if self.ecn.is_negotiated() {
             self.ecn.on_reduced();
@@ -208,16 +213,17 @@ impl Connection {
         }
     }
 
-    /// Records that the segment at SND.UNA is retransmitted. Its timestamp later identifies which
-    /// copy was acknowledged.
+    /// Records the time at which the segment at SND.UNA is retransmitted. The timestamp of a later
+    /// ACK then shows which copy it acknowledges.
     pub(crate) fn note_repeated(&mut self, now: Instant) {
         self.counters.rare_mut().ts_repeated = now.millis().wrapping_add(self.ext.ts_offset);
     }
 
-    /// Returns the next event, oldest first; `None` if there is none.
+    /// Removes and returns the oldest event; `None` if there is none.
     #[inline]
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
-        // Fast path: checked after every segment, and almost always taken.
+        // Return early, because this is called after every segment and there is almost never an
+        // event.
         if self.events == 0 && !matches!(self.state, State::Closed | State::TimeWait) {
             return None;
         }
@@ -254,7 +260,7 @@ impl Connection {
         Some(end)
     }
 
-    /// Returns the successor of the connection in TIME-WAIT. The state was entered when the last
+    /// Returns the state that represents the connection in TIME-WAIT, which began when the last
     /// segment of the peer arrived.
     fn time_wait(&self) -> TimeWait {
         let ended = EndedConnection {
@@ -280,22 +286,24 @@ impl Connection {
         self.congestion.on_mss(self.mss());
         let flight = self.snd.flight();
         if shrunk && self.state == State::SynSent && flight > 1 {
-            // A router has dropped the SYN because of its data. The repeated SYN has none.
+            // A router dropped the SYN because its data made it too long. Retransmit it without
+            // data.
             self.owed.syn = true;
         }
         let long = flight.saturating_sub(self.recovery.short_tail.into());
         if shrunk && self.state.may_send() && long > 0 {
             // Retransmit at once without a congestion response (RFC 1191 §6.5). We do not know
-            // which segments the router dropped. The segments after the last long one are short and
-            // passed.
+            // which segments the router dropped. The short segments at the end of the flight fit
+            // the path and are not retransmitted.
             self.recovery.resend(self.snd.una, self.snd.una + long, self.snd.nxt);
             self.rtt.stop_timing();
         }
     }
 
-    /// Handles an ICMP error about our segment at `seq`; ignored unless `seq` is in flight (RFC
-    /// 5927). Returns true if the error ended the connection: only a hard error in SYN-SENT does
-    /// (RFC 5461). A soft error is remembered, and becomes the reason if the connection times out.
+    /// Handles an ICMP error about our segment with sequence number `seq`; ignored unless `seq` is
+    /// in flight (RFC 5927). Returns true if the error ended the connection: only a hard error in
+    /// SYN-SENT does (RFC 5461). A soft error is remembered, and becomes the reason if the
+    /// connection times out.
     pub fn on_unreachable(&mut self, hard: bool, seq: SeqNum) -> bool {
         if !self.snd.is_outstanding(seq) {
             return false;
@@ -309,7 +317,7 @@ impl Connection {
         false
     }
 
-    /// Returns the current state.
+    /// Returns the connection's current state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -383,7 +391,7 @@ mod tests {
         receive(&mut connection, 100, 0, Flags::FIN);
         assert_eq!(connection.state, State::Established);
         assert!(connection.rcv.assembler.is_some());
-        // Bytes beyond the FIN are ignored.
+        // Bytes beyond the peer's FIN are ignored.
         receive(&mut connection, 0, 150, Flags::PSH);
         assert_eq!(connection.rcv.nxt, SeqNum(201) + 101);
         assert_eq!(connection.state, State::CloseWait);

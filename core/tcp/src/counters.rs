@@ -1,6 +1,6 @@
-//! Counters for [`Info`](crate::Info). Only `last_data_sent`, `last_data_recv`, `bytes_acked` and
-//! `ts_repeated` influence behaviour. Urgent data, pacing and the receiver's round-trip time share
-//! the box of the rare counters.
+//! Counters of a connection, reported by [`Info`](crate::Info). Only `last_data_sent`,
+//! `last_data_recv`, `bytes_acked` and `ts_repeated` influence behaviour. Urgent data, pacing and
+//! the receiver's round-trip time are stored with the rare counters.
 
 use crate::ecn::EcnCounts;
 use crate::flight::DeliveryRate;
@@ -11,12 +11,14 @@ use crate::urgent_mark::Urgent;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// Counters that every connection has, and a box for those of rare events.
+/// Counters that every connection has, and a box for those of rare events. The box is allocated
+/// with the first such event.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
-    /// Time during which the network limited sending. The low bits hold the current [`SendLimit`].
+    /// Time during which the network limited sending. The low bits hold the current [`SendLimit`]
+    /// (reason why no more is sent).
     network: Stopwatch,
     pub(crate) last_data_sent: Instant,
     pub(crate) last_data_recv: Instant,
@@ -34,34 +36,35 @@ const _: () = assert!(size_of::<ConnectionCounters>() <= 64);
 pub(crate) struct RareCounters {
     pub(crate) bytes_retransmitted: u64,
     pub(crate) retransmitted: u32,
-    /// Retransmitted segments with payload.
+    /// Number of retransmitted segments with payload.
     pub(crate) data_retransmitted: u32,
     pub(crate) ecn: EcnCounts,
     pub(crate) out_of_order_in: u32,
-    /// Bytes that a segment repeated, to be reported by the next ACK (RFC 2883).
+    /// Range of received bytes that we already had, to be reported as D-SACK by the next ACK (RFC
+    /// 2883).
     dsack: Option<(SeqNum, SeqNum)>,
-    /// D-SACK blocks received.
+    /// Number of D-SACK blocks received.
     pub(crate) dsack_in: u32,
-    /// ACKs that reported bytes out of order although nothing was retransmitted.
+    /// Number of ACKs that reported bytes out of order although nothing was retransmitted.
     pub(crate) reorder_seen: u32,
-    /// Timestamp of the last retransmission of the segment at SND.UNA.
+    /// Timestamp option of the last retransmission of the segment at SND.UNA.
     pub(crate) ts_repeated: u32,
-    /// Time during which the peer's window limited sending.
+    /// Time during which the peer's receive window limited sending.
     peer_window: Stopwatch,
     /// Time during which our send buffer limited sending.
     send_buffer: Stopwatch,
-    /// Urgent data; `None` until the first urgent byte.
+    /// State of urgent data; `None` until the first urgent byte.
     urgent: Option<Urgent>,
-    /// Delivery rate of the last flight that had several transmissions.
+    /// Last delivery rate measured while several transmissions were in flight.
     pub(crate) delivery_rate: DeliveryRate,
-    /// Pacing state; `None` unless the program limits the rate.
+    /// Pacing state; `None` unless the sending rate is limited.
     pub(crate) pacing: Option<Pacer>,
-    /// Round-trip time of a receiver of many bytes.
+    /// Estimate of the round-trip time from received data.
     recv_rtt: RecvRtt,
 }
 
-/// The reason that limits the sender now. The variants whose time is counted in [`RareCounters`]
-/// come last.
+/// Reason why the sender currently sends no more. The variants whose time is counted in
+/// [`RareCounters`] come last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SendLimit {
@@ -72,14 +75,14 @@ pub(crate) enum SendLimit {
     SendBuffer,
 }
 
-/// A sum of times in nanoseconds. While running, the start time is subtracted (wrapping), so that
-/// one word suffices. The lowest two bits hold a [`SendLimit`] and are not affected by times; the
+/// Stopwatch that adds up nanoseconds in one word. While running, the start time is subtracted
+/// (wrapping). The lowest two bits hold a [`SendLimit`] and are not affected by times; the
 /// remaining bits count 146 years.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stopwatch(u64);
 
 impl Stopwatch {
-    /// Number of low bits reserved for the [`SendLimit`].
+    /// Number of low bits of the stopwatch reserved for the [`SendLimit`].
     const SHIFT: u32 = 2;
 
     fn start(&mut self, now: Instant) {
@@ -100,7 +103,7 @@ impl Stopwatch {
         self.0 & 3 == limit as u64
     }
 
-    /// Whether the time of this limit is counted in [`RareCounters`].
+    /// Returns whether the current reason is one whose time is counted in [`RareCounters`].
     #[inline]
     fn is_at_rare(self) -> bool {
         self.0 & 3 > SendLimit::Network as u64
@@ -113,7 +116,7 @@ impl Stopwatch {
 }
 
 impl ConnectionCounters {
-    /// Returns the rare counters, all zero if the box does not exist.
+    /// Returns the rare counters; all zero if none was ever incremented.
     pub(crate) fn rare(&self) -> RareCounters {
         self.rare.as_deref().copied().unwrap_or_default()
     }
@@ -123,13 +126,13 @@ impl ConnectionCounters {
         self.rare.get_or_insert_default()
     }
 
-    /// Returns the counters of ECN, all zero if the box does not exist.
+    /// Returns the counters of ECN; all zero if no packet was ever marked.
     #[inline]
     pub(crate) fn ecn(&self) -> EcnCounts {
         self.rare.as_deref().map_or_else(EcnCounts::default, |rare| rare.ecn)
     }
 
-    /// Returns the bytes that the next ACK reports as duplicates.
+    /// Returns the range of bytes that the next ACK reports as received twice (D-SACK).
     #[inline]
     pub(crate) fn dsack(&self) -> Option<(SeqNum, SeqNum)> {
         self.rare.as_deref()?.dsack
@@ -144,7 +147,7 @@ impl ConnectionCounters {
         self.rare_mut().dsack = Some((left, right));
     }
 
-    /// Records that an ACK was sent.
+    /// Clears the D-SACK range, because an ACK with it was sent.
     #[inline]
     pub(crate) fn clear_dsack(&mut self) {
         if let Some(rare) = self.rare.as_deref_mut() {
@@ -182,12 +185,12 @@ impl ConnectionCounters {
         self.rare_mut().urgent.get_or_insert_default()
     }
 
-    /// Whether the program had nothing to send.
+    /// Returns whether the sender is idle because the program has nothing to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.network.is_at(SendLimit::Idle)
     }
 
-    /// Records that `limit` limits the sender from now on.
+    /// Starts counting time for `limit`, the reason why the sender sends no more.
     #[inline]
     pub(crate) fn enter(&mut self, now: Instant, limit: SendLimit) {
         if !self.network.is_at(limit) {
@@ -208,7 +211,8 @@ impl ConnectionCounters {
         }
     }
 
-    /// Updates the stopwatches of the rare limits, as part of [`ConnectionCounters::change`].
+    /// Updates the stopwatches of the rarely used reasons, as part of
+    /// [`ConnectionCounters::change`].
     #[cold]
     fn change_rare(&mut self, now: Instant, before: Stopwatch, limit: SendLimit) {
         let rare = self.rare_mut();
@@ -224,8 +228,8 @@ impl ConnectionCounters {
         }
     }
 
-    /// Returns for how many nanoseconds the network, the peer's window and the send buffer have
-    /// limited sending, up to `now`.
+    /// Returns for how many nanoseconds the network, the peer's receive window and our send buffer
+    /// have limited sending, up to `now`.
     pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
         let RareCounters { peer_window, send_buffer, .. } = self.rare();
         [

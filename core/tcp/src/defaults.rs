@@ -1,5 +1,5 @@
-//! Defaults for the connections of a host, which operators choose by name. The commands, the
-//! library and the simulator share the table of them.
+//! Default TCP settings of a host, which operators change by name. The commands, the library and
+//! the simulator share one table of them.
 
 use crate::config::{Config, SynCookies, WINDOW_SCALE_MAX};
 use crate::congestion::CongestionKind;
@@ -8,8 +8,8 @@ use crate::fast_open::FastOpenModes;
 use core::fmt;
 use core::str::FromStr;
 
-/// Defaults for the connections of a host. [`FromStr`] and [`fmt::Display`] use the form
-/// `NAME=VALUE,NAME=VALUE`.
+/// Default TCP settings for the connections of a host. [`FromStr`] and [`fmt::Display`] use the
+/// form `NAME=VALUE,NAME=VALUE`.
 ///
 /// ```
 /// use towpath_tcp::{Config, TcpDefaults};
@@ -24,7 +24,7 @@ use core::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpDefaults {
-    /// Congestion control of connections whose program chooses none.
+    /// Congestion control algorithm of connections whose program chooses none.
     pub congestion: CongestionKind,
     /// Whether timestamps are offered and accepted (RFC 7323).
     pub timestamps: bool,
@@ -32,13 +32,14 @@ pub struct TcpDefaults {
     pub sack: bool,
     /// Whether window scaling is offered and accepted (RFC 7323).
     pub window_scaling: bool,
-    /// Use of ECN (RFC 3168, RFC 9768).
+    /// Whether ECN is requested and accepted (RFC 3168, RFC 9768).
     pub ecn: EcnMode,
-    /// Uses of Fast Open (RFC 7413).
+    /// Whether clients and listeners use TCP Fast Open (RFC 7413).
     pub fast_open: FastOpenModes,
-    /// Use of SYN cookies by listeners (RFC 4987).
+    /// When listeners use SYN cookies (RFC 4987).
     pub syn_cookies: SynCookies,
-    /// Maximum of a receive buffer in bytes, and so of the window; `None` keeps the owner's.
+    /// Maximum size of a receive buffer in bytes, which limits the receive window. `None` keeps the
+    /// default of the stack.
     pub recv_max: Option<u32>,
 }
 
@@ -58,27 +59,28 @@ impl Default for TcpDefaults {
     }
 }
 
-/// Row of the table of defaults.
+/// A setting in the table of default TCP settings.
 #[derive(Debug, Clone, Copy)]
 pub struct TcpDefaultRow {
-    /// Name for users.
+    /// Name of the setting for users.
     pub name: &'static str,
-    /// Linux's setting, below `net.ipv4`.
+    /// Name of Linux's sysctl, without the prefix `net.ipv4.`.
     pub sysctl: &'static str,
-    /// Effect, as a phrase.
+    /// Description of the setting's effect, for help texts.
     pub help: &'static str,
-    /// Valid values.
+    /// Returns a description of the valid values.
     pub values: fn() -> String,
     set: fn(&mut TcpDefaults, &str) -> Option<()>,
     show: fn(&TcpDefaults) -> Option<String>,
 }
 
-/// Minimum of `rmem-max`: a page, which is Linux's minimum of `tcp_rmem`.
+/// Minimum of the setting `rmem-max` in bytes: a page, which is also the minimum of Linux's
+/// `tcp_rmem`.
 const RECV_MIN: u32 = 4096;
-/// Maximum of `rmem-max`: the largest buffer of the engine.
+/// Maximum of the setting `rmem-max` in bytes: the largest supported receive buffer.
 const RECV_MAX: u32 = 64 << 20;
 
-/// All defaults, in the order of the documentation.
+/// All default TCP settings, in the order of the documentation.
 pub const TCP_DEFAULTS: &[TcpDefaultRow] = &[
     TcpDefaultRow {
         name: "congestion",
@@ -150,15 +152,15 @@ pub const TCP_DEFAULTS: &[TcpDefaultRow] = &[
     },
 ];
 
-/// A default that is unknown, or a value that is invalid.
+/// Error in a default TCP setting: an unknown name or an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpDefaultError {
-    /// The text has no `=`.
+    /// The text is not of the form `NAME=VALUE`.
     NoValue(String),
-    /// No default has this name.
+    /// There is no setting with this name.
     UnknownName(String),
-    /// The value is invalid for the default with this name.
+    /// The value is invalid for the setting with this name.
     InvalidValue(&'static str, String),
 }
 
@@ -182,10 +184,10 @@ impl fmt::Display for TcpDefaultError {
 impl std::error::Error for TcpDefaultError {}
 
 impl TcpDefaults {
-    /// Sets the default with this name, or with this name of Linux's sysctl.
+    /// Sets the setting with this name or with this name of a Linux sysctl.
     ///
     /// # Errors
-    /// The name is unknown, or the value invalid.
+    /// Returns an error if the name is unknown or the value invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), TcpDefaultError> {
         let short = name.strip_prefix("net.ipv4.").unwrap_or(name);
         let row = TCP_DEFAULTS.iter().find(|row| row.name == name || row.sysctl == short);
@@ -193,10 +195,10 @@ impl TcpDefaults {
         (row.set)(self, value).ok_or_else(|| TcpDefaultError::InvalidValue(row.name, value.into()))
     }
 
-    /// Sets all defaults of a list `NAME=VALUE,NAME=VALUE`.
+    /// Sets all settings in a list of the form `NAME=VALUE,NAME=VALUE`.
     ///
     /// # Errors
-    /// As [`Self::set`], or an element has no value.
+    /// Returns the errors of [`Self::set`], and an error if an element of the list has no value.
     pub fn set_all(&mut self, list: &str) -> Result<(), TcpDefaultError> {
         for text in list.split(',') {
             let pair = text.split_once('=').ok_or_else(|| TcpDefaultError::NoValue(text.into()));
@@ -206,7 +208,7 @@ impl TcpDefaults {
         Ok(())
     }
 
-    /// Sets the configuration of new connections.
+    /// Copies the settings to the configuration of a new connection.
     pub fn apply(&self, config: &mut Config) {
         config.congestion = self.congestion;
         config.timestamps = self.timestamps;

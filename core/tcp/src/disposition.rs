@@ -1,54 +1,56 @@
-//! The result of handling a segment, and the reasons for dropping one.
+//! Result of handling a received segment, with the reasons for dropping one.
 
 use core::fmt;
 
-/// Result of handling a segment.
+/// Result of handling a received segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// The segment was accepted; apply its changes to the FIFOs.
+    /// The segment was accepted. The caller must apply these changes to the send and receive FIFOs.
     Accepted(FifoChanges),
-    /// The segment was ignored. If an answer is due, `plan` returns it.
+    /// The segment was dropped. If it must be answered, `plan` returns the answer.
     Dropped(SegmentDropReason),
 }
 
-/// Changes to the FIFOs after an accepted segment. Apply them in this order: write, commit,
-/// release.
+/// Changes to the send and receive FIFOs after an accepted segment. Apply them in this order:
+/// write, commit, release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FifoChanges {
-    /// Payload to copy into the receive FIFO.
+    /// Part of the payload to copy into the receive FIFO; `None` if there is none.
     pub write: Option<Write>,
-    /// Bytes that are now in order, including holes filled by this segment: pass them to the
-    /// program.
+    /// Number of bytes that are now in order, including holes filled by this segment. The bytes can
+    /// be passed to the program.
     pub commit: u32,
-    /// Acknowledged bytes at the front of the send FIFO: release them.
+    /// Number of acknowledged bytes at the front of the send FIFO, which can be freed.
     pub released: u32,
-    /// Reason if the segment was accepted but its payload was not.
+    /// Reason why the payload was dropped although the segment was accepted; `None` if it was not
+    /// dropped.
     pub payload_dropped: Option<SegmentDropReason>,
-    /// The segment carries urgent data: call [`Connection::take_urgent_mark`] before committing the
-    /// bytes.
+    /// Whether the segment carries urgent data. If so, call [`Connection::take_urgent_mark`] before
+    /// committing the bytes.
     ///
     /// [`Connection::take_urgent_mark`]: crate::Connection::take_urgent_mark
     pub urgent: bool,
 }
 
-/// A copy from the segment's payload into the receive FIFO.
+/// Part of a segment's payload to be copied into the receive FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Write {
-    /// First byte of the payload to copy.
+    /// Offset of the first byte to copy within the payload.
     pub payload_offset: u32,
-    /// Offset in the receive FIFO, relative to the end of the in-order bytes before this segment.
+    /// Offset to copy to, counted from the end of the in-order bytes that the receive FIFO had
+    /// before this segment.
     pub fifo_offset: u32,
-    /// Bytes to copy, at least 1.
+    /// Number of bytes to copy, at least 1.
     pub len: u32,
 }
 
-/// Why a segment was dropped.
+/// Reason why a segment was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SegmentDropReason {
     /// The connection is closed, or bytes arrived after the program closed the socket.
     AfterClose,
-    /// The segment is outside the receive window; most are old duplicates.
+    /// The segment is outside the receive window. Most such segments are old duplicates.
     OutOfWindow,
     /// The segment's timestamp is old (PAWS, RFC 7323 §5).
     Paws,
@@ -57,24 +59,24 @@ pub enum SegmentDropReason {
     /// The segment acknowledges bytes that were never sent, or bytes that are too old (RFC 5961
     /// §5).
     BadAck,
-    /// The segment lacks an ACK although its state requires one.
+    /// The segment lacks an ACK although the connection's state requires one.
     NoAck,
     /// The segment is a SYN on a synchronised connection (RFC 5961 §4).
     SynInWindow,
     /// The segment is a RST in the window, but not exactly at rcv_nxt (RFC 5961 §3).
     ResetInWindow,
-    /// The segment is a RST that cannot answer any segment of ours.
+    /// The segment is a RST that does not acknowledge any segment of ours.
     ResetIgnored,
     /// The segment arrived out of order, and too many out-of-order ranges are tracked already.
     TooManyRanges,
-    /// The receive FIFO is full, although the payload is in the window.
+    /// The payload is in the receive window, but the receive FIFO has no room for it.
     NoRoom,
     /// The segment has neither SYN nor RST, and the connection is in SYN-SENT.
     Unexpected,
 }
 
 impl SegmentDropReason {
-    /// Returns a stable name for counters.
+    /// Returns the name of the reason in counters, which does not change between versions.
     pub const fn as_str(self) -> &'static str {
         match self {
             SegmentDropReason::AfterClose => "tcp_after_close",

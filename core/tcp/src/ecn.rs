@@ -18,28 +18,28 @@ use crate::segment::Segment;
 use towpath_wire::Ecn;
 use towpath_wire::tcp::{Flags, SeqNum};
 
-/// Use of ECN by new connections, as Linux's `net.ipv4.tcp_ecn`.
+/// Use of ECN by new connections, as in Linux's `net.ipv4.tcp_ecn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum EcnMode {
-    /// Neither request nor accept ECN (0).
+    /// Neither request nor accept ECN: 0 on Linux.
     Off,
-    /// Request and accept classic ECN (1).
+    /// Request and accept classic ECN: 1 on Linux.
     On,
-    /// Accept classic ECN, and request none (2): the default of Linux.
+    /// Accept classic ECN, but do not request it: 2 and the default on Linux.
     #[default]
     Accept,
-    /// Request and accept accurate ECN, or classic ECN if the peer lacks accurate ECN (3).
+    /// Request and accept accurate ECN, or classic ECN if the peer lacks accurate ECN: 3 on Linux.
     Accurate,
-    /// Accept accurate and classic ECN, and request none (5).
+    /// Accept accurate and classic ECN, but request neither: 5 on Linux.
     AcceptAccurate,
 }
 
 impl EcnMode {
-    /// All modes.
+    /// All modes of ECN.
     pub const ALL: &[Self] =
         &[Self::Off, Self::On, Self::Accept, Self::Accurate, Self::AcceptAccurate];
 
-    /// Returns the name of the mode, for users.
+    /// Returns the name of the mode in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -68,40 +68,41 @@ impl EcnMode {
     }
 }
 
-/// Negotiated use of ECN; before the SYN-ACK arrives: the feedback that our SYN offers. Packed into
-/// one byte because of the budget of [`Connection`](crate::Connection).
+/// Negotiated use of ECN. Before the SYN-ACK arrives, the form of ECN that our SYN requests. The
+/// struct takes one byte, because the size of [`Connection`](crate::Connection) is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EcnState(u8);
 
-/// Feedback of an ECN connection.
+/// Form of ECN feedback in the TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feedback {
     None,
     Classic,
     Accurate,
-    /// Accurate, but the peer's feedback is ignored.
+    /// Accurate ECN feedback is sent, but that of the peer is ignored.
     AccurateIgnored,
 }
 
-/// Counters of a connection with ECN. All zero while nothing is marked.
+/// Counters of a connection with ECN. All are zero until a packet is marked with CE.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EcnCounts {
-    /// Packets received with CE: r.cep of RFC 9768 less its initial value.
+    /// Number of packets received with CE: r.cep of RFC 9768 minus its initial value.
     pub(crate) received: u32,
-    /// `received` in the last segment sent.
+    /// Value of `received` that the last segment sent has reported.
     pub(crate) reported: u32,
-    /// Packets that the peer reported as marked: s.cep of RFC 9768 less its initial value.
+    /// Number of packets that the peer reported as marked with CE: s.cep of RFC 9768 minus its
+    /// initial value.
     pub(crate) delivered: u32,
-    /// SND.NXT at the last reduction of the window.
+    /// SND.NXT at the last reduction of the congestion window.
     pub(crate) reduced_until: SeqNum,
-    /// Codepoint of the peer's SYN or SYN-ACK.
+    /// ECN codepoint in the IP header of the peer's SYN or SYN-ACK.
     pub(crate) peer: Ecn,
-    /// Changes of the feedback that no segment has reported yet.
+    /// Sequence numbers at which the ECN feedback changes, and which no sent ACK has reached yet.
     pub(crate) former_acks: FormerAcks,
 }
 
-/// Ends of received bytes that a segment of their own acknowledges, because the feedback changes
-/// there. The oldest is the first.
+/// Sequence numbers of received data at which the ECN feedback changes, oldest first. Each needs
+/// its own ACK, because an ACK has the same feedback for all bytes it acknowledges.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FormerAcks {
     ends: [SeqNum; 4],
@@ -109,13 +110,14 @@ pub(crate) struct FormerAcks {
 }
 
 impl FormerAcks {
-    /// Returns the number of changes.
+    /// Returns the number of recorded changes of the ECN feedback.
     pub(crate) fn len(self) -> u8 {
         self.len
     }
 
-    /// Adds a change at `end`. A second change at `end` cancels the first one. Without room, the
-    /// bytes since the last change get the feedback of the bytes before it.
+    /// Adds a change of the feedback at sequence number `end`. A second change at the same number
+    /// cancels the first. If there is no room, the bytes since the last change get the feedback of
+    /// the bytes before it.
     pub(crate) fn push(&mut self, end: SeqNum) {
         let len = usize::from(self.len);
         if len == self.ends.len() || self.ends[..len].last() == Some(&end) {
@@ -126,8 +128,8 @@ impl FormerAcks {
         }
     }
 
-    /// Takes the first end. Returns it, and whether the feedback for the bytes before it is the
-    /// opposite of the current one.
+    /// Removes and returns the oldest sequence number at which the feedback changes. The flag is
+    /// true if the feedback for the bytes before it is the opposite of the current one.
     pub(crate) fn take(&mut self) -> Option<(SeqNum, bool)> {
         let taken = (self.len > 0).then_some((self.ends[0], self.len % 2 == 1));
         self.ends.copy_within(1.., 0);
@@ -136,15 +138,18 @@ impl FormerAcks {
     }
 }
 
-/// Initial value of r.cep and s.cep (RFC 9768 section 3.2.1).
+/// Initial value of the counters r.cep and s.cep (RFC 9768 section 3.2.1).
 const COUNT_INITIAL: u32 = 5;
-/// Number of values of the ACE field, a counter of three bits.
+/// Number of values of the ACE field in the TCP header, a counter of three bits.
 const ACE_VALUES: u32 = 8;
-/// SYNs that request accurate ECN before a SYN without ECN (RFC 9768 section 3.1.4.1).
+/// Number of SYNs that request accurate ECN. Later retransmissions request no ECN (RFC 9768 section
+/// 3.1.4.1).
 const ACCURATE_SYNS: u8 = 2;
-/// CE marks that trigger an ACK while no data waits for one (RFC 9768 section 3.2.2.5.1).
+/// Number of CE marks that trigger an ACK if no received data is unacknowledged (RFC 9768 section
+/// 3.2.2.5.1).
 const MARKS_WITHOUT_DATA: u32 = 3;
-/// CE marks that trigger an ACK of data.
+/// Number of CE marks that trigger an ACK if received data is unacknowledged (RFC 9768 section
+/// 3.2.2.5.1).
 const MARKS_WITH_DATA: u32 = 2;
 
 impl EcnState {
@@ -153,20 +158,22 @@ impl EcnState {
     const NONE: EcnState = EcnState(0);
     const ACCURATE: EcnState = EcnState(2 | Self::MAY_SEND);
 
-    /// Bits of [`Feedback`].
+    /// Mask of the bits that hold the [`Feedback`].
     const FEEDBACK: u8 = 3;
-    /// New data may be sent with ECT(0).
+    /// Flag: new data may be sent with ECT(0).
     const MAY_SEND: u8 = 4;
-    /// Classic: segments carry ECE until the peer sends CWR. Accurate: the last packet had CE.
+    /// Flag. With classic ECN: segments carry ECE until the peer sends CWR. With accurate ECN: the
+    /// last packet received had CE.
     const ECHO: u8 = 8;
-    /// Classic: the next new data carries CWR.
+    /// Flag of classic ECN: the next segment with new data carries CWR.
     const CWR: u8 = 16;
-    /// The window was reduced, and no byte sent afterwards is acknowledged yet.
+    /// Flag: the congestion window was reduced, and no byte sent since then is acknowledged yet.
     const REDUCED: u8 = 32;
-    /// The peer has sent a packet with ECT or CE.
+    /// Flag: the peer has sent a packet with ECT or CE.
     const SEEN: u8 = 64;
-    /// Before the handshake is complete: a SYN or SYN-ACK without ECN was sent. Afterwards, with
-    /// accurate ECN: the next pure ACK, ours or the peer's, reports the codepoint of the SYN-ACK.
+    /// Flag. Before the handshake is complete: a SYN or SYN-ACK without ECN was sent. Afterwards,
+    /// with accurate ECN: the next pure ACK, ours or the peer's, reports the codepoint of the
+    /// SYN-ACK.
     const HANDSHAKE: u8 = 128;
 
     fn has(self, bits: u8) -> bool {
@@ -190,7 +197,7 @@ impl EcnState {
         self.has(2)
     }
 
-    /// Returns the offer of an active open.
+    /// Returns the form of ECN that the SYN of an active open requests.
     pub(crate) fn offer(mode: EcnMode) -> EcnState {
         match mode {
             EcnMode::Off | EcnMode::Accept | EcnMode::AcceptAccurate => EcnState::NONE,
@@ -218,7 +225,7 @@ impl EcnState {
         }
     }
 
-    /// Negotiates ECN of a simultaneous open: the peer's SYN crossed ours, which offered `self`.
+    /// Negotiates ECN in a simultaneous open: the peer's SYN crossed ours, which requested `self`.
     pub(crate) fn answer_to_offer(self, syn: Flags) -> EcnState {
         let mode = match self.feedback() {
             Feedback::None => EcnMode::Off,
@@ -256,9 +263,9 @@ impl EcnState {
         Flags::NONE
     }
 
-    /// Returns the flags of a SYN-ACK after `timeouts` timeouts. `peer` is the codepoint of the
-    /// peer's SYN. A path may drop SYN-ACKs with unknown flags, so accurate ECN is not confirmed
-    /// for ever.
+    /// Returns the ECN flags of a SYN-ACK after `timeouts` retransmission timeouts. `peer` is the
+    /// codepoint of the peer's SYN. A path may drop SYN-ACKs with unknown flags, so later
+    /// retransmissions do not confirm accurate ECN.
     pub(crate) fn syn_ack_flags(&mut self, timeouts: u8, peer: Ecn) -> Flags {
         match self.feedback() {
             Feedback::None => Flags::NONE,
@@ -271,11 +278,11 @@ impl EcnState {
         }
     }
 
-    /// Handles a retransmitted SYN of the peer. Returns false if an earlier SYN requested other
-    /// feedback, because the two peers could then use different ones (RFC 9768 section 3.1.5).
+    /// Handles a retransmitted SYN of the peer. Returns false if its ECN flags differ from those of
+    /// an earlier SYN. The two peers could then use different feedback (RFC 9768 section 3.1.5).
     pub(crate) fn on_syn_again(&mut self, syn: Flags) -> bool {
         match (self.feedback(), syn.ace()) {
-            // The peer fell back, and will not use ECN.
+            // The peer's retransmitted SYN requests no ECN, so the peer will not use it.
             (Feedback::Classic, _) if !is_setup_syn(syn) => *self = EcnState::NONE,
             (Feedback::Accurate, 0b000) => self.set(Self::MAY_SEND, false),
             (Feedback::Accurate, 0b011) => return false,
@@ -295,27 +302,29 @@ impl EcnState {
         let (ace, fell_back) = (syn_ack.ace(), self.has(Self::HANDSHAKE));
         *self = match self.feedback() {
             Feedback::Classic if ace & 0b011 == 0b001 => EcnState::CLASSIC,
-            // RFC 9768 table 2, for a client that requested accurate ECN.
+            // Client that requested accurate ECN: RFC 9768 table 2.
             Feedback::Accurate if ace == 0b001 => EcnState::CLASSIC,
             Feedback::Accurate if !matches!(ace, 0b000 | 0b111) => EcnState::ACCURATE,
             _ => EcnState::NONE,
         };
         if self.is_accurate() {
             self.set(Self::HANDSHAKE, true);
-            // Our SYN had no ECT. If it had ECT or CE at the peer, a router changes the field (RFC
-            // 9768 section 3.2.2.3).
+            // Our SYN had no ECT. If the peer received it with ECT or CE, a router on the path
+            // changes the field (RFC 9768 section 3.2.2.3).
             self.set(Self::MAY_SEND, matches!(ace, 0b010 | 0b101));
         } else if fell_back {
             self.set(Self::MAY_SEND, false);
         }
     }
 
-    /// Handles a SYN-ACK after the handshake: the peer has not received our ACK of the first one.
+    /// Handles a SYN-ACK received after the handshake. The peer retransmitted it because our ACK
+    /// was lost.
     pub(crate) fn on_syn_ack_again(&mut self) {
         self.set(Self::HANDSHAKE, self.is_accurate());
     }
 
-    /// Whether a pure ACK is due, because only a pure ACK can report the codepoint of the SYN-ACK.
+    /// Returns whether a pure ACK must be sent, because only a pure ACK can report the codepoint of
+    /// the SYN-ACK.
     pub(crate) fn owes_report(self) -> bool {
         self.is_accurate() && self.has(Self::HANDSHAKE)
     }
@@ -328,23 +337,25 @@ impl EcnState {
         }
         self.set(Self::HANDSHAKE, true);
         match segment.flags.ace() {
-            // The client uses no ECN, or the path clears the field (RFC 9768 table 4, note 1).
+            // The client uses no ECN, or the path clears the ACE field (RFC 9768 table 4, note 1).
             0b000 => {
                 self.set(Self::MAY_SEND, false);
                 self.0 |= Self::FEEDBACK;
             }
-            // A router changed the field of our SYN-ACK, which had no ECT.
+            // The client received our SYN-ACK with ECT or CE, although it was sent without: a
+            // router changed the field.
             0b011 | 0b100 | 0b110 => self.set(Self::MAY_SEND, false),
             _ => {}
         }
     }
 
-    /// Whether the handshake negotiated ECN; before the SYN-ACK: whether our SYN offers ECN.
+    /// Returns whether the handshake negotiated ECN. Before the SYN-ACK arrives: whether our SYN
+    /// requests ECN.
     pub(crate) fn is_negotiated(self) -> bool {
         self.has(Self::FEEDBACK)
     }
 
-    /// Whether the peer has sent packets with ECT or CE.
+    /// Returns whether the peer has sent packets with ECT or CE.
     pub(crate) fn is_seen(self) -> bool {
         self.has(Self::SEEN)
     }
@@ -360,7 +371,8 @@ impl EcnState {
         if self.has(Self::MAY_SEND) { Ecn::Ect0 } else { Ecn::NotEct }
     }
 
-    /// Returns the feedback flags of a segment without SYN and RST, which count as sent.
+    /// Returns the ECN feedback flags of a segment without SYN and RST. The feedback counts as
+    /// sent.
     pub(crate) fn feedback_flags(&mut self, is_pure_ack: bool, counts: &EcnCounts) -> Flags {
         match self.feedback() {
             Feedback::None => Flags::NONE,
@@ -393,8 +405,8 @@ impl EcnState {
         Flags::CWR
     }
 
-    /// Whether the ACE field has the bit of CWR. Devices that split a segment clear the bit in all
-    /// pieces but the first, because CWR in classic ECN is a single event.
+    /// Returns whether the ACE field sets the bit of the CWR flag. Devices that split a large
+    /// segment clear CWR in all pieces but the first, which would change the ACE counter.
     pub(crate) fn needs_single_segments(self, counts: &EcnCounts) -> bool {
         self.is_accurate() && counts.flags().contains(Flags::CWR)
     }
@@ -439,12 +451,14 @@ impl EcnState {
         is_changed
     }
 
-    /// Whether each received codepoint can be echoed by ECE.
+    /// Returns whether classic ECN is used, in which ECE echoes whether received packets were
+    /// marked.
     pub(crate) fn is_classic(self) -> bool {
         self.feedback() == Feedback::Classic
     }
 
-    /// Updates ECHO, the feedback of classic ECN.
+    /// Updates the flag ECHO, the feedback of classic ECN, for a received segment. Returns whether
+    /// an ACK must be sent now.
     fn echo_received(&mut self, segment: &Segment) -> bool {
         if segment.payload_len == 0 {
             return false;
@@ -455,12 +469,13 @@ impl EcnState {
         let (before, reduced) = (self.has(Self::ECHO), segment.flags.contains(Flags::CWR));
         let echo = before && !reduced || segment.ecn.is_ce();
         self.set(Self::ECHO, echo);
-        // A sender that has reduced its window may be left with one segment, which must not wait
-        // for a delayed ACK.
+        // Acknowledge a segment with CWR at once. Its sender has reduced the window, possibly to
+        // one segment, and would have to wait for the delayed ACK.
         reduced || echo != before
     }
 
-    /// Returns whether an ACK is due by the rules of accurate ECN (RFC 9768 section 3.2.2.5.1).
+    /// Counts a received CE mark. Returns whether an ACK must be sent now by the rules of accurate
+    /// ECN (RFC 9768 section 3.2.2.5.1).
     fn count_received(&mut self, segment: &Segment, has_unacked: bool, counts: &EcnCounts) -> bool {
         let (is_ce, was_ce) = (segment.ecn.is_ce(), self.has(Self::ECHO));
         self.set(Self::ECHO, is_ce);
@@ -473,8 +488,8 @@ impl EcnState {
         has_data && !was_ce || marks >= enough
     }
 
-    /// Returns how many packets the ACK reports as marked for the first time. `packets` is an
-    /// estimate of the packets that the ACK newly acknowledges.
+    /// Returns the number of marked packets that the ACK reports for the first time. `packets` is
+    /// an estimate of how many packets the ACK newly acknowledges.
     pub(crate) fn on_feedback(
         &mut self,
         segment: &Segment,
@@ -487,7 +502,7 @@ impl EcnState {
             Feedback::Classic if segment.flags.contains(Flags::ECE) => packets.max(1),
             Feedback::Classic => 0,
             Feedback::Accurate if self.has(Self::HANDSHAKE) && is_pure_ack(segment) => {
-                // The field is no counter, but reports the codepoint of our SYN-ACK.
+                // In this ACK, the ACE field is not a counter but the codepoint of our SYN-ACK.
                 self.set(Self::HANDSHAKE, false);
                 u32::from(segment.flags.ace() == 0b110)
             }
@@ -500,9 +515,9 @@ impl EcnState {
     }
 
     /// Returns the increment of s.cep. The ACE field may have wrapped if the ACK acknowledges more
-    /// packets than the field can count. While marks arrive, we assume the largest possible
-    /// increment (RFC 9768 section 3.2.2.5.2). Otherwise it is unlikely: a peer that coalesces
-    /// packets acknowledges dozens at once, but sends an ACK for the first mark.
+    /// packets than it can count. While marks arrive, we assume the largest possible increment (RFC
+    /// 9768 section 3.2.2.5.2). Without marks a wrap is unlikely: a peer that acknowledges dozens
+    /// of packets at once still sends an ACK for the first mark.
     fn without_ambiguity(self, increment: u32, packets: u32) -> u32 {
         let has_marks = increment > 0 || self.has(Self::REDUCED);
         if packets < ACE_VALUES || !has_marks {
@@ -526,31 +541,31 @@ impl EcnState {
         self.0 |= if is_classic { Self::REDUCED | Self::CWR } else { Self::REDUCED };
     }
 
-    /// Whether the window was reduced in the current round trip.
+    /// Returns whether the congestion window was reduced in the current round trip.
     pub(crate) fn is_reduced(self) -> bool {
         self.has(Self::REDUCED)
     }
 
-    /// Permits the next reduction: data sent after the last one is acknowledged.
+    /// Permits the next reduction of the congestion window, because data sent after the last one is
+    /// acknowledged.
     pub(crate) fn end_reduction(&mut self) {
         self.set(Self::REDUCED, false);
     }
 }
 
 impl EcnCounts {
-    /// Returns the ACE field: the lower three bits of r.cep.
+    /// Returns the ACE field of the TCP header: the lower three bits of r.cep (RFC 9768).
     fn flags(&self) -> Flags {
         Flags::from_ace((COUNT_INITIAL.wrapping_add(self.received) % ACE_VALUES) as u8)
     }
 }
 
-/// Whether the SYN requests classic ECN, at least.
+/// Returns whether the SYN requests classic or accurate ECN.
 fn is_setup_syn(syn: Flags) -> bool {
     syn.contains(Flags::ECE | Flags::CWR)
 }
 
-/// Returns the encoding of the codepoint that the peer's SYN or SYN-ACK had on arrival (RFC 9768
-/// tables 2 and 3).
+/// Encodes the codepoint of the peer's SYN or SYN-ACK in the ACE field (RFC 9768 tables 2 and 3).
 fn handshake_flags(peer: Ecn) -> Flags {
     Flags::from_ace(match peer {
         Ecn::NotEct => 0b010,

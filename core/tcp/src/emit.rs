@@ -1,4 +1,4 @@
-//! Turns a decision of `plan` into a segment and updates the connection's state.
+//! Converts a decision of `plan` to a segment, and updates the connection's state.
 
 use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::congestion::IdlePeriod;
@@ -12,8 +12,8 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 impl Connection {
-    /// Turns a decision of [`plan`](Self::plan) into a segment, which counts as sent from now on.
-    /// Call it with the arguments of `plan` and without any call in between.
+    /// Converts a decision of [`plan`](Self::plan) to a segment, which then counts as sent. Call it
+    /// with the arguments of `plan`, and with no other call in between.
     pub fn emit(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
@@ -31,16 +31,15 @@ impl Connection {
                 out
             }
             TransmitKind::Ack => {
-                // Also in SYN-RECEIVED the segment has SEQ = SND.NXT, which is already beyond our
-                // SYN.
+                // An ACK has SEQ = SND.NXT. In SYN-RECEIVED, too, SND.NXT is beyond our SYN.
                 self.timers.quick_acks = self.timers.quick_acks.saturating_sub(1);
                 self.emit_segment(now, transmit, buffers)
             }
             TransmitKind::WindowProbe => {
                 self.on_window_probe_sent(now);
                 let out = self.emit_probe(now, transmit, buffers);
-                // The probe's sequence number is old, so the peer ignores its URG flag. An ACK with
-                // the next number announces urgent data instead, as in Linux's `tcp_write_wakeup`.
+                // The keep-alive probe's sequence number is old, so the peer ignores its URG flag.
+                // Announce urgent data by an additional ACK, as in Linux's `tcp_write_wakeup`.
                 self.owed.ack |= self.is_urgent();
                 out
             }
@@ -62,7 +61,7 @@ impl Connection {
         //# Once TSopt has been successfully negotiated, that is both <SYN> and <SYN,ACK> contain
         //# TSopt, the TSopt MUST be sent in every non-<RST> segment for the duration of the
         //# connection, and SHOULD be sent in an <RST> segment (see Section 5.2 for details).
-        // No options are negotiated yet in SYN-SENT.
+        // In SYN-SENT no options are negotiated yet.
         let negotiated = self.state != State::SynSent;
         //= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
         //# If an <RST> is being generated because of a user abort, and Snd.TS.OK is set, then a
@@ -75,8 +74,8 @@ impl Connection {
         let first = self.snd.nxt == self.snd.iss;
         let reply = self.state == State::SynReceived;
         self.owed.syn = false;
-        // If this is not the first SYN, bytes of an earlier SYN, or of a server that answered
-        // early, may be in flight.
+        // If an earlier SYN was sent, its data or that of an early answer may be in flight. Only
+        // the first SYN sets SND.NXT.
         if first {
             self.snd.nxt = self.snd.iss + 1 + transmit.len;
         }
@@ -91,8 +90,8 @@ impl Connection {
             self.note_repeated(now);
             self.ext.fast_open.on_syn_repeated();
         }
-        // When a SYN is retransmitted, the retransmission timeout has already set the timer.
-        // `repeat_syn` must not change it.
+        // Do not change the timer for a retransmitted SYN: the retransmission timeout has already
+        // set it, and `repeat_syn` must not affect it.
         if first || reply {
             self.timers.retransmit = now + self.rtt.rto();
         }
@@ -142,7 +141,7 @@ impl Connection {
         out
     }
 
-    /// Records that the SYN was sent with `len` bytes.
+    /// Records that the SYN was sent with `len` bytes of data (TCP Fast Open).
     fn on_syn_data_sent(&mut self, now: Instant, len: u32) {
         if len == 0 {
             return;
@@ -188,8 +187,8 @@ impl Connection {
         out
     }
 
-    /// Changes a segment into an acknowledgement of the bytes before the first change of the
-    /// feedback, with the feedback that held for them. The next segment acknowledges later bytes.
+    /// Changes an ACK so that it acknowledges only the bytes before the first change of the ECN
+    /// feedback, and carries the feedback for them. The next segment acknowledges the later bytes.
     #[cold]
     fn acknowledge_former(&mut self, out: &mut Outgoing) {
         let former = self.counters.rare_mut().ecn.former_acks.take();
@@ -222,7 +221,7 @@ impl Connection {
         out.flags |= self.ecn.take_cwr();
     }
 
-    /// Returns the flags with the feedback about marked packets, which count as reported.
+    /// Returns the flags with ECN feedback about marked packets. The feedback counts as reported.
     fn emit_feedback(&mut self, kind: TransmitKind) -> Flags {
         let counts = self.counters.ecn();
         if counts.received != counts.reported {
@@ -269,10 +268,11 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the
         //# left (SHLD-14).
-        // The right edge does not move left, except by less than one unit of the scale (RFC 7323
-        // §2.4). When the buffer itself shrank (SO_RCVBUF, low memory), we do announce less.
-        // Otherwise the peer would send bytes in vain, retransmit after a timeout, and never probe
-        // the window. Bytes up to the old edge are still accepted if they fit.
+        // Do not move the right edge of the window left, except by less than one unit of the window
+        // scale (RFC 7323 §2.4). If the buffer itself shrank (SO_RCVBUF, low memory), we do
+        // announce a smaller window. Otherwise the peer would send bytes in vain, retransmit after
+        // a timeout, and never probe the window. Bytes up to the old edge are still accepted if
+        // they fit.
         if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {
             field += 1;
         }
@@ -281,7 +281,7 @@ impl Connection {
         field as u16
     }
 
-    /// Records that a segment with the current acknowledgement was sent.
+    /// Records that a segment with the current acknowledgement number was sent.
     fn on_ack_sent(&mut self) {
         self.rcv.acked = self.rcv.nxt;
         //= https://www.rfc-editor.org/rfc/rfc2883#section-4
@@ -329,8 +329,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc6298#section-3
         //# A TCP implementation MUST take at least one RTT measurement per RTT
         if self.rtt.timed().is_none() {
-            // Time only the first segment, because a receiver may acknowledge each segment on its
-            // own.
+            // Measure the round-trip time of the first segment only, because a receiver may
+            // acknowledge each segment separately.
             let first = transmit.len.min(size) + u32::from(transmit.fin && transmit.len <= size);
             self.rtt.start_timing(now, self.snd.nxt + first);
         }
@@ -345,7 +345,8 @@ impl Connection {
         let pipe = self.recovery.pipe(self.snd.una, self.snd.nxt);
         self.congestion.on_sent(self.snd.una, self.snd.nxt, pipe, mss);
         self.arm_retransmit_if_idle(now);
-        // The persist timer shares `timers.retransmit`; data was sent, so the window is not closed.
+        // Data was sent, so the peer's window is open. The persist timer for closed windows uses
+        // the same field as the retransmission timer.
         self.timers.persisting = false;
         if self.recovery.is_probe_due() {
             self.on_probe_sent(now, false);
@@ -359,8 +360,8 @@ impl Connection {
         self.counters.enter(now, SendLimit::Network);
     }
 
-    /// Records the end of the last segment that may be too long for a narrow path. SND.NXT already
-    /// includes this segment.
+    /// Records the end of the last segment that may exceed the MTU of a path with a small one.
+    /// SND.NXT already includes this segment.
     fn note_long(&mut self, transmit: &Transmit) {
         let size = u32::from(transmit.segment_size.max(1));
         let tail = transmit.len % size;
@@ -388,7 +389,8 @@ impl Connection {
             self.on_probe_sent(now, true);
         }
         self.congestion.on_retransmitted(self.snd.una, self.snd.nxt);
-        // Karn's algorithm: the retransmitted bytes may be the ones being timed.
+        // Stop the RTT measurement (Karn's algorithm), because the retransmitted bytes may be the
+        // ones being measured.
         self.rtt.stop_timing();
         self.counters.last_data_sent = now;
         self.note_paced(now, transmit.len);
@@ -412,7 +414,7 @@ impl Connection {
 
     fn on_window_probe_sent(&mut self, now: Instant) {
         self.owed.window_probe = false;
-        // The user timeout counts from the first probe of this closed window.
+        // The user timeout starts at the first probe of a closed window.
         if self.timers.persist_backoff == 0 {
             self.note_progress(now);
         }
@@ -422,8 +424,8 @@ impl Connection {
         self.timers.retransmit = now + self.persist_interval();
     }
 
-    /// Leaves quick ACK mode if the program answers soon after receiving, because its answers carry
-    /// the ACKs.
+    /// Leaves quick ACK mode if the program sends data soon after receiving, because that data
+    /// carries the ACKs.
     fn leave_quick_acks(&mut self, now: Instant) {
         let received = self.counters.last_data_recv;
         if self.counters.data_segs_in > 0 && now.since(received) < self.settings.delayed_ack() {
@@ -433,7 +435,7 @@ impl Connection {
     }
 
     /// Marks delivery rate samples as application limited, because all written bytes are sent and
-    /// the network has room for more. The mark lasts until the bytes in flight are acknowledged.
+    /// the network has room for more. The mark ends when the bytes in flight are acknowledged.
     fn note_app_limited(&mut self) {
         if self.recovery.record().is_none() {
             return;
@@ -445,15 +447,15 @@ impl Connection {
         }
     }
 
-    /// Records that the caller stops because `plan` returned
+    /// Records that nothing more is sent now, because `plan` returned
     /// [`Plan::Nothing`](crate::Plan::Nothing) with this reason.
     ///
-    /// Starts the timers of corked segments and paced bytes, and accounts the time limited by
-    /// windows and buffers. Without this call, a cork that is never removed holds its last short
-    /// segment for ever.
+    /// Starts the timers of TCP_CORK and pacing, and counts the time during which windows and
+    /// buffers limit sending. Without this call, a cork that is never removed would hold back its
+    /// last short segment for ever.
     pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: FifoLevels) {
         if idle == Idle::NoData {
-            // Everything to be flushed was sent; bytes written later may be held back again.
+            // The bytes to be flushed were sent. TCP_CORK may hold back bytes written later.
             self.owed.cork_flush = false;
             self.note_app_limited();
         }

@@ -1,34 +1,35 @@
-//! Events of a connection, for its owner.
+//! Events that a connection reports to the stack or the program.
 
 use crate::time_wait::TimeWait;
 
-/// An event for the program or the stack. Events are delivered in the order in which they happened.
+/// Event of a connection, for the program or the stack. Events are delivered in the order in which
+/// they occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// An active open is complete.
+    /// An active open has completed: the connection is established.
     Connected,
-    /// The peer's FIN is in order: the stream ends after the bytes committed so far.
+    /// The peer's FIN was received in order. The stream ends after the bytes committed so far.
     PeerClosed,
-    /// The peer has acknowledged our FIN, so all bytes reached it.
+    /// The peer has acknowledged our FIN, so it has received all our data.
     SendClosed,
-    /// The peer reset the connection. `Closed` follows.
+    /// The peer reset the connection. The event `Closed` follows.
     Reset,
-    /// The peer refused the connection. `Closed` follows.
+    /// The peer refused the connection. The event `Closed` follows.
     Refused,
-    /// The peer does not answer any more. `Closed` follows.
+    /// The peer does not answer any more. The event `Closed` follows.
     TimedOut,
-    /// An ICMP error reported that the peer is unreachable; may replace `TimedOut`. `Closed`
-    /// follows.
+    /// An ICMP error reported that the peer is unreachable; may replace `TimedOut`. The event
+    /// `Closed` follows.
     Unreachable,
-    /// Both directions are closed and the last ACK was sent. Store the value in place of the
-    /// connection, and drop the connection.
+    /// Both directions are closed and the last ACK was sent. Replace the connection with this
+    /// value, which handles TIME-WAIT.
     TimeWait(TimeWait),
-    /// The connection is closed and needs no TIME-WAIT: drop it.
+    /// The connection is closed without TIME-WAIT. Drop it.
     Closed,
 }
 
-/// Bits for events that wait for `poll_event`, in the order of delivery.
+/// Bits of events to be returned by `poll_event`, in the order of delivery.
 pub(crate) mod pending {
     pub(crate) const CONNECTED: u8 = 1 << 0;
     pub(crate) const PEER_CLOSED: u8 = 1 << 1;
@@ -37,6 +38,6 @@ pub(crate) mod pending {
     pub(crate) const REFUSED: u8 = 1 << 4;
     pub(crate) const UNREACHABLE: u8 = 1 << 5;
     pub(crate) const TIMED_OUT: u8 = 1 << 6;
-    /// Set after the final event was delivered.
+    /// Flag: the final event was delivered.
     pub(crate) const ENDED: u8 = 1 << 7;
 }

@@ -13,12 +13,12 @@ use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
 /// Maximum age of TS.Recent, 24 days; older values are ignored (RFC 7323 §5.5).
 const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
 
-/// Extensions in use; until the peer's SYN arrives, the extensions that we offer.
+/// TCP extensions in use. Before the peer's SYN arrives, the extensions that we offer.
 #[derive(Debug)]
 pub(crate) struct Extensions {
-    /// TS.Recent: the peer's timestamp to echo (RFC 7323 §4.3).
+    /// TS.Recent of RFC 7323 §4.3: the peer's timestamp to echo.
     pub(crate) ts_recent: u32,
-    /// Time at which `ts_recent` was set, see [`Instant::coarse`].
+    /// Time at which `ts_recent` was set, in the unit of [`Instant::coarse`].
     ts_recent_at: u32,
     pub(crate) ts_offset: u32,
     pub(crate) timestamps: bool,
@@ -50,7 +50,7 @@ impl Extensions {
         self.timestamps &= options.timestamps.is_some();
     }
 
-    /// Returns the length in bytes of the options that every segment carries.
+    /// Returns the length in bytes of the TCP options that every segment carries.
     pub(crate) fn options_len(&self) -> u16 {
         if self.timestamps { TIMESTAMPS_LEN } else { 0 }
     }
@@ -59,7 +59,7 @@ impl Extensions {
         self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
-    /// Sets TS.Recent to the timestamp of the segment, if it has one.
+    /// Sets TS.Recent to the segment's timestamp, if it has one.
     #[inline]
     pub(crate) fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
         if let Some(timestamps) = segment.options.timestamps {
@@ -68,8 +68,8 @@ impl Extensions {
         }
     }
 
-    /// Updates TS.Recent from the segment that is acknowledged next (RFC 7323 §4.3). `acked` is the
-    /// last acknowledgement sent.
+    /// Updates TS.Recent from a segment that the next ACK acknowledges (RFC 7323 §4.3). `acked` is
+    /// the last acknowledgement number sent.
     #[inline]
     pub(crate) fn update_timestamp(&mut self, now: Instant, segment: &Segment, acked: SeqNum) {
         //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
@@ -85,8 +85,8 @@ impl Extensions {
         }
     }
 
-    /// Checks the timestamp by PAWS (RFC 7323 §5). A TS.Recent that is 24 days old refuses nothing,
-    /// because the peer's clock may have wrapped.
+    /// Checks the segment's timestamp by PAWS (RFC 7323 §5). If TS.Recent is 24 days old, every
+    /// timestamp passes, because the peer's clock may have wrapped.
     #[inline]
     pub(crate) fn check_timestamps(
         &self,
@@ -111,23 +111,24 @@ impl Extensions {
         }
     }
 
-    /// Returns the maximum number of SACK blocks in a segment. With timestamps, 40 - 12 - 4 bytes
-    /// have room for three.
+    /// Returns the maximum number of SACK blocks in a segment. With timestamps, three blocks fit in
+    /// the remaining 40 - 12 - 4 bytes of options.
     fn sack_blocks_max(&self) -> usize {
         if self.timestamps { 3 } else { SackBlocks::COUNT_MAX }
     }
 
-    /// Returns the number of blocks that [`Self::sack_blocks`] will return.
+    /// Returns the number of SACK blocks that [`Self::sack_blocks`] will return.
     pub(crate) fn sack_blocks_count(&self, dsack: bool, assembler: Option<&Assembler>) -> usize {
         let max = self.sack_blocks_max() - usize::from(dsack);
         let blocks = assembler.filter(|_| self.sack).map_or(0, |it| it.blocks_count(max));
         usize::from(dsack) + blocks
     }
 
-    /// Returns the SACK blocks of a segment. `dsack` are bytes that the last segment repeated.
+    /// Returns the SACK blocks of a segment. `dsack` is a range of bytes that was received again
+    /// (D-SACK).
     ///
-    /// A D-SACK block precedes all others (RFC 2883 §4). If it is part of a range of the assembler,
-    /// that range comes next, because its last bytes are the most recent ones.
+    /// A D-SACK block precedes all others (RFC 2883 §4). If it is part of a range of the assembler
+    /// (received out-of-order data), that range follows, because it was received most recently.
     pub(crate) fn sack_blocks(
         &self,
         dsack: Option<(SeqNum, SeqNum)>,

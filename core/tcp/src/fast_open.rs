@@ -1,8 +1,8 @@
 //! TCP Fast Open (RFC 7413): data in the SYN.
 //!
-//! The connection does not handle cookies. A client's owner checks that it has a cookie before it
-//! calls [`connect_with_data`], and adds it to the SYN. A server's owner validates the cookie of a
-//! SYN before it calls [`accept_with_data`].
+//! The connection does not handle cookies. A client's caller must have a cookie before it calls
+//! [`connect_with_data`], and adds the cookie to the SYN. A server's caller validates the cookie of
+//! a SYN before it calls [`accept_with_data`].
 //!
 //! [`connect_with_data`]: crate::Connection::connect_with_data
 //! [`accept_with_data`]: crate::Connection::accept_with_data
@@ -15,18 +15,18 @@
 //!              ── ACK ────────────────────▶ Established
 //! ```
 //!
-//! A retransmitted SYN has neither cookie nor data, because the path may drop SYNs that have. Data
+//! A retransmitted SYN has neither cookie nor data, because the path may drop SYNs with them. Data
 //! that the SYN-ACK does not acknowledge is retransmitted at once.
 
 use crate::event::pending;
 use crate::segment::FifoLevels;
 use core::fmt;
 
-/// Space reserved for options when a SYN carries data: Linux's `MAX_TCP_OPTION_SPACE`.
+/// Bytes reserved for TCP options in a SYN with data: Linux's `MAX_TCP_OPTION_SPACE`.
 const OPTIONS_LEN_MAX: u32 = 40;
 
-/// State of Fast Open, packed into one byte because of the budget of
-/// [`Connection`](crate::Connection).
+/// State of TCP Fast Open. The struct takes one byte, because the size of
+/// [`Connection`](crate::Connection) is limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FastOpenState(u8);
 
@@ -35,15 +35,15 @@ impl FastOpenState {
     const CLIENT: u8 = 1;
     /// Flag of a passive open whose SYN had a valid cookie.
     const SERVER: u8 = 2;
-    /// Set if the SYN carried bytes.
+    /// Flag: our SYN carried data.
     const DATA_SENT: u8 = 4;
-    /// Set if the data of the SYN was acknowledged: ours by the peer, or the peer's by us.
+    /// Flag: the data of the SYN was acknowledged, by the peer if we sent it, otherwise by us.
     const DATA_ACKED: u8 = 8;
-    /// Set if the SYN or SYN-ACK was sent more than once.
+    /// Flag: the SYN or SYN-ACK was sent more than once.
     const REPEATED: u8 = 16;
-    /// Set if the SYN does not wait for data.
+    /// Flag: the SYN must be sent without waiting for the program to write data.
     const HURRIED: u8 = 32;
-    /// Position of the bits that hold a [`FastOpenFailure`].
+    /// Position of the bits that hold the [`FastOpenFailure`].
     const FAIL_SHIFT: u8 = 6;
 
     pub(crate) fn is_client(self) -> bool {
@@ -62,24 +62,24 @@ impl FastOpenState {
         self.add(Self::SERVER);
     }
 
-    /// Sends the SYN without waiting for data.
+    /// Makes the SYN be sent without waiting for the program to write data.
     pub(crate) fn hurry(&mut self) {
         self.add(Self::HURRIED);
     }
 
-    /// Whether the SYN or SYN-ACK was sent more than once.
+    /// Returns whether the SYN or SYN-ACK was sent more than once.
     pub(crate) fn is_repeated(self) -> bool {
         self.has(Self::REPEATED)
     }
 
-    /// Whether data may be in flight before the peer has acknowledged our SYN.
+    /// Returns whether data may be in flight before the peer has acknowledged our SYN.
     pub(crate) fn has_early_bytes(self) -> bool {
         self.is_server() || self.has(Self::DATA_SENT)
     }
 
-    /// Returns the payload length of the first SYN: at most a segment of `mss` less the longest
-    /// options (RFC 7413 §4.1.3). Returns `None` if the SYN has to wait for data; `fin_queued` ends
-    /// the wait.
+    /// Returns the payload length of the first SYN: at most `mss` minus the longest options (RFC
+    /// 7413 §4.1.3). Returns `None` if the SYN has to wait until the program writes data or, by
+    /// `fin_queued`, closes the socket.
     pub(crate) fn syn_payload(
         self,
         buffers: FifoLevels,
@@ -104,12 +104,13 @@ impl FastOpenState {
         self.add(Self::DATA_ACKED);
     }
 
-    /// Whether the data of a SYN was acknowledged, a client's as a whole.
+    /// Returns whether the data of the SYN was acknowledged. A client's data must be acknowledged
+    /// completely.
     pub(crate) fn is_data_acked(self) -> bool {
         self.has(Self::DATA_ACKED)
     }
 
-    /// Records that the SYN or SYN-ACK is retransmitted.
+    /// Records that the SYN or SYN-ACK is being retransmitted.
     pub(crate) fn on_syn_repeated(&mut self) {
         self.add(Self::REPEATED);
         if self.is_client() {
@@ -117,8 +118,8 @@ impl FastOpenState {
         }
     }
 
-    /// Records that the peer acknowledged our SYN. `is_whole` means that nothing after it is left
-    /// unacknowledged.
+    /// Records that the peer acknowledged our SYN. `is_whole` means that it acknowledged all data
+    /// sent with the SYN, too.
     pub(crate) fn on_syn_acked(&mut self, is_whole: bool) {
         if self.has(Self::DATA_SENT) {
             match is_whole {
@@ -128,15 +129,15 @@ impl FastOpenState {
         }
     }
 
-    /// Whether data is lost if the peer's answer to the SYN does not acknowledge it. A server that
-    /// acknowledged only the SYN has dropped the client's data. A server's own data is still in
-    /// transit, unless its SYN-ACK was lost.
+    /// Returns whether data that the peer's answer to the SYN does not acknowledge is lost. A
+    /// server that acknowledges only the SYN has dropped the client's data. A server's own data is
+    /// still in transit, unless its SYN-ACK was lost.
     pub(crate) fn has_lost_bytes(self) -> bool {
         self.is_client() || self.is_repeated()
     }
 
-    /// Returns the event for a RST in SYN-RECEIVED. If the program already has the connection, it
-    /// is notified of a reset, as on Linux.
+    /// Returns the event for a RST in SYN-RECEIVED. A connection that was already passed to the
+    /// program reports a reset, as on Linux.
     pub(crate) fn reset_event(self) -> u8 {
         if self.is_server() { pending::RESET } else { pending::REFUSED }
     }
@@ -149,7 +150,7 @@ impl FastOpenState {
         self.0 & bit != 0
     }
 
-    /// Records the reason of a failure, unless one is recorded already.
+    /// Records why Fast Open failed, unless a reason is recorded already.
     pub(crate) fn fail(&mut self, why: FastOpenFailure) {
         if self.0 >> Self::FAIL_SHIFT == 0 {
             self.0 |= (why as u8) << Self::FAIL_SHIFT;
@@ -169,8 +170,8 @@ impl FastOpenState {
     }
 }
 
-/// Uses of Fast Open that a host allows, like Linux's `net.ipv4.tcp_fastopen`. Bits without a
-/// meaning are ignored.
+/// Uses of Fast Open that a host allows, with the bits of Linux's `net.ipv4.tcp_fastopen`.
+/// Undefined bits are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOpenModes(u32);
 
@@ -180,11 +181,11 @@ impl FastOpenModes {
     const CLIENT_WITHOUT_COOKIE: u32 = 4;
     const SERVER_WITHOUT_COOKIE: u32 = 0x200;
     const ALL_LISTENERS: u32 = 0x400;
-    /// Names of frequent values.
+    /// Names of frequent combinations of bits.
     const NAMES: [(&str, u32); 4] =
         [("off", 0), ("client", Self::CLIENT), ("server", Self::SERVER), ("on", 3)];
 
-    /// Parses a name, or the number of Linux's setting, decimal or with `0x`.
+    /// Parses a name, or the number of Linux's `tcp_fastopen` in decimal or with `0x`.
     pub fn from_word(word: &str) -> Option<Self> {
         let named = Self::NAMES.iter().find(|(name, _)| *name == word).map(|(_, bits)| *bits);
         let number = || match word.strip_prefix("0x") {
@@ -194,33 +195,34 @@ impl FastOpenModes {
         named.or_else(number).map(Self)
     }
 
-    /// Whether programs may send data in a SYN.
+    /// Returns whether programs may send data in a SYN.
     pub fn client(self) -> bool {
         self.0 & Self::CLIENT != 0
     }
 
-    /// Whether listeners may accept data of a SYN.
+    /// Returns whether listeners may accept data in a SYN.
     pub fn server(self) -> bool {
         self.0 & Self::SERVER != 0
     }
 
-    /// Whether SYNs contain data without a cookie (RFC 7413 §4.1.3 requires one).
+    /// Returns whether SYNs contain data even without a cookie (RFC 7413 §4.1.3 requires one).
     pub fn sends_without_cookie(self) -> bool {
         self.client() && self.0 & Self::CLIENT_WITHOUT_COOKIE != 0
     }
 
-    /// Whether listeners accept data of a SYN without a cookie.
+    /// Returns whether listeners accept data in a SYN without a cookie.
     pub fn accepts_without_cookie(self) -> bool {
         self.server() && self.0 & Self::SERVER_WITHOUT_COOKIE != 0
     }
 
-    /// Whether listeners without TCP_FASTOPEN use it, too.
+    /// Returns whether all listeners accept data in a SYN, even without the socket option
+    /// TCP_FASTOPEN.
     pub fn serves_all_listeners(self) -> bool {
         self.server() && self.0 & Self::ALL_LISTENERS != 0
     }
 }
 
-/// Clients and servers, if their programs ask for it.
+/// Allows clients and listeners to use Fast Open if their programs request it.
 impl Default for FastOpenModes {
     fn default() -> Self {
         Self(Self::CLIENT | Self::SERVER)
@@ -236,24 +238,24 @@ impl fmt::Display for FastOpenModes {
     }
 }
 
-/// Outcome of Fast Open for one connection.
+/// Outcome of TCP Fast Open for one connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FastOpenOutcome {
-    /// Data in the SYN was acknowledged: a client's by the server, or the peer's by this host.
-    /// Linux's `TCPI_OPT_SYN_DATA`.
+    /// Whether the data in the SYN was acknowledged, by the server if this host sent it, otherwise
+    /// by this host. Linux's `TCPI_OPT_SYN_DATA`.
     pub data_acked: bool,
-    /// Reason if a client's SYN did not deliver data.
+    /// Reason why the server did not receive the data of a client's SYN; `None` if it did.
     pub failure: Option<FastOpenFailure>,
 }
 
-/// Reason why Fast Open saved a client no round trip; numbers are Linux's `enum
-/// tcp_fastopen_client_fail`.
+/// Reason why Fast Open did not save a client a round trip. Numbers are those of Linux's
+/// `enum tcp_fastopen_client_fail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FastOpenFailure {
-    /// The client had no cookie, and requested one.
+    /// The client had no cookie for this server, and requested one.
     NoCookie = 1,
-    /// The server acknowledged only the SYN.
+    /// The server acknowledged only the SYN, not its data.
     DataNotAcked = 2,
     /// The SYN was not answered, and was retransmitted without data.
     SynRepeated = 3,

@@ -7,9 +7,10 @@
 //!     └─────────┴───────────┴── … ───────────────────┘
 //! ```
 //!
-//! A transmission is the data of one `emit` call, up to 64 KiB, so a record stays short. The record
-//! exists from the second transmission of a flight, or from the first sign of a loss, until
-//! everything is acknowledged. Before, [`Rtt`](crate::rtt::Rtt) times the single transmission.
+//! A transmission is the data of one `emit` call, up to 64 KiB, so a record stays short. A record
+//! exists from the second transmission in flight, or from the first sign of a loss, until
+//! everything is acknowledged. Before that, [`Rtt`](crate::rtt::Rtt) measures the single
+//! transmission.
 //!
 //! A transmission that is retransmitted in part is split, so that each part has its own send time.
 
@@ -20,68 +21,68 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
 
-/// Maximum transmissions per record: 6 MB of single segments, 256 MB of large ones. Further ones
-/// are merged into the last, because they are sent at nearly the same time.
+/// Maximum number of transmissions per record: 6 MB of single segments, or 256 MB of large ones.
+/// Further ones are merged into the last, because they are sent at nearly the same time.
 const TRANSMISSIONS_MAX: usize = 4096;
-/// Number of transmissions after which short ones are merged. Otherwise a program that writes
-/// single bytes would cost 48 bytes of record for each byte in flight.
+/// Number of recorded transmissions from which on short ones are merged. Otherwise a program that
+/// writes single bytes would need 48 bytes of record for each byte in flight.
 const SHORT_FROM: usize = 64;
-/// Maximum size of a merged transmission in bytes.
+/// Maximum size in bytes of a transmission that is merged from short ones.
 const SHORT_BYTES: u32 = 512;
-/// Initial capacity of a record, in transmissions.
+/// Initial capacity of a flight record, in transmissions.
 const TRANSMISSIONS_MIN: usize = 8;
 
-/// Transmissions in flight, oldest first, without gaps.
+/// Record of the transmissions in flight, oldest first, without gaps between them.
 #[derive(Debug)]
 pub(crate) struct FlightRecord {
     transmissions: VecDeque<Transmission>,
-    /// Sequence number at which the first transmission starts.
+    /// Sequence number at which the oldest transmission starts.
     start: SeqNum,
-    /// Bytes delivered since the connection began: C.delivered of the draft.
+    /// Bytes delivered since the connection began: C.delivered of draft-ietf-ccwg-bbr.
     delivered: u64,
-    /// Bytes marked lost since the record began, wrapping: C.lost of the draft.
+    /// Bytes marked as lost since the record began, wrapping: C.lost of draft-ietf-ccwg-bbr.
     lost: u32,
-    /// Bytes marked lost since the last rate sample.
+    /// Bytes marked as lost since the last rate sample.
     newly_lost: u32,
-    /// Time of the last delivery: C.delivered_time of the draft.
+    /// Time of the last delivery: C.delivered_time of draft-ietf-ccwg-bbr.
     delivered_at: Instant,
-    /// Send time of the newest delivered transmission: C.first_send_time of the draft.
+    /// Send time of the newest delivered transmission: C.first_send_time of draft-ietf-ccwg-bbr.
     first_sent: Instant,
-    /// Value of `delivered` up to which the program limits the sender; 0 if the program does not
-    /// limit it.
+    /// Samples are application limited until `delivered` exceeds this value; 0 if the program does
+    /// not limit the sender.
     app_limited: u64,
     newest: Option<Newest>,
     rate: DeliveryRate,
     pub(crate) rack: Rack,
-    /// Number of transmissions that ACKs and timeouts visited.
+    /// Number of transmissions examined when ACKs and timeouts were handled, for tests of the cost.
     #[cfg(test)]
     pub(crate) visits: std::cell::Cell<usize>,
 }
 
-/// Verdict on transmissions that may be lost.
+/// Decision on whether transmissions are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LossVerdict {
-    /// Bytes before this are lost, unless the peer has them.
+    /// Bytes before this sequence number are lost, except those that the peer reported as received.
     Lost(SeqNum),
-    /// Later bytes have arrived; at this time the transmission counts as lost.
+    /// Bytes sent later have arrived. The transmission counts as lost at this time.
     Overtaken(Instant),
-    /// No later bytes have arrived.
+    /// No bytes sent later have arrived, so nothing is known.
     Pending,
 }
 
-/// A transmission, and the state of the record when it was sent.
+/// Data sent by one `emit` call, and the state of the record when it was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Transmission {
-    /// Sequence number after its last byte.
+    /// Sequence number after the last byte of the transmission.
     end: SeqNum,
     is_delivered: bool,
     is_app_limited: bool,
     /// Whether the bytes were retransmitted, so that their ACK gives no round-trip time. `sent` is
-    /// the time of the last retransmission.
+    /// then the time of the last retransmission.
     is_resent: bool,
-    /// Whether several calls of `emit` sent these bytes; `sent` is the time of the last one.
+    /// Whether several calls of `emit` sent these bytes. `sent` is then the time of the last call.
     is_merged: bool,
-    /// Bytes in the network after it was sent, and bytes lost until then.
+    /// Estimated bytes in the network after this transmission was sent, and bytes lost up to then.
     in_flight: u32,
     lost: u32,
     //= https://www.rfc-editor.org/rfc/rfc8985#section-4
@@ -89,29 +90,29 @@ pub(crate) struct Transmission {
     //# timestamp whose granularity is finer than 1/4 of the minimum RTT of the connection.
     sent: Instant,
     first_sent: Instant,
-    /// Time of the last delivery before this transmission was sent. [`Instant::FAR`] if the
-    /// delivery of this transmission gives no sample, because its send time is ambiguous.
+    /// Time of the last delivery before this transmission was sent, or [`Instant::FAR`] if the send
+    /// time is ambiguous and no rate sample is possible.
     delivered_at: Instant,
     delivered: u64,
 }
 
-/// The newest transmission that the current ACK reports as delivered.
+/// The newest transmission that the current ACK reports as received.
 #[derive(Debug, Clone, Copy)]
 struct Newest {
     of: Transmission,
     ack_elapsed: Duration,
 }
 
-/// State in which a record begins.
+/// State of the connection when a record of transmissions begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordBegin {
-    /// Bytes that the connection has delivered.
+    /// Bytes delivered since the connection began.
     pub(crate) delivered: u64,
     /// Time of the last delivery, or of the first transmission if nothing was in flight.
     pub(crate) at: Instant,
-    /// Whether the program limited the sender before.
+    /// Whether the program limited the sender before the record began.
     pub(crate) is_app_limited: bool,
-    /// The connection's last delivery rate.
+    /// Last delivery rate measured on the connection.
     pub(crate) rate: DeliveryRate,
 }
 
@@ -120,24 +121,24 @@ pub(crate) struct RecordBegin {
 pub(crate) struct RateSample {
     /// Rate in bytes per second; 0 if the interval is too short for a reliable sample.
     pub(crate) rate: u64,
-    /// Bytes delivered between the transmission and its acknowledgement.
+    /// Bytes delivered between sending the transmission and its acknowledgement.
     pub(crate) delivered: u64,
-    /// Bytes that the connection had delivered when the transmission was sent.
+    /// Bytes that had been delivered on the connection when the transmission was sent.
     pub(crate) prior_delivered: u64,
-    /// Bytes that the connection has delivered now.
+    /// Bytes that have been delivered on the connection up to now.
     pub(crate) total_delivered: u64,
-    /// Bytes marked lost between the transmission and its acknowledgement.
+    /// Bytes marked as lost between sending the transmission and its acknowledgement.
     pub(crate) lost: u32,
-    /// Bytes marked lost since the last sample, by ACKs or timers.
+    /// Bytes marked as lost since the last sample, because of ACKs or timers.
     pub(crate) newly_lost: u32,
-    /// Bytes in the network after the transmission was sent.
+    /// Estimated bytes in the network after the transmission was sent.
     pub(crate) in_flight: u32,
     pub(crate) is_app_limited: bool,
     /// Round-trip time; `None` if the send time of the acknowledged bytes is ambiguous.
     pub(crate) rtt: Option<Duration>,
 }
 
-/// Rate at which the network delivered the last flight.
+/// Last delivery rate: bytes and the time in which the network delivered them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DeliveryRate {
     bytes: u64,
@@ -148,15 +149,15 @@ pub(crate) struct DeliveryRate {
 }
 
 impl DeliveryRate {
-    /// Returns the rate, or zero before the first sample.
+    /// Returns the rate in bytes per second, or 0 before the first sample.
     pub(crate) fn bytes_per_second(self) -> u64 {
         let nanos = self.interval.as_nanos();
         let rate = (u128::from(self.bytes) * 1_000_000_000).checked_div(nanos).unwrap_or(0);
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 
-    /// Returns whether the network may deliver at a higher rate, because the program limited this
-    /// one or there is no sample.
+    /// Returns whether the network may be able to deliver faster, because the program limited the
+    /// sender or there is no sample.
     pub(crate) fn is_lower_bound(self) -> bool {
         self.is_app_limited || self.bytes_per_second() == 0
     }
@@ -168,8 +169,8 @@ impl DeliveryRate {
 }
 
 impl FlightRecord {
-    /// Creates a record without transmissions; the first one will start at `start`. `memory` is
-    /// reused for the list of transmissions.
+    /// Creates a record without transmissions. The first one will start at sequence number `start`.
+    /// The allocation of `memory` is reused.
     pub(crate) fn new(
         memory: VecDeque<Transmission>,
         start: SeqNum,
@@ -186,7 +187,8 @@ impl FlightRecord {
             newly_lost: 0,
             delivered_at: begin.at,
             first_sent: begin.at,
-            // If the connection was idle before, the flight is small until its first ACK.
+            // After an idle period, mark rate samples as application limited until the first ACK,
+            // because few bytes are in flight until then.
             app_limited: if begin.is_app_limited { begin.delivered + 1 } else { 0 },
             newest: None,
             rate: begin.rate,
@@ -196,15 +198,16 @@ impl FlightRecord {
         }
     }
 
-    /// Counts a visit of a transmission, in tests.
+    /// Counts an examined transmission, in tests only.
     #[inline]
     fn note_visit(&self) {
         #[cfg(test)]
         self.visits.set(self.visits.get() + 1);
     }
 
-    /// Adds the bytes up to `end`, which were sent at `sent`, before the record began. Unless
-    /// `is_whole`, part of them was acknowledged, so that their delivery gives no rate sample.
+    /// Adds the bytes up to `end`, which were sent at time `sent` before the record began. If
+    /// `is_whole` is false, some of them are already acknowledged, so their delivery gives no rate
+    /// sample.
     pub(crate) fn push_unrecorded(&mut self, end: SeqNum, sent: Instant, is_whole: bool) {
         let begin = if is_whole { sent } else { self.delivered_at.max(sent) };
         (self.delivered_at, self.first_sent) = (begin, begin);
@@ -256,8 +259,8 @@ impl FlightRecord {
         });
     }
 
-    /// Records that `left..right` was retransmitted. If the record has no room to split a
-    /// transmission, the whole transmission gives no rate sample.
+    /// Records that sequence numbers `left..right` were retransmitted. If the record has no room to
+    /// split a transmission, the whole transmission gives no rate sample.
     pub(crate) fn on_resent(&mut self, now: Instant, left: SeqNum, right: SeqNum) {
         self.split(left);
         self.split(right);
@@ -273,13 +276,14 @@ impl FlightRecord {
             it.delivered_at = if is_whole { self.delivered_at } else { Instant::FAR };
             (it.sent, it.first_sent, it.delivered) = (now, first_sent, self.delivered);
             (it.is_app_limited, it.is_resent, it.lost) = (is_app_limited, true, lost);
-            // The peer discarded the bytes if they were delivered before.
+            // If bytes that were delivered are retransmitted, the peer has discarded them.
             it.is_delivered &= !is_whole;
             start = it.end;
         }
     }
 
-    /// Splits the transmission that contains the bytes before and after `at`.
+    /// Splits the transmission that contains sequence number `at` into the parts before and after
+    /// it.
     fn split(&mut self, at: SeqNum) {
         let index = self.transmissions.partition_point(|it| it.end.leq(at));
         if self.transmissions.len() >= TRANSMISSIONS_MAX || self.start_of(index).geq(at) {
@@ -290,8 +294,8 @@ impl FlightRecord {
         }
     }
 
-    /// Handles a SACK of `left..right`, which was not reported before. `is_held` returns whether
-    /// the peer has all bytes of a range, which may extend beyond `left..right`.
+    /// Handles a SACK of sequence numbers `left..right`, which was not reported before. `is_held`
+    /// returns whether the peer has all bytes of a range, which may extend beyond `left..right`.
     pub(crate) fn on_sacked(
         &mut self,
         ack: AckTiming,
@@ -316,8 +320,8 @@ impl FlightRecord {
         }
     }
 
-    /// Handles an acknowledgement of all bytes before `una`. `sacked` are the bytes reported by
-    /// SACK before.
+    /// Handles a cumulative acknowledgement of all bytes before `una`. `sacked` are the bytes that
+    /// SACK reported before.
     pub(crate) fn on_acked(&mut self, ack: AckTiming, una: SeqNum, sacked: &Ranges) {
         while let Some(&front) = self.transmissions.front()
             && self.start.lt(una)
@@ -340,16 +344,17 @@ impl FlightRecord {
         }
     }
 
-    /// Records that the bytes `left..right` of a transmission arrived. The send time of a merged
-    /// one is that of its last byte.
+    /// Records that bytes `left..right` of a transmission arrived. The send time of a merged
+    /// transmission is that of its last byte.
     fn note_arrival(&mut self, ack: AckTiming, of: Transmission, left: SeqNum, right: SeqNum) {
         if !of.is_merged || right == of.end {
             self.rack.on_delivered(ack, of.sent, left, right, of.is_resent);
         }
     }
 
-    /// Judges first transmissions from `from` on. Returns where the judged bytes start, because
-    /// bytes before that were delivered or retransmitted.
+    /// Decides whether transmissions that were sent once, from sequence number `from` on, are lost.
+    /// Also returns the first sequence number considered; bytes before it were delivered or
+    /// retransmitted.
     pub(crate) fn judge(&self, from: SeqNum, timing: LossTiming) -> (SeqNum, LossVerdict) {
         let first = self.transmissions.partition_point(|it| it.end.leq(from));
         let mut start = self.start_of(first).max(from);
@@ -370,8 +375,8 @@ impl FlightRecord {
         (start, LossVerdict::Pending)
     }
 
-    /// Returns the end of the transmissions from `from` on that are overdue, although no later one
-    /// may have arrived.
+    /// Returns the end of the transmissions from sequence number `from` on that are overdue, even
+    /// if no later one has arrived.
     pub(crate) fn overdue_end(&self, from: SeqNum, timing: LossTiming) -> SeqNum {
         let first = self.transmissions.partition_point(|it| it.end.leq(from));
         let is_over = |it: &&Transmission| {
@@ -383,18 +388,19 @@ impl FlightRecord {
         last.map_or(from, |it| it.end)
     }
 
-    /// Returns SND.NXT.
+    /// Returns SND.NXT, the end of the newest transmission.
     pub(crate) fn end(&self) -> SeqNum {
         self.start_of(self.transmissions.len())
     }
 
-    /// Returns the first sequence number of the last transmission.
+    /// Returns the first sequence number of the newest transmission.
     pub(crate) fn last_start(&self) -> SeqNum {
         self.start_of(self.transmissions.len().saturating_sub(1))
     }
 
-    /// Counts `bytes` of a transmission as delivered when they arrive, although other bytes of the
-    /// transmission are missing. Otherwise the rate would be too high when holes are filled.
+    /// Counts `bytes` of a transmission as delivered when they arrive, even if other bytes of the
+    /// transmission are missing. Otherwise they would all count when the holes are filled, and the
+    /// rate would be too high.
     fn deliver(&mut self, now: Instant, of: Transmission, bytes: u32) {
         if bytes == 0 {
             return;
@@ -417,7 +423,7 @@ impl FlightRecord {
         }
     }
 
-    /// Records that `bytes` were marked as lost.
+    /// Records that `bytes` bytes were marked as lost.
     pub(crate) fn on_lost(&mut self, bytes: u32) {
         self.lost = self.lost.wrapping_add(bytes);
         self.newly_lost = self.newly_lost.saturating_add(bytes);
@@ -432,9 +438,9 @@ impl FlightRecord {
         self.app_limited = (self.delivered + u64::from(pipe)).max(1);
     }
 
-    /// Takes the rate sample of the current ACK, which arrived at `now`. As in Linux's
-    /// `tcp_rate_gen`, an application-limited sample replaces the last rate only if it is higher.
-    /// `rtt_min` is the minimum RTT; the rate of a shorter interval is unreliable.
+    /// Returns the rate sample of the current ACK, which arrived at `now`. As in Linux's
+    /// `tcp_rate_gen`, an application-limited sample replaces the last rate only if it is higher. A
+    /// sample over a shorter time than the minimum round-trip time `rtt_min` is unreliable.
     pub(crate) fn take_sample(&mut self, now: Instant, rtt_min: Duration) -> Option<RateSample> {
         if self.delivered > self.app_limited {
             self.app_limited = 0;
@@ -463,22 +469,23 @@ impl FlightRecord {
             newly_lost: std::mem::take(&mut self.newly_lost),
             in_flight: of.in_flight,
             is_app_limited: of.is_app_limited,
-            // A merged transmission has the send time of its last byte.
+            // A merged transmission gives no round-trip time, because it has the send time of its
+            // last byte only.
             rtt: (!of.is_resent && !of.is_merged).then(|| now.since(of.sent)),
         })
     }
 
-    /// Returns the list of transmissions, so that its memory can be reused.
+    /// Ends the record, and returns its list of transmissions so that the allocation can be reused.
     pub(crate) fn into_transmissions(self) -> VecDeque<Transmission> {
         self.transmissions
     }
 
-    /// Returns the rate of the last sample.
+    /// Returns the delivery rate of the last sample.
     pub(crate) fn rate(&self) -> DeliveryRate {
         self.rate
     }
 
-    /// Whether the transmissions cover `una..nxt` in order.
+    /// Returns whether the transmissions cover the sequence numbers `una..nxt` in ascending order.
     pub(crate) fn is_in_order(&self, una: SeqNum, nxt: SeqNum) -> bool {
         let mut end = self.start;
         let ascending = self.transmissions.iter().all(|it| {
@@ -519,7 +526,7 @@ mod tests {
         AckTiming { now: at(time), echo: None, rtt_min: ms(0) }
     }
 
-    /// Creates a record of 1000-byte transmissions that were sent at these times, in ms.
+    /// Creates a record of 1000-byte transmissions, sent at `times` in milliseconds.
     fn sent_at(times: &[u64]) -> FlightRecord {
         let begin = RecordBegin {
             delivered: 0,
@@ -548,13 +555,13 @@ mod tests {
 
     #[test]
     fn acknowledgements_slower_than_transmissions_give_the_rate() {
-        // A burst; the network delivers one transmission every 10 ms.
+        // Four transmissions sent at once, of which the network delivers one every 10 ms.
         let mut record = sent_at(&[0, 0, 0, 0]);
         for n in 1..=4 {
             let rate = acked(&mut record, 100 + 10 * u64::from(n), 1000 * n);
             assert_eq!(rate.interval, ms(100 + 10 * u64::from(n)));
         }
-        // The next flight is sent when the acknowledgements arrive.
+        // Each ACK clocks out a new transmission.
         for n in 5..=8 {
             record.on_sent(at(140), ISS + 1000 * n, 0);
         }
@@ -565,12 +572,13 @@ mod tests {
     #[test]
     fn transmissions_slower_than_acknowledgements_bound_the_rate() {
         let mut record = sent_at(&[0, 50, 100]);
-        // The ACKs were delayed and arrive together.
+        // Two delayed ACKs arrive at the same time.
         record.on_acked(ack(110), ISS + 3000, &Ranges::default());
         record.take_sample(at(110), ms(10));
         let rate = record.rate();
         assert_eq!((rate.bytes, rate.interval), (3000, ms(110)));
-        // A late transmission is acknowledged after 10 ms, so the send interval is the longer one.
+        // The last transmission is acknowledged after only 10 ms, so the rate is limited by the
+        // interval between sending.
         let mut record = sent_at(&[0, 0]);
         acked(&mut record, 90, 2000);
         record.on_sent(at(100), ISS + 3000, 0);
@@ -585,7 +593,7 @@ mod tests {
         record.set_app_limited(0);
         record.on_sent(at(20), ISS + 3000, 0);
         assert_eq!(acked(&mut record, 60, 3000), before, "lower");
-        // The program no longer limits the rate once these bytes are acknowledged.
+        // When these bytes are acknowledged, the program no longer limits the rate.
         record.on_sent(at(60), ISS + 4000, 0);
         let rate = acked(&mut record, 100, 4000);
         assert!(!rate.is_app_limited && rate.is_below(before));
@@ -619,7 +627,7 @@ mod tests {
         let mut record = sent_at(&[0, 10, 20, 30]);
         assert_eq!(record.judge(ISS, timing(500, 0)), (ISS, LossVerdict::Pending));
         record.on_sacked(ack(120), ISS + 2000, ISS + 3000, |_, end| end.leq(ISS + 3000));
-        // The RTT of the delivered transmission is 100 ms. Two were sent before it.
+        // The delivered transmission had an RTT of 100 ms. Two transmissions were sent before it.
         assert_eq!(record.judge(ISS, timing(120, 0)), (ISS, LossVerdict::Lost(ISS + 1000)));
         assert_eq!(record.judge(ISS, timing(120, 25)), (ISS, LossVerdict::Overtaken(at(125))));
         assert_eq!(record.judge(ISS + 1000, timing(500, 0)).1, LossVerdict::Lost(ISS + 2000));
@@ -643,7 +651,8 @@ mod tests {
         sacked.insert(ISS + 2000, ISS + 3000);
         record.on_acked(ack(11), ISS + 1000, &sacked);
         assert_eq!(record.rack.take_reordered(), 3000);
-        // A retransmission that arrives after later bytes is no reordering.
+        // The retransmission arrives after bytes with higher sequence numbers, which is not
+        // reordering.
         record.on_resent(at(12), ISS + 1000, ISS + 2000);
         record.on_acked(ack(20), ISS + 3000, &sacked);
         assert_eq!(record.rack.take_reordered(), 0);
@@ -717,7 +726,8 @@ mod tests {
             record.take_sample(at(time), ms(0)).expect("a sample").rtt
         };
         assert_eq!(rtt_of(100, end), Some(ms(100)));
-        // The first byte took 100 ms, but the merged transmission has the send time of the last.
+        // The merged transmission gives no RTT: its first byte took 100 ms, but the send time is
+        // that of its last byte.
         assert_eq!(rtt_of(110, end + 1), None);
     }
 
@@ -727,7 +737,7 @@ mod tests {
         let mut losses = |time, bytes| {
             record.on_acked(ack(time), ISS + bytes, &Ranges::default());
             let sample = record.take_sample(at(time), ms(0));
-            // A timer expires after the ACK.
+            // Bytes that a timer marks as lost after the ACK are part of the sample.
             record.on_lost(500);
             sample.map(|sample| (sample.newly_lost, sample.lost))
         };

@@ -1,4 +1,5 @@
-//! A passive open before the handshake is complete. Small, without buffers and congestion control.
+//! A passive open before the handshake is complete. The state is small, because it has no buffers
+//! and no congestion control.
 
 mod syn_cookie;
 
@@ -16,7 +17,7 @@ use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
 
 pub use syn_cookie::{COOKIE_LIFETIME, CookieClaims};
 
-/// SYN-RECEIVED of a passive open (RFC 9293 §3.3.2).
+/// A connection in SYN-RECEIVED after a passive open (RFC 9293 §3.3.2).
 ///
 /// Send [`syn_ack`](Self::syn_ack) once after `new`, and again whenever `on_timeout` returns true.
 #[derive(Debug, Clone)]
@@ -31,17 +32,17 @@ pub struct HalfOpen {
     mss_peer: Option<u16>,
     mss_recv: u16,
     recv_window: u16,
-    /// The peer's window scale, if both sides scale.
+    /// Window scale of the peer, if both ends offered the option.
     send_scale: Option<u8>,
     recv_scale: u8,
     sack: bool,
     timestamps: bool,
     ecn: EcnState,
-    /// ECN codepoint of the peer's last SYN.
+    /// ECN codepoint in the IP header of the peer's last SYN.
     peer_ecn: Ecn,
-    /// SYN-ACKs sent, including those that answer a retransmitted SYN.
+    /// Number of SYN-ACKs sent, including those that answer a retransmitted SYN.
     sent: u8,
-    /// Number of expired timeouts.
+    /// Number of retransmission timeouts that have expired.
     timeouts: u8,
     retries: u8,
     rto_ms: u32,
@@ -60,21 +61,21 @@ pub struct Handshake {
     pub irs: SeqNum,
     /// The peer's MSS option, if it sent one.
     pub mss_peer: Option<u16>,
-    /// The peer's window scale, if both sides scale.
+    /// Window scale of the peer, if both ends offered the option.
     pub send_scale: Option<u8>,
-    /// Whether both sides support selective acknowledgements (RFC 2018).
+    /// Whether both ends support selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Whether both sides send timestamps (RFC 7323).
+    /// Whether both ends send timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Negotiated use of ECN.
+    /// Negotiated use of Explicit Congestion Notification.
     pub ecn: EcnState,
-    /// TS.Recent: the timestamp of the peer to echo.
+    /// TS.Recent of RFC 7323: the peer's timestamp to echo.
     pub ts_recent: u32,
-    /// Offset added to our clock's milliseconds to form our timestamps.
+    /// Offset in milliseconds between our clock and the timestamps that we send.
     pub ts_offset: u32,
-    /// The peer's window in bytes, from the last segment.
+    /// Receive window of the peer in bytes, from the last segment.
     pub send_window: u32,
-    /// The window that our last SYN-ACK advertised.
+    /// Receive window in bytes that our last SYN-ACK advertised.
     pub recv_window: u16,
     /// Time from our SYN-ACK to its acknowledgement; `None` if it was sent more than once.
     pub rtt: Option<Duration>,
@@ -83,7 +84,8 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Creates a handshake with a peer that offered no options; windows are unscaled.
+    /// Creates the result of a handshake with a peer that offered no options. Windows are not
+    /// scaled.
     ///
     /// ```
     /// use towpath_tcp::{Handshake, SeqNum};
@@ -121,23 +123,23 @@ impl Handshake {
     }
 }
 
-/// A SYN flood fills a table of these, so they have to be small.
+/// Limit the size of a half-open connection, because a SYN flood fills a table of them.
 const _: () = assert!(size_of::<HalfOpen>() <= 100);
 
-/// Result of a segment for a half-open connection.
+/// Result of a segment for a half-open connection: what the caller must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfOpenVerdict {
-    /// The handshake is complete: create the connection, then pass the same segment to it.
+    /// The handshake is complete. Create the connection, then pass the same segment to it.
     Established(Handshake),
-    /// The peer reset the connection: drop the half-open connection.
+    /// The peer reset the connection. Drop the half-open connection.
     Reset,
-    /// Send this challenge ACK; the state did not change.
+    /// Send this challenge ACK. The state of the half-open connection did not change.
     ChallengeAck(Outgoing),
-    /// The peer retransmitted its SYN: send [`HalfOpen::syn_ack`] again.
+    /// The peer retransmitted its SYN. Send [`HalfOpen::syn_ack`] again.
     ResendSynAck,
-    /// Drop the segment without an answer.
+    /// Drop the segment, for this reason, without an answer.
     Drop(SegmentDropReason),
-    /// Send this RST; the state did not change.
+    /// Send this RST. The state of the half-open connection did not change.
     SendReset(Outgoing),
 }
 
@@ -178,8 +180,8 @@ impl HalfOpen {
         }
     }
 
-    /// Returns the SYN-ACK, also for a retransmission. `recv_window` is the free receive space in
-    /// bytes; the window of a SYN is never scaled.
+    /// Returns the SYN-ACK, for the first transmission and for retransmissions. `recv_window` is
+    /// the free receive space in bytes. The window of a SYN is never scaled.
     pub fn syn_ack(&mut self, now: Instant, recv_window: u32) -> Outgoing {
         self.sent = self.sent.saturating_add(1);
         self.sent_at = now;
@@ -206,7 +208,7 @@ impl HalfOpen {
         }
     }
 
-    /// Handles a segment in SYN-RECEIVED (RFC 9293 §3.10.7.4).
+    /// Handles a segment received in SYN-RECEIVED (RFC 9293 §3.10.7.4).
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> HalfOpenVerdict {
         let flags = segment.flags;
         if flags.contains(Flags::SYN)
@@ -225,13 +227,14 @@ impl HalfOpen {
         }
         let rcv_nxt = self.irs + 1;
         let window = u32::from(self.recv_window);
-        // The segment starts in the window, or starts before it and extends into it.
+        // Accept a segment that starts in the window, or that starts before it and extends into it.
         let acceptable = segment.seq.is_within(rcv_nxt, window + 1)
             || rcv_nxt.is_within(segment.seq, segment.seq_len());
         if flags.contains(Flags::RST) {
             return match acceptable {
                 true if segment.seq == rcv_nxt => HalfOpenVerdict::Reset,
-                // RFC 5961 section 3.2: RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND.
+                // A RST with RCV.NXT < SEG.SEQ < RCV.NXT+RCV.WND must be answered with a challenge
+                // ACK (RFC 5961 section 3.2).
                 true if segment.seq.is_within(rcv_nxt, window) => {
                     self.challenge(now, SegmentDropReason::ResetInWindow)
                 }
@@ -291,8 +294,9 @@ impl HalfOpen {
             sack: self.sack,
             timestamps: self.timestamps,
             ecn,
-            // The connection updates TS.Recent itself when it receives this segment, if in order.
-            // Taking the timestamp of a later segment here would make earlier segments look old.
+            // Do not update TS.Recent from this segment. The connection does so when it receives
+            // the segment in order. The timestamp of a segment that overtook others would make
+            // these look old.
             ts_recent: self.ts_recent,
             ts_offset: self.ts_offset,
             send_window: u32::from(segment.window) << self.send_scale.unwrap_or(0),
@@ -306,14 +310,14 @@ impl HalfOpen {
         self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
-    /// Returns the time at which `on_timeout` is due.
+    /// Returns the time at which `on_timeout` must be called.
     pub fn next_timeout(&self) -> Instant {
         self.deadline
     }
 
-    /// Handles a timeout; call it when `now` has reached `next_timeout`. Returns true if
-    /// [`syn_ack`](Self::syn_ack) should be sent again, and false if the peer did not answer: drop
-    /// the half-open connection.
+    /// Handles a retransmission timeout. Call it when `now` has reached `next_timeout`. Returns
+    /// true if [`syn_ack`](Self::syn_ack) should be sent again. Returns false if the peer does not
+    /// answer and the half-open connection should be dropped.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         if self.timeouts >= self.retries {
             return false;

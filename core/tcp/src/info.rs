@@ -1,4 +1,4 @@
-//! Statistics of a connection.
+//! Statistics of a TCP connection.
 
 use crate::config::DUP_THRESH;
 use crate::congestion::{CongestionInfo, CongestionKind};
@@ -13,51 +13,53 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// A snapshot with everything that Linux's `struct tcp_info` needs. Segment counts that we keep in
-/// bytes are rounded up to segments.
+/// Snapshot of a connection with all fields of Linux's `struct tcp_info`. Counts of segments that
+/// we keep in bytes are rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
     /// State of the connection.
     pub state: State,
-    /// The congestion control algorithm in use.
+    /// Congestion control algorithm of the connection.
     pub congestion: CongestionKind,
-    /// Linux's `tcpi_ca_state`: 0 open, 1 disorder, 3 recovery, 4 loss.
+    /// Phase of loss recovery as in Linux's `tcpi_ca_state`: 0 open, 1 disorder, 3 recovery, 4
+    /// loss.
     pub ca_state: u8,
-    /// Consecutive retransmission timeouts.
+    /// Number of consecutive retransmission timeouts.
     pub retransmits: u8,
-    /// Unanswered window and keep-alive probes.
+    /// Number of unanswered window probes or keep-alive probes.
     pub probes: u8,
-    /// Number of times that the current timeout was doubled.
+    /// Number of times that the current retransmission timeout was doubled.
     pub backoff: u8,
-    /// Whether both sides send timestamps (RFC 7323).
+    /// Whether both ends send timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Whether both sides support selective acknowledgements (RFC 2018).
+    /// Whether both ends support selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Whether both sides scale their windows (RFC 7323).
+    /// Whether both ends scale their windows (RFC 7323).
     pub window_scaling: bool,
-    /// Outcome of Fast Open (RFC 7413).
+    /// Outcome of TCP Fast Open (RFC 7413).
     pub fast_open: FastOpenOutcome,
-    /// Shift count of the peer's window, 0 to 14.
+    /// Shift count of the peer's receive window, 0 to 14.
     pub snd_wscale: u8,
-    /// Shift count of our window, 0 to 14.
+    /// Shift count of our receive window, 0 to 14.
     pub rcv_wscale: u8,
     /// Current retransmission timeout, including backoff.
     pub rto: Duration,
-    /// The next timer to expire and the time until then.
+    /// The timer that expires next, and the time until then; `None` if no timer runs.
     pub timer: Option<(TimerKind, Duration)>,
     /// Whether ACKs are currently sent without delay.
     pub quick_acks: bool,
     /// Maximum delay of an ACK; zero before the first payload was received.
     pub ato: Duration,
-    /// Smoothed round-trip time; zero before the first measurement, as are `rttvar` and `min_rtt`.
+    /// Smoothed round-trip time. Zero before the first measurement, and so are `rttvar` and
+    /// `min_rtt`.
     pub rtt: Duration,
-    /// Round-trip time variation, RTTVAR of RFC 6298.
+    /// Variation of the round-trip time: RTTVAR of RFC 6298.
     pub rttvar: Duration,
     /// Minimum round-trip time measured so far.
     pub min_rtt: Duration,
-    /// Round-trip time that received data measured; zero before the first measurement.
+    /// Round-trip time estimated from received data; zero before the first measurement.
     pub recv_rtt: Duration,
-    /// Payload bytes of a full segment sent now.
+    /// Maximum payload in bytes of a segment sent now.
     pub snd_mss: u32,
     /// Largest payload received, in bytes.
     pub rcv_mss: u32,
@@ -71,104 +73,109 @@ pub struct Info {
     pub ssthresh_bytes: u32,
     /// Slow-start threshold in segments; 0x7fffffff means unlimited.
     pub ssthresh: u32,
-    /// Segments in flight.
+    /// Number of segments in flight.
     pub unacked: u32,
-    /// Segments in flight that the peer reported by SACK.
+    /// Number of segments in flight that the peer reported by SACK.
     pub sacked: u32,
-    /// Segments in flight deemed lost, retransmitted or not.
+    /// Number of segments in flight that are assumed to be lost, including retransmitted ones.
     pub lost: u32,
-    /// Segments in flight that were retransmitted.
+    /// Number of segments in flight that were retransmitted.
     pub retrans: u32,
-    /// Total segments retransmitted.
+    /// Number of retransmitted segments since the connection began.
     pub total_retrans: u32,
-    /// Reordering on the path.
+    /// Reordering observed on the path.
     pub reordering: ReorderingInfo,
-    /// Oldest unacknowledged sequence number.
+    /// Oldest unacknowledged sequence number that we sent.
     pub snd_una: SeqNum,
     /// Next sequence number to send.
     pub snd_nxt: SeqNum,
     /// Next sequence number expected from the peer.
     pub rcv_nxt: SeqNum,
-    /// The peer's window in bytes.
+    /// Receive window of the peer in bytes.
     pub snd_wnd: u32,
-    /// Our window in bytes.
+    /// Our receive window in bytes.
     pub rcv_wnd: u32,
-    /// Bytes written by the program but not sent.
+    /// Bytes that the program has written and that are not yet sent.
     pub notsent_bytes: u32,
-    /// Payload bytes acknowledged by the peer.
+    /// Total payload bytes acknowledged by the peer.
     pub bytes_acked: u64,
-    /// SYN and FIN acknowledged by the peer, which Linux adds to `tcpi_bytes_acked`. As there, the
-    /// SYN of a passive open does not count.
+    /// Number of acknowledged SYN and FIN flags, which Linux adds to `tcpi_bytes_acked`. As there,
+    /// the SYN of a passive open does not count.
     pub control_acked: u8,
-    /// Payload bytes received in order.
+    /// Total payload bytes received in order.
     pub bytes_received: u64,
-    /// Payload bytes sent, including retransmissions.
+    /// Total payload bytes sent, including retransmissions.
     pub bytes_sent: u64,
-    /// Payload bytes retransmitted.
+    /// Total payload bytes retransmitted.
     pub bytes_retrans: u64,
-    /// Segments received; coalesced segments count as they were on the wire. Wraps.
+    /// Number of segments received. Segments coalesced by the receiving device are counted one by
+    /// one. Wraps.
     pub segs_in: u32,
-    /// Segments sent, as segmented by the layers below. Wraps.
+    /// Number of segments sent, after segmentation by lower layers or the device. Wraps.
     pub segs_out: u32,
-    /// Received segments with payload.
+    /// Number of received segments with payload.
     pub data_segs_in: u32,
-    /// Sent segments with payload.
+    /// Number of sent segments with payload.
     pub data_segs_out: u32,
-    /// Segments delivered to the peer: acknowledged or reported by SACK. Includes the SYN and the
-    /// FIN. Exact if nothing is in flight.
+    /// Number of segments delivered to the peer: acknowledged or reported by SACK. Includes SYN and
+    /// FIN. Exact only if nothing is in flight.
     pub delivered: u32,
-    /// Explicit Congestion Notification.
+    /// State and counters of Explicit Congestion Notification.
     pub ecn: EcnInfo,
-    /// Segments received out of order.
+    /// Number of segments received out of order.
     pub rcv_ooopack: u32,
-    /// Maximum pacing rate in bytes per second; `None` means unlimited.
+    /// Maximum pacing rate set by the program, in bytes per second; `None` means unlimited.
     pub max_pacing_rate: Option<NonZeroU64>,
     /// Pacing rate in bytes per second; `None` before the first measurement of the round-trip time.
-    /// As on Linux, an algorithm that does not pace has a rate, too: 120 % of a window per round
-    /// trip, or 200 % in slow start.
+    /// As on Linux, algorithms that do not pace report a rate too. The rate is 120 % of a window
+    /// per round trip, or 200 % in slow start.
     pub pacing_rate: Option<NonZeroU64>,
-    /// Values of the congestion control algorithm.
+    /// Values specific to the congestion control algorithm.
     pub congestion_info: CongestionInfo,
-    /// Delivery rate of the last flight in bytes per second; zero before the first sample.
+    /// Last measured delivery rate in bytes per second; zero before the first sample.
     pub delivery_rate: u64,
-    /// Whether the program limited that flight, so that the rate is a lower bound. True before the
-    /// first sample.
+    /// Whether the program limited the sender when `delivery_rate` was measured, so that the rate
+    /// is a lower bound. True before the first sample.
     pub delivery_rate_app_limited: bool,
-    /// Time since payload was last sent, or since the handshake; `None` before it.
+    /// Time since payload was last sent, or else since the handshake. `None` before the handshake
+    /// is complete.
     pub since_data_sent: Option<Duration>,
-    /// Time since payload was last received, or since the handshake; `None` before it.
+    /// Time since payload was last received, or else since the handshake. `None` before the
+    /// handshake is complete.
     pub since_data_recv: Option<Duration>,
     /// Time since the last accepted segment; `None` before the handshake is complete.
     pub since_ack_recv: Option<Duration>,
-    /// Time with unacknowledged or unsent data, including `rwnd_limited` and `sndbuf_limited`.
+    /// Total time with unsent or unacknowledged data, including `rwnd_limited` and
+    /// `sndbuf_limited`.
     pub busy_time: Duration,
-    /// Part of `busy_time` during which the peer's window limited sending.
+    /// Part of `busy_time` during which the peer's receive window limited sending.
     pub rwnd_limited: Duration,
     /// Part of `busy_time` during which our send buffer limited sending.
     pub sndbuf_limited: Duration,
 }
 
-/// Reordering on the path of a connection.
+/// Reordering observed on the path of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReorderingInfo {
-    /// Reordering in segments that is tolerated before a loss is assumed.
+    /// Number of segments by which packets may be reordered before a loss is assumed.
     pub degree: u32,
-    /// ACKs that revealed reordering: Linux's `tcpi_reord_seen`.
+    /// Number of ACKs that revealed reordering: Linux's `tcpi_reord_seen`.
     pub seen: u32,
-    /// D-SACK blocks received: Linux's `tcpi_dsack_dups`.
+    /// Number of D-SACK blocks received: Linux's `tcpi_dsack_dups`.
     pub dsack_dups: u32,
 }
 
-/// Explicit Congestion Notification of a connection.
+/// State and counters of Explicit Congestion Notification on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EcnInfo {
-    /// Whether ECN was negotiated; before the SYN-ACK: whether our SYN offers ECN.
+    /// Whether the handshake negotiated ECN. Before the SYN-ACK arrives: whether our SYN requests
+    /// ECN.
     pub is_negotiated: bool,
-    /// Whether the peer has sent ECN-capable packets.
+    /// Whether the peer has sent packets with ECT or CE.
     pub is_seen: bool,
-    /// Received segments with a congestion-experienced mark.
+    /// Number of received segments that were marked with CE.
     pub ce_segs_in: u32,
-    /// Delivered segments that the peer reported as marked.
+    /// Number of our segments that the peer reported as marked with CE.
     pub delivered_ce: u32,
 }
 
@@ -183,29 +190,31 @@ impl Connection {
         self.rtt.srtt()
     }
 
-    /// Returns the round-trip time that received data has measured, or [`Self::srtt`] if no data
-    /// has measured it.
+    /// Returns the round-trip time estimated from received data. If there is no such estimate,
+    /// returns [`Self::srtt`].
     pub fn recv_rtt(&self) -> Option<Duration> {
         self.counters.recv_rtt().or_else(|| self.srtt())
     }
 
-    /// Returns the payload bytes received in order, and so committed to the receive buffer.
+    /// Returns the total number of payload bytes received in order, which are committed to the
+    /// receive buffer.
     pub fn bytes_received(&self) -> u64 {
         self.counters.bytes_received
     }
 
-    /// Whether SND.UNA <= `seq` < SND.NXT.
+    /// Returns whether the sequence number is in flight: SND.UNA <= `seq` < SND.NXT.
     pub fn is_outstanding(&self, seq: SeqNum) -> bool {
         self.snd.is_outstanding(seq)
     }
 
-    /// Returns the payload that the peer may put into a segment: the MSS of our SYN less the
-    /// options.
+    /// Returns the maximum payload in bytes of the peer's segments: our MSS option minus the
+    /// options of each segment.
     fn advmss(&self) -> u32 {
         u32::from(self.settings.mss_recv - self.ext.options_len())
     }
 
-    /// Returns the rate of the current flight, or of the last one.
+    /// Returns the last delivery rate, measured in the current flight or stored after an earlier
+    /// one.
     fn delivery_rate(&self) -> DeliveryRate {
         self.recovery.record().map_or(self.counters.rare().delivery_rate, |record| record.rate())
     }
@@ -222,38 +231,41 @@ impl Connection {
         Some(self.max_pacing_rate().map_or(rate, |limit| limit.min(rate)))
     }
 
-    /// Returns the unanswered window probes or keep-alive probes.
+    /// Returns the number of unanswered window probes or keep-alive probes.
     fn probes(&self) -> u8 {
         let keep_alive = self.watch.as_ref().map_or(0, |watch| watch.probes());
         self.timers.window_probes.max(keep_alive)
     }
 
-    /// Returns the payload bytes sent, each transmission counted.
+    /// Returns the payload bytes sent, including retransmissions.
     fn bytes_sent(&self) -> u64 {
-        // After a failed handshake, the SYN is among the sequence numbers in flight.
+        // After a failed handshake, the SYN counts among the sequence numbers in flight; subtract
+        // it.
         let syn = u32::from(self.state == State::Closed && !self.is_syn_acked());
         let in_flight = self.data_in_flight().saturating_sub(syn);
         let once = self.counters.bytes_acked + u64::from(in_flight);
         once + self.counters.rare().bytes_retransmitted
     }
 
-    /// Whether the peer has acknowledged our SYN. Also correct after the connection has ended.
+    /// Returns whether the peer has acknowledged our SYN. Also valid after the connection has
+    /// ended.
     fn is_syn_acked(&self) -> bool {
         self.snd.una - self.snd.iss != self.counters.bytes_acked as u32
     }
 
-    /// Returns the SYN and the FIN that the peer acknowledged, except the SYN of a passive open.
+    /// Returns the number of acknowledged SYN and FIN flags, except the SYN of a passive open.
     fn control_acked(&self) -> u8 {
         let all = (self.snd.una - self.snd.iss).wrapping_sub(self.counters.bytes_acked as u32);
         (all.min(2) as u8).saturating_sub(u8::from(!self.is_active))
     }
 
-    /// Returns the segments that ACK or SACK reported.
+    /// Returns the number of segments that the peer has acknowledged or reported by SACK.
     fn segments_delivered(&self) -> u32 {
         let resent = self.counters.rare().data_retransmitted;
         let first = self.counters.data_segs_out.wrapping_sub(resent);
         let missing = self.data_in_flight().saturating_sub(self.recovery.sacked_bytes());
-        // As on Linux, a SYN with data that was acknowledged as a whole counts once.
+        // As on Linux, a SYN counts as one segment together with its data if both were
+        // acknowledged.
         let syn_alone = !self.ext.fast_open.is_client() || !self.ext.fast_open.is_data_acked();
         let syn = u32::from(self.is_syn_acked() && syn_alone);
         let control = syn + u32::from(self.snd.fin_acked());
@@ -279,28 +291,29 @@ impl Connection {
         }
     }
 
-    /// Returns the timeout of a delayed ACK; zero before the first data.
+    /// Returns the maximum delay of an ACK; zero before the first payload was received.
     fn ack_timeout(&self) -> Duration {
         let has_data = self.counters.data_segs_in > 0;
         if has_data { self.settings.delayed_ack() } else { Duration::ZERO }
     }
 
-    /// Returns the times with data in flight, and of these the times during which the peer's window
-    /// and the send buffer were limits.
+    /// Returns the time with data in flight, and of it the times during which the peer's receive
+    /// window and our send buffer limited sending.
     fn limit_times(&self, now: Instant) -> [Duration; 3] {
         let limited = self.counters.limited_until(now);
         let [network, peer_window, send_buffer] = limited.map(Duration::from_nanos);
         [network + peer_window + send_buffer, peer_window, send_buffer]
     }
 
-    /// Returns the slow start threshold in segments; Linux's value for "none" if it was never set.
+    /// Returns the slow-start threshold in segments, or Linux's value for "unlimited" before the
+    /// first loss.
     fn ssthresh_segments(&self) -> u32 {
         let bytes = self.congestion.ssthresh();
         if bytes >= 1 << 30 { 0x7fff_ffff } else { bytes / self.mss() }
     }
 
-    /// Returns a snapshot of all statistics. Too expensive for every segment; use the accessors for
-    /// a single value.
+    /// Returns a snapshot of all statistics. A snapshot is too expensive for every segment; use the
+    /// accessors for single values.
     pub fn info(&self, now: Instant, buffers: FifoLevels) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
@@ -374,7 +387,8 @@ impl Connection {
     }
 }
 
-/// Returns the time since an event, or `None` if there was none.
+/// Returns the time from `then` to `now`; `None` if `then` is zero because the event has not
+/// occurred.
 fn since(then: Instant, now: Instant) -> Option<Duration> {
     (then != Instant::ZERO).then(|| now.since(then))
 }

@@ -1,4 +1,4 @@
-//! Initial sequence numbers (RFC 6528).
+//! Chooses initial sequence numbers (RFC 6528).
 
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
@@ -19,12 +19,13 @@ pub fn initial_sequence(hash: u64, now: Instant) -> SeqNum {
     SeqNum((hash as u32 ^ (hash >> 32) as u32).wrapping_add(clock))
 }
 
-/// Returns the initial sequence number of a connection whose predecessor on the same ports is in
+/// Returns the initial sequence number of a connection whose ports belong to an older connection in
 /// TIME-WAIT. The result is `iss`, or `min` ([`TimeWait::iss_min`](crate::TimeWait::iss_min)) if
 /// `iss` is before `min`.
 ///
-/// Old numbers advanced with the bytes sent, and `iss` with time, so either may be ahead. The
-/// shorter distance decides, so no number from `min` back to half the sequence space is reused.
+/// The older connection's numbers advanced with the bytes sent, `iss` with time, so either may be
+/// ahead. The two numbers are compared by the shorter distance. Therefore no number from `min` back
+/// to half the sequence space is reused.
 pub fn not_before(min: SeqNum, iss: SeqNum) -> SeqNum {
     if iss.distance(min) < 0 { min } else { iss }
 }

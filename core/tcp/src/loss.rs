@@ -1,5 +1,6 @@
-//! Reactions of a connection to losses: detection, the window of recovery, undo, and tail loss
-//! probes. `receive` calls these steps for each ACK, `timeouts` for the timers.
+//! Reactions of a connection to losses: detection, the congestion window in recovery, undo, and
+//! tail loss probes. Module `receive` calls these steps for each ACK, and `timeouts` when timers
+//! expire.
 
 use crate::congestion::LossEvent;
 use crate::connection::Connection;
@@ -10,36 +11,36 @@ use crate::segment::Segment;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
 
-/// State of the sender before an ACK.
+/// State of the sender before an ACK is processed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SenderProgress {
     una: SeqNum,
     sacked: u32,
 }
 
-/// Content of the SACK option of an ACK.
+/// Information from the SACK option of an ACK.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SackReport {
-    /// Whether bytes were reported for the first time.
+    /// Whether the option reports bytes that were not reported before.
     pub(crate) has_news: bool,
-    /// Range that the peer received twice (RFC 2883).
+    /// Range of bytes that the peer received twice (D-SACK, RFC 2883).
     pub(crate) dsack: Option<(SeqNum, SeqNum)>,
 }
 
 impl Connection {
-    /// Returns the state of the sender, to be compared with its state after an ACK.
+    /// Returns the current state of the sender, to be compared with the state after an ACK.
     #[inline]
     pub(crate) fn sender_progress(&self) -> SenderProgress {
         SenderProgress { una: self.snd.una, sacked: self.recovery.sacked_bytes() }
     }
 
-    /// Returns the bytes that were delivered since `before`.
+    /// Returns the number of bytes acknowledged or reported by SACK since `before`.
     fn delivered_since(&self, before: SenderProgress) -> u32 {
         let acked = self.snd.una - before.una;
         (acked + self.recovery.sacked_bytes()).saturating_sub(before.sacked)
     }
 
-    /// Returns the time of an ACK, and the timestamp that it echoes.
+    /// Returns the arrival time of an ACK, and the timestamp that it echoes.
     ///
     /// The echo identifies a transmission only if the ACK advances SND.UNA. Otherwise the peer
     /// repeats the timestamp of an earlier segment (RFC 7323 §4.3).
@@ -57,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Creates the flight record, if there is none.
+    /// Creates the record of the transmissions in flight, unless it exists.
     pub(crate) fn ensure_record(&mut self, now: Instant) {
         if self.recovery.record().is_some() {
             return;
@@ -79,7 +80,7 @@ impl Connection {
         self.recovery.set_record(record);
     }
 
-    /// Handles the SACK blocks of an ACK.
+    /// Processes the SACK blocks of an ACK.
     #[cold]
     pub(crate) fn receive_sack(&mut self, segment: &Segment, ack: AckTiming) -> SackReport {
         let mut report = SackReport::default();
@@ -93,15 +94,16 @@ impl Connection {
         let flight = self.snd.nxt - una;
         report.dsack = self.dsack_of(segment);
         for (left, right) in segment.options.sack.iter() {
-            // The peer may send arbitrary edges, so we compare their distances from SND.UNA with
-            // the flight. Old blocks and D-SACK blocks below SND.UNA are ignored.
+            // Compare the edges' distances from SND.UNA with the bytes in flight, because a peer
+            // may send arbitrary edges. Old blocks and D-SACK blocks below SND.UNA are ignored.
             let (start, end) = (left - una, right - una);
             //= https://www.rfc-editor.org/rfc/rfc2018#section-3
             //# Each block represents received bytes of data that are contiguous and
             //# isolated; that is, the bytes just below the block, (Left Edge of
             //# Block - 1), and just above the block, (Right Edge of Block), have not
             //# been received.
-            // A block that starts at SND.UNA would have been acknowledged instead.
+            // Ignore a block that starts at SND.UNA: the peer would have acknowledged its bytes
+            // cumulatively.
             if 0 < start && start < end && end <= flight {
                 //= https://www.rfc-editor.org/rfc/rfc6675#section-5
                 //# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be
@@ -112,8 +114,8 @@ impl Connection {
         report
     }
 
-    /// Returns the first block if it reports a duplicate: it is below SEG.ACK, or part of the
-    /// second block (RFC 2883 §4).
+    /// Returns the first SACK block if it reports duplicate bytes: it is below SEG.ACK, or part of
+    /// the second block (D-SACK, RFC 2883 §4).
     fn dsack_of(&self, segment: &Segment) -> Option<(SeqNum, SeqNum)> {
         let mut blocks = segment.options.sack.iter();
         let (left, right) = blocks.next()?;
@@ -136,7 +138,7 @@ impl Connection {
         (is_outer_sent && is_inside).then_some((left, right))
     }
 
-    /// Returns how long bytes may be overdue before they count as lost.
+    /// Returns how long sent bytes may be overdue before they count as lost.
     fn timing(&self, now: Instant) -> LossTiming {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
         //# The reordering window SHOULD be set to zero if no reordering has been observed on the
@@ -148,7 +150,7 @@ impl Connection {
         LossTiming { now, window, srtt: self.rtt.srtt().unwrap_or_default() }
     }
 
-    /// Records reordering that the current ACK revealed.
+    /// Records reordering of packets that the current ACK revealed.
     fn note_reordering(&mut self) {
         let Some(record) = self.recovery.record_mut() else { return };
         let bytes = record.rack.take_reordered();
@@ -159,8 +161,9 @@ impl Connection {
         }
     }
 
-    /// Adapts to duplicates that the peer reports, and undoes a reduction that was unnecessary.
-    /// `phase` is the phase before the ACK, which may have ended the recovery.
+    /// Tolerates more reordering if the peer reports duplicates, and undoes an unnecessary
+    /// reduction of the congestion window. `phase` is the phase before the ACK, which may have
+    /// ended the recovery.
     pub(crate) fn check_spurious(&mut self, ack: AckTiming, report: SackReport, phase: Phase) {
         self.note_reordering();
         let is_recovering = matches!(phase, Phase::Recovery | Phase::Loss);
@@ -183,12 +186,14 @@ impl Connection {
         }
         if is_spurious && let Some(prior) = self.recovery.undo(self.snd.una) {
             self.congestion.undo(prior);
-            // Bytes arrived later than expected. Tolerate that from now on.
+            // Bytes that counted as lost arrived later. Tolerate this degree of reordering from now
+            // on.
             self.rtt.reordering.note(1);
         }
     }
 
-    /// Marks lost bytes, and starts recovery. Returns the bytes newly marked.
+    /// Detects lost bytes, and starts recovery if there are any. Returns the number of bytes newly
+    /// marked as lost.
     pub(crate) fn look_for_loss(&mut self, now: Instant, before: SenderProgress) -> u32 {
         let (una, nxt, mss) = (self.snd.una, self.snd.nxt, self.mss());
         let detected = self.recovery.detect(self.timing(now), mss, una, nxt);
@@ -196,8 +201,8 @@ impl Connection {
             record.on_lost(detected.lost);
         }
         let loss = LossEvent { flight: self.snd.flight(), mss };
-        // `RecoverFS` of RFC 9937: bytes in flight before the current ACK, without those that were
-        // SACKed before.
+        // `RecoverFS` of RFC 9937: bytes in flight before the current ACK, minus those that the
+        // peer had reported by SACK.
         let recover_fs = (nxt - before.una).saturating_sub(before.sacked);
         //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
         //# when RACK-TLP detects a lost retransmission, the congestion control MUST trigger an
@@ -209,8 +214,8 @@ impl Connection {
         }
         if self.recovery.should_enter(una) {
             self.recovery.enter(now, una, nxt, recover_fs);
-            // The window is reduced once for the marks and losses of a round trip (RFC 3168 section
-            // 6.1.2).
+            // Reduce the congestion window only once per round trip, for ECN marks and losses
+            // together (RFC 3168 section 6.1.2).
             if !self.ecn.is_reduced() {
                 let prior = self.congestion.prior();
                 self.congestion.on_loss(loss);
@@ -221,7 +226,8 @@ impl Connection {
         detected.lost
     }
 
-    /// Sets the window of fast recovery after an ACK that marked `lost` bytes.
+    /// Sets the congestion window in fast recovery after an ACK. `lost` bytes were newly marked as
+    /// lost.
     pub(crate) fn limit_recovery(&mut self, before: SenderProgress, lost: u32) {
         let ack = RecoveryAck {
             delivered: self.delivered_since(before),
@@ -238,7 +244,7 @@ impl Connection {
         }
     }
 
-    /// Handles the expiry of the reordering timer.
+    /// Handles the expiry of the reordering timer, after which overtaken bytes count as lost.
     pub(crate) fn on_reordering_timeout(&mut self, now: Instant) {
         let before = self.sender_progress();
         let lost = self.look_for_loss(now, before);
@@ -247,8 +253,8 @@ impl Connection {
         }
     }
 
-    /// Marks bytes as lost because the retransmission timer expired. `again` means that the window
-    /// is not reduced another time, and `all` that every byte is lost.
+    /// Marks bytes as lost because the retransmission timer expired. With `again`, the slow-start
+    /// threshold is not reduced a second time. With `all`, all bytes in flight count as lost.
     pub(crate) fn lose_by_timeout(&mut self, now: Instant, again: bool, all: bool) {
         let (una, mss) = (self.snd.una, self.mss());
         let timing = self.timing(now);
@@ -272,7 +278,7 @@ impl Connection {
         }
     }
 
-    /// Handles the ACK of a tail loss probe. `window` is SEG.WND in bytes.
+    /// Handles an ACK after a tail loss probe was sent. `window` is SEG.WND in bytes.
     pub(crate) fn check_probe(
         &mut self,
         segment: &Segment,
@@ -283,7 +289,8 @@ impl Connection {
         let ack = ProbeAck {
             ack: segment.ack,
             dsack: report.dsack.map(|range| range.1),
-            // A window update is no duplicate: the peer sends it when its program reads.
+            // An ACK with a different window is not a duplicate: the peer sends it when its program
+            // reads.
             is_plain_duplicate: segment.ack == before.una
                 && segment.payload_len == 0
                 && window == self.snd.wnd
@@ -317,8 +324,8 @@ impl Connection {
         }
     }
 
-    /// Schedules a tail loss probe after an ACK. An ACK without news, as in each segment of a
-    /// sending peer, does not postpone the probe.
+    /// Schedules a tail loss probe after an ACK. An ACK that reports no new bytes does not postpone
+    /// the probe, because every segment of a sending peer is such an ACK.
     #[inline]
     pub(crate) fn schedule_probe_after_ack(&mut self, now: Instant, has_news: bool) {
         if has_news || self.timers.probe() == Instant::FAR {
@@ -333,12 +340,12 @@ impl Connection {
             && self.recovery.may_probe()
     }
 
-    /// Handles the expiry of the probe timer.
+    /// Handles the expiry of the tail loss probe timer.
     pub(crate) fn on_probe_timeout(&mut self) {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
         //# If either one of these two conditions is not met, then the sender MUST skip sending a
         //# loss probe and MUST proceed to re-arm the RTO timer
-        // The retransmission timer still runs.
+        // Cancel the probe timer only, because the retransmission timer is still needed.
         self.timers.cancel_probe();
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
         //# the sender MUST check whether both of the following conditions are met before sending a
@@ -348,21 +355,22 @@ impl Connection {
         }
     }
 
-    /// Whether a tail loss probe is to be sent now.
+    /// Returns whether a tail loss probe must be sent now.
     #[inline]
     pub fn is_probe_due(&self) -> bool {
         self.recovery.is_probe_due()
     }
 
-    /// Postpones a due tail loss probe by its timeout. An owner calls this while bytes of the
-    /// connection wait in its own queue. A probe would only send them twice.
+    /// Postpones a due tail loss probe by its timeout. Call this while sent segments of the
+    /// connection wait in a transmit queue of the caller. A probe would only send the same bytes
+    /// twice.
     #[cold]
     pub fn postpone_probe(&mut self, now: Instant) {
         self.recovery.withdraw_probe();
         self.schedule_probe(now);
     }
 
-    /// Records that the due probe was sent.
+    /// Records that the due tail loss probe was sent.
     #[cold]
     pub(crate) fn on_probe_sent(&mut self, now: Instant, is_resent: bool) {
         self.recovery.on_probe_sent(self.snd.nxt, is_resent);

@@ -11,8 +11,9 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Options, SeqNum};
 
 impl Connection {
-    /// Creates an active open in SYN-SENT; `plan` returns the SYN. `timestamp_offset` should differ
-    /// between connections, so that their timestamps reveal no common clock (RFC 7323 §5.4).
+    /// Creates an active open in SYN-SENT, whose SYN is returned by `plan`. `timestamp_offset`
+    /// should differ between connections, so that their timestamps do not reveal a common clock
+    /// (RFC 7323 §5.4).
     pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
         let mut connection = Connection::opening(&config, iss, timestamp_offset, now);
         connection.owed.syn = true;
@@ -21,8 +22,8 @@ impl Connection {
     }
 
     /// Creates an active open whose SYN carries data. The SYN waits until the program has written
-    /// bytes or closed the send direction. [`Config::mss_default`] limits the data: set it to the
-    /// MSS that the server announced with the cookie, if known.
+    /// bytes or closed the send direction. [`Config::mss_default`] limits the data. Set it to the
+    /// MSS that the server announced together with the cookie, if known.
     pub fn connect_with_data(
         config: Config,
         iss: SeqNum,
@@ -34,12 +35,13 @@ impl Connection {
         connection
     }
 
-    /// Records that the SYN requests a cookie, because none is known.
+    /// Records that the SYN requests a Fast Open cookie, because none is known.
     pub fn note_no_cookie(&mut self) {
         self.ext.fast_open.fail(FastOpenFailure::NoCookie);
     }
 
-    /// Whether data may be written or in flight before the handshake is complete.
+    /// Returns whether data may be written or in flight before the handshake is complete (TCP Fast
+    /// Open).
     pub fn is_fast_opening(&self) -> bool {
         match self.state {
             State::SynSent => self.ext.fast_open.is_client(),
@@ -48,18 +50,18 @@ impl Connection {
         }
     }
 
-    /// Sends the SYN of an active open without waiting for data.
+    /// Makes the SYN of an active open be sent without waiting for data.
     pub fn open_without_bytes(&mut self) {
         self.ext.fast_open.hurry();
     }
 
-    /// Whether the SYN of this active open was sent more than once.
+    /// Returns whether the SYN of this active open was sent more than once.
     pub fn has_repeated_syn(&self) -> bool {
         self.ext.fast_open.is_client() && self.ext.fast_open.is_repeated()
     }
 
-    /// Advances the initial sequence number to `iss_min` or later, if the SYN was not sent yet. An
-    /// old connection between the same ports ended before `iss_min`.
+    /// Advances the initial sequence number to `iss_min` or later, unless the SYN was already sent.
+    /// An older connection between the same ports has used the numbers before `iss_min`.
     pub fn begin_after(&mut self, iss_min: SeqNum) {
         if self.state != State::SynSent || self.snd.nxt != self.snd.iss {
             return;
@@ -106,7 +108,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        // Without the option we keep `Config::mss_default`, which depends on the address family.
+        // If the peer sent no MSS option, keep `Config::mss_default`, which depends on the address
+        // family.
         self.snd.mss_peer = options.mss.unwrap_or(self.snd.mss_peer);
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
         //# both sides MUST send Window Scale options in their <SYN> segments to enable window

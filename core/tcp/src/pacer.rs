@@ -1,30 +1,32 @@
-//! Rate limiter of a connection: when may the next bytes be sent? Applied by `pacing`.
+//! Rate limiter of a connection: computes when the next bytes may be sent. Used by module `pacing`.
 
 use crate::time::Instant;
 use core::num::NonZeroU64;
 
-/// A burst is the number of bytes of 2⁻¹⁰ s: Linux's `sk_pacing_shift`.
+/// Base-2 logarithm of the number of bursts per second, about one per millisecond: Linux's
+/// `sk_pacing_shift`.
 const BURST_SHIFT: u32 = 10;
-/// Minimum segments per burst: Linux's `tcp_min_tso_segs`. With two segments, a peer that
-/// acknowledges every second segment need not wait.
+/// Minimum number of segments per burst: Linux's `tcp_min_tso_segs`. With two, a peer that
+/// acknowledges every second segment does not delay its ACK.
 const BURST_SEGMENTS_MIN: u32 = 2;
-/// Maximum delay, in ns, for which a late sender may compensate, because timers and scheduling are
-/// late. The maximum is half of a burst's time if that is longer, as in Linux's
+/// Maximum delay in nanoseconds for which a late sender may compensate, because timers and
+/// scheduling are late. If half of a burst's duration is longer, it is the maximum, as in Linux's
 /// `tcp_update_skb_after_send`.
 const CREDIT_NS: u64 = 1_000_000;
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Pacing state of a connection: its rate, and the time of its next transmission.
+/// Pacing state of a connection: its rate, and the time at which the next bytes may be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pacer {
-    /// Current rate in payload bytes per second.
+    /// Current pacing rate in payload bytes per second.
     pub(crate) rate: NonZeroU64,
-    /// The program's maximum rate; `None` means unlimited.
+    /// Maximum rate set by the program in payload bytes per second; `None` means unlimited.
     pub(crate) limit: Option<NonZeroU64>,
     pub(crate) next: Instant,
-    /// Deadline of the timer: `next` while bytes wait for it, otherwise [`Instant::FAR`].
+    /// Deadline of the pacing timer: `next` while bytes are waiting to be sent, otherwise
+    /// [`Instant::FAR`].
     pub(crate) wake: Instant,
-    /// Size of the last transmission, on which `next` depends.
+    /// Size in bytes of the last burst, from which `next` was computed.
     last: u32,
 }
 
@@ -37,7 +39,7 @@ impl Pacer {
         u64::from(bytes) * NANOS_PER_SEC / self.rate
     }
 
-    /// Returns the maximum number of bytes sent at once, as in Linux's `tcp_tso_autosize`.
+    /// Returns the maximum number of bytes in a burst, as in Linux's `tcp_tso_autosize`.
     pub(crate) fn burst(&self, mss: u32) -> u32 {
         let bytes = u32::try_from(self.rate.get() >> BURST_SHIFT).unwrap_or(u32::MAX);
         bytes.max(BURST_SEGMENTS_MIN * mss)
@@ -51,7 +53,8 @@ impl Pacer {
         self.wake = Instant::FAR;
     }
 
-    /// Changes the rate. A higher rate shortens the current wait; a lower rate does not extend it.
+    /// Changes the pacing rate. A higher rate shortens the current wait, but a lower rate does not
+    /// extend it.
     pub(crate) fn set_rate(&mut self, rate: NonZeroU64) {
         if self.rate == rate {
             return;
@@ -86,9 +89,9 @@ mod tests {
         let mut pacer = pacer(1_000_000);
         let start = Instant(NANOS_PER_SEC);
         pacer.on_sent(start, 3000);
-        // The sender was idle before, so half of the burst's time is credited.
+        // The sender was idle, so it may compensate for half of the burst's duration.
         assert_eq!(pacer.next, Instant(start.0 + 1_500_000));
-        // The sender is one millisecond late, and is credited for it.
+        // The sender is one millisecond late, and the next burst may be earlier by that time.
         pacer.on_sent(Instant(start.0 + 2_500_000), 3000);
         assert_eq!(pacer.next, Instant(start.0 + 4_500_000));
         pacer.on_sent(start.after_millis(100), 3000);
@@ -104,8 +107,7 @@ mod tests {
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
         let next = pacer.next;
         assert!(next < start, "{next:?}");
-        // A lower rate does not change the wait, and a later raise cannot shorten the same wait
-        // twice.
+        // A lower rate leaves the wait unchanged, and a later increase does not shorten it twice.
         pacer.set_rate(NonZeroU64::new(10).expect("not zero"));
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
         assert_eq!(pacer.next, next);

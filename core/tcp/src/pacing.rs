@@ -1,10 +1,9 @@
-//! Limits the send rate to that of the congestion control algorithm, and to the program's maximum
-//! (SO_MAX_PACING_RATE). Bytes are sent in bursts of one millisecond's worth, as by Linux's
-//! internal pacing, and a timer of the connection starts the next burst.
+//! Limits the send rate to that of the congestion control algorithm and to the program's maximum
+//! (SO_MAX_PACING_RATE). Bytes are sent in bursts of one millisecond, as by Linux's internal
+//! pacing. A timer of the connection starts the next burst.
 //!
-//! Only payload counts, not headers or bare acknowledgements. A segment sent by a retransmission
-//! timeout is not paced (as in `tcp_retransmit_timer`). Otherwise a low rate would look like a dead
-//! path.
+//! Only payload is counted, not headers or ACKs without data. A retransmission after a timeout is
+//! not paced (as in `tcp_retransmit_timer`). Otherwise a low rate would look like a dead path.
 
 use crate::connection::Connection;
 use crate::counters::SendLimit;
@@ -14,13 +13,13 @@ use crate::time::Instant;
 use core::num::NonZeroU64;
 
 impl Connection {
-    /// Sets the maximum rate in payload bytes per second; `None` removes the limit. The caller
-    /// should run `plan` afterwards, because bytes may be due now or the deadline may have changed.
+    /// Sets the maximum rate in payload bytes per second; `None` removes the limit. Call `plan`
+    /// afterwards, because bytes may be due now, and the timer's deadline may have changed.
     pub fn set_max_pacing_rate(&mut self, limit: Option<NonZeroU64>) {
         self.set_pacing(self.congestion.pacing_rate(), limit);
     }
 
-    /// Applies the rate of the congestion control algorithm after it may have changed.
+    /// Sets the pacing rate from the congestion control algorithm, whose rate may have changed.
     #[inline]
     pub(crate) fn update_pacing(&mut self) {
         if let Some(rate) = self.congestion.pacing_rate() {
@@ -28,8 +27,8 @@ impl Connection {
         }
     }
 
-    /// Sets the rate of the algorithm and the program's limit. The lower one applies; without both,
-    /// the connection is not paced.
+    /// Sets the pacing rate of the algorithm and the program's limit. The lower one is used;
+    /// without both, the connection is not paced.
     pub(crate) fn set_pacing(&mut self, rate: Option<NonZeroU64>, limit: Option<NonZeroU64>) {
         let lower = rate.into_iter().chain(limit).min();
         match (self.counters.pacing_mut(), lower) {
@@ -48,7 +47,7 @@ impl Connection {
         self.counters.pacing()?.limit
     }
 
-    /// Limits `max_payload` to the size of a burst.
+    /// Limits `max_payload` to the size of a burst in bytes.
     pub(crate) fn within_burst(&self, max_payload: u32) -> u32 {
         match self.counters.pacing() {
             Some(pacer) => max_payload.min(pacer.burst(self.segment_size())),
@@ -56,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// Returns the plan if the rate allows it now, otherwise [`Idle::Pacing`].
+    /// Returns the plan to send if the pacing rate allows it now, otherwise [`Idle::Pacing`].
     pub(crate) fn pace(
         &self,
         now: Instant,
@@ -73,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Records that payload was sent.
+    /// Records that `bytes` of payload were sent, for pacing.
     #[inline]
     pub(crate) fn note_paced(&mut self, now: Instant, bytes: u32) {
         if let Some(pacer) = self.counters.pacing_mut() {
@@ -81,8 +80,8 @@ impl Connection {
         }
     }
 
-    /// Arms the pacing timer for waiting bytes. Meanwhile the sender counts as limited by the
-    /// network, as on Linux.
+    /// Starts the pacing timer because bytes are waiting to be sent. Until it expires, the sender
+    /// counts as limited by the network, as on Linux.
     pub(crate) fn arm_pacing(&mut self, now: Instant) {
         self.counters.enter(now, SendLimit::Network);
         if let Some(pacer) = self.counters.pacing_mut() {
@@ -90,13 +89,13 @@ impl Connection {
         }
     }
 
-    /// Returns the deadline of the pacing timer.
+    /// Returns the deadline of the pacing timer; [`Instant::FAR`] if it is off.
     #[inline]
     pub(crate) fn pacing_deadline(&self) -> Instant {
         self.counters.pacing().map_or(Instant::FAR, |pacer| pacer.wake)
     }
 
-    /// Handles the expiry of the pacing timer: the next plan may send.
+    /// Handles the expiry of the pacing timer, after which `plan` may send again.
     pub(crate) fn fire_pacing(&mut self) {
         if let Some(pacer) = self.counters.pacing_mut() {
             pacer.wake = Instant::FAR;

@@ -1,4 +1,5 @@
-//! Decides which segment to send next or, if none, why. Pure: only `emit` changes the connection.
+//! Decides which segment to send next, or why none is sent. Does not change the connection, which
+//! is left to `emit`.
 
 use crate::connection::{Connection, LastReset};
 use crate::recovery::Hole;
@@ -7,30 +8,33 @@ use crate::state::State;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
 
-/// Decision of `plan`.
+/// Decision of [`Connection::plan`]: the next segment to send, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// Pass this to `emit` before any other call on the connection. Discarding it is harmless.
+    /// Send this segment: pass it to `emit` before any other call on the connection. Discarding it
+    /// is harmless.
     Send(Transmit),
-    /// Nothing can be sent now.
+    /// No segment can be sent now, for this reason.
     Nothing(Idle),
 }
 
-/// The reason why nothing can be sent now.
+/// Reason why no segment can be sent now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Idle {
-    /// All written bytes have been sent.
+    /// All bytes that the program has written were sent.
     NoData,
-    /// The peer's window is closed, or too small for a reasonable segment.
+    /// The peer's receive window is closed, or too small for a reasonable segment.
     ClosedWindow,
-    /// The congestion window is full.
+    /// The bytes in flight fill the congestion window.
     CongestionWindow,
-    /// A short segment waits for the acknowledgement of an earlier short one.
+    /// A segment shorter than the MSS waits until an earlier short one is acknowledged (Nagle's
+    /// algorithm).
     Nagle,
-    /// A short segment waits because the program announced more bytes.
+    /// A segment shorter than the MSS waits because of TCP_CORK or MSG_MORE.
     Corked,
-    /// The next bytes are delayed by [`Config::max_pacing_rate`](crate::Config::max_pacing_rate).
+    /// The pacing rate delays the next bytes, see
+    /// [`Config::max_pacing_rate`](crate::Config::max_pacing_rate).
     Pacing,
     /// The handshake is not complete, or the connection is closed.
     NotConnected,
@@ -59,7 +63,7 @@ impl Transmit {
     }
 }
 
-/// Kinds of segments.
+/// Kind of a segment to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransmitKind {
@@ -71,20 +75,21 @@ pub enum TransmitKind {
     Retransmit,
     /// An acknowledgement without data.
     Ack,
-    /// Probe of a closed window.
+    /// Probe of the peer's closed receive window.
     WindowProbe,
-    /// Probe of an idle peer.
+    /// Keep-alive probe of an idle peer.
     KeepAlive,
-    /// The RST that ends the connection, or a RST in answer to a segment of another connection.
+    /// The RST that ends the connection, or a RST that answers a segment not belonging to it.
     Reset,
 }
 
 impl Connection {
-    /// Returns the most urgent segment to send, with at most `max_payload` bytes of payload. Values
-    /// above one segment require segmentation below (TSO); smaller values count as one segment.
+    /// Returns the most urgent segment to send, with at most `max_payload` bytes of payload. If
+    /// `max_payload` exceeds one segment, a lower layer must segment the data (TSO). If it is
+    /// smaller, it counts as one segment.
     pub fn plan(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Plan {
-        // Send single segments if the pieces of a large one would have a wrong urgent pointer or
-        // ACE field.
+        // Send single segments if segmentation by the device would produce a wrong urgent pointer
+        // or ACE field.
         let is_single = self.is_urgent() || self.ecn.needs_single_segments(&self.counters.ecn());
         let max_payload = if is_single { 0 } else { max_payload };
         if let Some(transmit) = self.plan_control(now, buffers, max_payload) {
@@ -113,14 +118,14 @@ impl Connection {
         }
     }
 
-    /// Returns the pending acknowledgement as a bare segment. For an owner that has no room for the
-    /// data with which [`plan`](Self::plan) would send it.
+    /// Returns the pending acknowledgement as a segment without data. Use this if there is no room
+    /// for the data with which [`plan`](Self::plan) would send it.
     pub fn plan_ack(&self) -> Option<Transmit> {
         let due = self.state.is_synchronized() && self.owed.ack;
         due.then(|| self.bare(TransmitKind::Ack))
     }
 
-    /// Plans SYNs and RSTs, and the data that precedes a RST.
+    /// Plans SYN and RST segments, and the data that precedes a RST.
     fn plan_control(
         &self,
         now: Instant,
@@ -140,7 +145,7 @@ impl Connection {
         None
     }
 
-    /// Plans the SYN with its data; `None` while the SYN waits for data.
+    /// Plans the SYN with its data; `None` while the SYN waits for the program to write data.
     fn plan_syn(&self, buffers: FifoLevels) -> Option<Transmit> {
         //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
         //# when the SYN timer fires, the client SHOULD retransmit a SYN packet without data and
@@ -166,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Plans new data or a FIN before the RST of [`abort`](Self::abort).
+    /// Plans new data or a FIN to be sent before the RST of [`abort`](Self::abort).
     fn plan_last(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Option<Transmit> {
         if self.owed.reset != LastReset::BehindBytes {
             return None;
@@ -176,7 +181,7 @@ impl Connection {
         self.pace(now, self.plan_new(buffers, self.room(now), max_payload)).ok()
     }
 
-    /// Plans a segment without data, if there is no data segment to carry the same information.
+    /// Plans a segment without data, unless a data segment is about to carry the same information.
     fn plan_bare(&self, buffers: FifoLevels, idle: Idle) -> Option<TransmitKind> {
         let waiting = self.unsent(buffers) > 0 || self.snd.fin_queued && !self.snd.fin_sent;
         if self.owed.window_probe && waiting && idle == Idle::ClosedWindow && self.snd.flight() == 0
@@ -193,7 +198,7 @@ impl Connection {
         Transmit { kind, seq: self.snd.nxt, len: 0, segment_size: 0, fin: false, push: false }
     }
 
-    /// Plans data or a FIN within the windows and the pacing rate.
+    /// Plans data or a FIN, as far as the windows and the pacing rate allow.
     fn plan_bytes(
         &self,
         now: Instant,
@@ -237,8 +242,8 @@ impl Connection {
         self.plan_new(buffers, room, max_payload)
     }
 
-    /// Plans a tail loss probe: a segment of new data or, if there is none that may be sent, the
-    /// last segment in flight. The congestion window does not apply (RFC 8985 §7.3).
+    /// Plans a tail loss probe: new data if it may be sent, otherwise the last segment in flight.
+    /// The congestion window does not limit it (RFC 8985 §7.3).
     fn plan_probe(&self, buffers: FifoLevels) -> Option<Transmit> {
         let mss = self.segment_size();
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
@@ -252,7 +257,8 @@ impl Connection {
         //# highest-sequence segment sent so far
         let start = self.recovery.record().map_or(self.snd.una, |it| it.last_start());
         let fin = u32::from(self.snd.fin_in_flight());
-        // The record merges short transmissions, so the last one may contain several records.
+        // Start the probe after the last record boundary (MSG_EOR), because a transmission of the
+        // flight record may contain several records.
         let boundary = self.recovery.boundary_before(self.snd.nxt - fin, self.snd.una);
         let start = start.max(boundary.unwrap_or(self.snd.una)).max(self.snd.una);
         let tail = match self.snd.nxt - start - fin {
@@ -321,9 +327,9 @@ impl Connection {
         Some(self.retransmit(hole, whole.min(max_payload - max_payload % mss).max(mss)))
     }
 
-    /// Returns the hole if all of it was sent, which holds unless the scoreboard is wrong, because
-    /// SACK blocks are validated on arrival. We check again here because a hole beyond SND.NXT
-    /// would send bytes that were never written. The retransmission timer then builds a new
+    /// Returns the hole if all its bytes were sent. SACK blocks are validated on arrival, so this
+    /// fails only if the scoreboard is wrong. Without the check, a hole beyond SND.NXT would send
+    /// bytes that were never written. If it fails, the retransmission timer builds a new
     /// scoreboard.
     fn in_flight(&self, hole: Hole) -> Option<Hole> {
         let (start, end) = (hole.left - self.snd.una, hole.right - self.snd.una);
@@ -332,7 +338,7 @@ impl Connection {
         sent.then_some(hole)
     }
 
-    /// Plans a retransmission of at most `max` sequence numbers from the left end of the hole.
+    /// Plans a retransmission from the start of the hole, of at most `max` sequence numbers.
     fn retransmit(&self, hole: Hole, max: u32) -> Transmit {
         let right = hole.left + (hole.right - hole.left).min(max);
         let fin = self.snd.fin_sent && right == self.snd.nxt;
@@ -394,7 +400,7 @@ impl Connection {
         })
     }
 
-    /// Returns how many of the `unsent` bytes to send now, in one or several segments.
+    /// Returns how many of the `unsent` bytes to send now, as one or several segments.
     fn length_of_new(
         &self,
         unsent: u32,
@@ -424,7 +430,8 @@ impl Connection {
             return Ok(whole - whole % mss);
         }
         let tail = whole % mss;
-        // A short segment in the middle of the buffer cannot grow, so waiting is useless.
+        // Send a short segment that ends a record in the middle of the buffer: it cannot become
+        // longer by waiting.
         match self.holds_short_segment() {
             Some(idle) if tail > 0 && record == unsent => match whole - tail {
                 0 => Err(idle),
@@ -434,8 +441,8 @@ impl Connection {
         }
     }
 
-    /// Returns the length of a segment before a RST: as much as the windows allow. Waiting is
-    /// useless, because no acknowledgement will be processed any more. A corked short segment is
+    /// Returns the number of bytes to send before a RST: as many as the windows allow. Do not wait
+    /// for more, because no ACK is processed any more. A short segment held back by TCP_CORK is
     /// lost, as on Linux.
     fn length_of_last(&self, whole: u32) -> Result<u32, Idle> {
         let corked = self.holds_short_segment() == Some(Idle::Corked);
@@ -453,14 +460,15 @@ impl Connection {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
     //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
     fn length_in_small_window(&self, len: u32) -> Result<u32, Idle> {
-        // RFC 9293 has "SND.NXT = SND.UNA" in brackets here, because the condition is part of
+        // RFC 9293 has "SND.NXT = SND.UNA" in brackets here, because this condition is part of
         // Nagle's algorithm.
         let alone = self.settings.nodelay || self.snd.flight() == 0;
         let half = alone && len >= self.snd.max_wnd / 2;
         if half || self.owed.window_probe { Ok(len) } else { Err(Idle::ClosedWindow) }
     }
 
-    /// Returns the reason if a short segment with the last bytes has to wait.
+    /// Returns why a segment shorter than the MSS with the last bytes has to wait; `None` if it may
+    /// be sent.
     fn holds_short_segment(&self) -> Option<Idle> {
         if self.snd.fin_queued {
             return None;
@@ -477,20 +485,20 @@ impl Connection {
         //# When an application issues a series of SEND calls without setting the PUSH flag, the TCP
         //# implementation MAY aggregate the data internally without sending it (MAY-16).
         // Minshall's variant of Nagle's algorithm: at most one short segment may be unacknowledged.
-        // Unacknowledged full segments do not delay a short one, which saves request-response
-        // traffic a round trip.
-        // Urgent data is not delayed, as in Linux's `tcp_nagle_test`.
+        // Unacknowledged full segments do not delay a short one, which saves a round trip in
+        // request-response traffic. Urgent data is not delayed, as in Linux's `tcp_nagle_test`.
         (!self.settings.nodelay && self.snd.small_end.gt(self.snd.una) && !self.is_urgent())
             .then_some(Idle::Nagle)
     }
 
-    /// Returns how many of the `len` bytes from `seq` on belong to the same record (MSG_EOR).
+    /// Returns how many of the `len` bytes from sequence number `seq` on belong to the same record
+    /// (MSG_EOR).
     #[inline]
     fn within_record(&self, seq: SeqNum, len: u32) -> u32 {
         self.recovery.within_boundary(seq, len, self.snd.una)
     }
 
-    /// Returns the offset of the byte `seq` in the send FIFO.
+    /// Returns the offset in the send FIFO of the byte with sequence number `seq`.
     pub(crate) fn send_offset(&self, seq: SeqNum) -> u32 {
         (seq - self.snd.una).saturating_sub(u32::from(self.syn_in_flight()))
     }

@@ -1,49 +1,51 @@
-//! Recent acknowledgment (RACK, RFC 8985): which transmissions count as lost because a later one
-//! has arrived, and how much reordering is tolerated.
+//! Recent acknowledgment (RACK, RFC 8985): decides which transmissions count as lost because later
+//! ones have arrived, and how much reordering is tolerated.
 
 use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// An ACK, as far as delivery times depend on it.
+/// Times of an ACK, from which delivery times are computed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AckTiming {
-    /// Time at which the device received the ACK.
+    /// Time at which the network device received the ACK.
     pub(crate) now: Instant,
-    /// Echoed timestamp in milliseconds of our clock, if the ACK has one.
+    /// Timestamp echoed by the ACK, in milliseconds of our clock; `None` without the option.
     pub(crate) echo: Option<u32>,
-    /// Minimum RTT measured so far.
+    /// Minimum round-trip time measured so far.
     pub(crate) rtt_min: Duration,
 }
 
-/// How long transmissions may be overdue before they count as lost.
+/// Times that decide when overdue transmissions count as lost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LossTiming {
     pub(crate) now: Instant,
-    /// Reordering window.
+    /// Reordering window: time by which a transmission may be overdue before it counts as lost.
     pub(crate) window: Duration,
-    /// Smoothed RTT, used until bytes of this flight are delivered.
+    /// Smoothed RTT, used until the first bytes of the current flight are delivered.
     pub(crate) srtt: Duration,
 }
 
-/// The most recently sent bytes that were delivered (`RACK.xmit_ts`, `RACK.end_seq`, `RACK.rtt`).
+/// The most recently sent bytes among those delivered (`RACK.xmit_ts`, `RACK.end_seq`, `RACK.rtt`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rack {
     sent: Instant,
     end: SeqNum,
     rtt: Duration,
-    /// Whether these bytes were a retransmission.
+    /// Whether the most recently sent of the delivered bytes were a retransmission.
     is_resent: bool,
-    /// Highest sequence number that was acknowledged, cumulatively or selectively (`RACK.fack`).
+    /// Highest sequence number that was acknowledged, cumulatively or by SACK (`RACK.fack`).
     fack: SeqNum,
-    /// `fack` before the current ACK. The bytes of one ACK have no order among each other.
+    /// Value of `fack` before the current ACK. The order of bytes within one ACK is unknown, so
+    /// they are not compared with each other.
     fack_before: SeqNum,
     /// Maximum distance in bytes by which the current ACK reported bytes out of order.
     reordered: u32,
 }
 
 impl Rack {
-    /// Creates the state of a flight that starts at `una`; nothing of it is delivered.
+    /// Creates the state for a flight that starts at sequence number `una`, of which nothing is
+    /// delivered.
     pub(crate) fn new(una: SeqNum) -> Rack {
         Rack {
             sent: Instant::ZERO,
@@ -56,8 +58,8 @@ impl Rack {
         }
     }
 
-    /// Handles the delivery of the bytes `start..end`, last sent at `sent`. `is_resent` means that
-    /// an earlier copy may have been delivered instead.
+    /// Handles the delivery of the bytes `start..end`, which were last sent at `sent`. With
+    /// `is_resent`, an earlier copy may have been delivered instead.
     pub(crate) fn on_delivered(
         &mut self,
         ack: AckTiming,
@@ -86,8 +88,9 @@ impl Rack {
         }
     }
 
-    /// Returns the end of the bytes of a transmission `start..end` that were sent before the most
-    /// recently delivered bytes; `None` if there are none. The transmission was sent at `sent`.
+    /// Returns the end of those bytes in the transmission `start..end` that were sent before the
+    /// most recently delivered bytes. Returns `None` if there are none. `sent` is the time of the
+    /// transmission.
     pub(crate) fn overtaken(&self, sent: Instant, start: SeqNum, end: SeqNum) -> Option<SeqNum> {
         if sent < self.sent {
             return Some(end);
@@ -95,46 +98,50 @@ impl Rack {
         (sent == self.sent && start.lt(self.end)).then(|| end.min(self.end))
     }
 
-    /// Whether the most recently delivered bytes were a first transmission at `sent`.
+    /// Returns whether the most recently delivered bytes were first sent at `sent`, and not a
+    /// retransmission.
     pub(crate) fn is_first_sent_at(&self, sent: Instant) -> bool {
         sent == self.sent && !self.is_resent
     }
 
-    /// Whether the most recently delivered bytes end beyond `nxt`.
+    /// Returns whether the most recently delivered bytes end beyond sequence number `nxt`.
     pub(crate) fn has_passed(&self, nxt: SeqNum) -> bool {
         self.end.gt(nxt)
     }
 
-    /// Returns the time at which bytes sent at `sent` are overdue, if `window` of reordering is
-    /// tolerated. Before the first delivery the RTT is `srtt`.
+    /// Returns the time at which bytes sent at `sent` are overdue if `window` of reordering is
+    /// tolerated. Before the first delivery, `srtt` is used as the round-trip time.
     pub(crate) fn due(&self, sent: Instant, window: Duration, srtt: Duration) -> Instant {
         let rtt = if self.sent == Instant::ZERO { srtt } else { self.rtt };
         sent + rtt + window
     }
 
-    /// Ends the current ACK. Returns the distance in bytes by which it reported bytes out of order.
+    /// Completes the processing of an ACK. Returns the distance in bytes by which it reported bytes
+    /// out of order.
     pub(crate) fn take_reordered(&mut self) -> u32 {
         self.fack_before = self.fack;
         core::mem::take(&mut self.reordered)
     }
 }
 
-/// Whether `a` precedes `b` on the wrapping clock of the timestamps option.
+/// Returns whether timestamp `a` is before `b`. The clock of the timestamps option wraps.
 pub(crate) fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// Number of recoveries without D-SACK after which the reordering window shrinks again.
+/// Number of recoveries without a D-SACK after which the reordering window is reduced again (RFC
+/// 8985 section 6.2).
 const PERSIST: u8 = 16;
 
 /// Reordering observed on the path of a connection, and the tolerance derived from it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reordering {
-    /// Maximum reordering in segments; 0 if none was observed.
+    /// Maximum number of segments by which packets were reordered; 0 if none was observed.
     degree: u8,
-    /// `RACK.reo_wnd_mult`: window in quarters of the minimum RTT.
+    /// `RACK.reo_wnd_mult` of RFC 8985: reordering window in quarters of the minimum RTT.
     quarters: u8,
-    /// `RACK.reo_wnd_persist`: recoveries until the window shrinks again.
+    /// `RACK.reo_wnd_persist` of RFC 8985: number of recoveries until the reordering window is
+    /// reduced again.
     persist: u8,
 }
 
@@ -145,18 +152,18 @@ impl Default for Reordering {
 }
 
 impl Reordering {
-    /// Records reordering by `segments`.
+    /// Records that packets were reordered by `segments` segments.
     pub(crate) fn note(&mut self, segments: u32) {
         let segments = u8::try_from(segments.max(1)).unwrap_or(u8::MAX);
         self.degree = self.degree.max(segments);
     }
 
-    /// Whether reordering was observed (`RACK.reordering_seen`).
+    /// Returns whether reordering was observed (`RACK.reordering_seen`).
     pub(crate) fn is_seen(&self) -> bool {
         self.degree > 0
     }
 
-    /// Returns the maximum reordering observed, in segments.
+    /// Returns the maximum number of segments by which packets were reordered.
     pub(crate) fn degree(&self) -> u8 {
         self.degree
     }
@@ -169,7 +176,7 @@ impl Reordering {
         self.persist = PERSIST;
     }
 
-    /// Handles the end of a recovery.
+    /// Handles the end of a recovery, which may reduce the reordering window.
     pub(crate) fn on_recovery_exit(&mut self) {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
         //# RACK persists using the inflated RACK.reo_wnd for up to 16 loss recoveries, after which

@@ -3,25 +3,26 @@
 
 use towpath_wire::tcp::{SackBlocks, SeqNum};
 
-/// Maximum out-of-order ranges tracked in each direction. 256 ranges take at most 2 KiB, and
-/// suffice for 1 % loss with 35 MB in flight.
+/// Maximum number of out-of-order ranges per direction of a connection. A list takes at most 2 KiB,
+/// and suffices for 1 % loss with 35 MB in flight.
 const RANGES_MAX: usize = 256;
 
-/// Disjoint, non-touching, ascending half-open ranges, all within 2^31 of each other.
+/// Set of half-open ranges of sequence numbers, in ascending order. Ranges neither overlap nor
+/// touch, and all are within 2^31 of each other.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ranges {
     list: Vec<(SeqNum, SeqNum)>,
     total: u32,
 }
 
-/// Result of adding a range.
+/// Result of adding a range to a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// At least part of the range was new.
+    /// At least a part of the range was not in the set before.
     New,
-    /// The whole range was known already.
+    /// The set already contained the whole range.
     Known,
-    /// The set is full: a further range would exceed [`RANGES_MAX`].
+    /// The set is full: it has [`RANGES_MAX`] ranges, and cannot merge the new one with them.
     Full,
 }
 
@@ -58,14 +59,14 @@ impl Ranges {
         Inserted::New
     }
 
-    /// Whether [`Self::insert`] has room for `left..right`.
+    /// Returns whether [`Self::insert`] has room for `left..right`.
     pub(crate) fn has_room(&self, left: SeqNum, right: SeqNum) -> bool {
         let joins = |range: &(SeqNum, SeqNum)| range.0.leq(right);
         let first = self.list.partition_point(|range| range.1.lt(left));
         self.list.len() < RANGES_MAX || self.list.get(first).is_some_and(joins)
     }
 
-    /// Removes all numbers below `seq`.
+    /// Removes all sequence numbers below `seq`.
     pub(crate) fn trim_below(&mut self, seq: SeqNum) {
         let gone = self.list.partition_point(|range| range.1.leq(seq));
         let removed: u32 = self.list.drain(..gone).map(|(left, right)| right - left).sum();
@@ -78,7 +79,7 @@ impl Ranges {
         }
     }
 
-    /// Removes `left..right`. If that splits a range, the set may exceed its limit by one.
+    /// Removes `left..right`. If that splits a range, the set may exceed its maximum size by one.
     pub(crate) fn remove(&mut self, left: SeqNum, right: SeqNum) {
         let mut first = self.list.partition_point(|range| range.1.leq(left));
         let mut last = first;
@@ -106,7 +107,7 @@ impl Ranges {
         self.list.drain(first..last);
     }
 
-    /// Returns the total bytes in all ranges.
+    /// Returns the total number of bytes in all ranges.
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
@@ -128,7 +129,7 @@ impl Ranges {
         missing
     }
 
-    /// Returns the first gap at or after `from`, clipped at `end`.
+    /// Returns the first gap between ranges at or after `from`, limited to `end`.
     pub(crate) fn first_missing(&self, from: SeqNum, end: SeqNum) -> Option<(SeqNum, SeqNum)> {
         let mut left = from;
         let at = self.list.partition_point(|range| range.1.leq(from));
@@ -147,18 +148,19 @@ impl Ranges {
     }
 }
 
-/// Out-of-order data that was received, and the order in which it arrived.
+/// Ranges of data received out of order, and the order in which they arrived.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
     ranges: Ranges,
-    /// Sequence number of the peer's FIN, if that arrived out of order.
+    /// Sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin: Option<SeqNum>,
-    /// A sequence number in each range to report by SACK, most recent first. Entries may be stale.
+    /// For each range to report by SACK, a sequence number in it, most recent first. Some ranges
+    /// may no longer exist.
     recent: [Option<SeqNum>; SackBlocks::COUNT_MAX],
 }
 
 impl Assembler {
-    /// Returns the ranges in ascending order.
+    /// Returns the out-of-order ranges in ascending order.
     pub(crate) fn ranges(&self) -> &[(SeqNum, SeqNum)] {
         self.ranges.as_slice()
     }
@@ -171,7 +173,7 @@ impl Assembler {
         inserted
     }
 
-    /// Returns the first part of `left..right` that arrived before.
+    /// Returns the first part of `left..right` that was already received.
     pub(crate) fn repeated(&self, left: SeqNum, right: SeqNum) -> Option<(SeqNum, SeqNum)> {
         let list = self.ranges.as_slice();
         let &(l, r) = list.get(list.partition_point(|range| range.1.leq(left)))?;
@@ -193,8 +195,8 @@ impl Assembler {
         self.recent[0] = Some(seq);
     }
 
-    /// Handles in-order data up to `rcv_nxt`: removes ranges that are now in order, and returns
-    /// where the in-order data ends.
+    /// Handles in-order data up to `rcv_nxt`. Removes the ranges that it reaches, and returns the
+    /// sequence number after all in-order data.
     pub(crate) fn advance(&mut self, rcv_nxt: SeqNum) -> SeqNum {
         let end =
             match self.ranges.as_slice().iter().take_while(|range| range.0.leq(rcv_nxt)).last() {
@@ -209,12 +211,12 @@ impl Assembler {
         self.ranges.as_slice().is_empty() && self.fin.is_none()
     }
 
-    /// Returns the number of blocks that `blocks` will return, to reserve option space.
+    /// Returns the number of SACK blocks that `blocks` will return, to reserve option space.
     pub(crate) fn blocks_count(&self, max: usize) -> usize {
         self.blocks(max).len()
     }
 
-    /// Returns at most `max` SACK blocks, most recent first.
+    /// Returns at most `max` SACK blocks, the most recently received first.
     pub(crate) fn blocks(&self, max: usize) -> SackBlocks {
         let mut blocks = SackBlocks::new();
         for seq in self.recent.iter().flatten() {
@@ -265,7 +267,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a model that has one bit per number.
+        /// Compares the set with a model that has one bit per sequence number.
         #[test]
         fn behaves_as_a_set(
             steps in prop::collection::vec((0u32..200, 1u32..20), 0..60),

@@ -1,7 +1,7 @@
 //! Processing of received segments: RFC 9293 §3.10.7, one function per step, in the RFC's order.
 //!
-//! `acceptance` has the first four steps, `acknowledgment` the fifth, `urgent` the sixth, and
-//! `text` the last two. `feedback` reports the fifth step to congestion control.
+//! Module `acceptance` has the first four steps, `acknowledgment` the fifth, `urgent` the sixth,
+//! and `text` the last two. `feedback` passes the result of the fifth step to congestion control.
 
 mod acceptance;
 mod acknowledgment;
@@ -23,7 +23,7 @@ use crate::time::Instant;
 
 impl Connection {
     /// Creates a passive open in SYN-RECEIVED from a SYN with a valid Fast Open cookie. Apply the
-    /// returned changes to the FIFOs, whose current levels are `buffers`.
+    /// returned changes to the send and receive FIFOs, whose current levels are `buffers`.
     pub fn accept_with_data(
         config: Config,
         syn: &Segment,
@@ -49,10 +49,10 @@ impl Connection {
         (connection, received)
     }
 
-    /// Processes a segment for this connection. The caller has verified the checksum.
+    /// Processes a segment received on this connection. The caller has verified the checksum.
     ///
-    /// `buffers` are the levels before the segment; the caller applies the [`FifoChanges`]
-    /// afterwards.
+    /// `buffers` are the levels of the FIFOs before the segment. The caller must apply the returned
+    /// [`FifoChanges`] to the FIFOs.
     pub fn on_segment(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ impl Connection {
         }
     }
 
-    /// Processes a segment in SYN-SENT (RFC 9293 §3.10.7.3).
+    /// Processes a segment received in SYN-SENT (RFC 9293 §3.10.7.3).
     fn on_segment_in_syn_sent(
         &mut self,
         now: Instant,
@@ -110,7 +110,8 @@ impl Connection {
         if !acked {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
             //# A TCP implementation MUST support simultaneous open attempts (MUST-10).
-            // Simultaneous open. Data in this SYN is not acknowledged, so the peer retransmits it.
+            // Simultaneous open. We do not acknowledge data in this SYN, so the peer retransmits
+            // it.
             self.state = State::SynReceived;
             self.owed.syn = true;
             self.ecn = self.ecn.answer_to_offer(segment.flags);
@@ -121,8 +122,8 @@ impl Connection {
         self.note_peer_syn(segment);
         let mut received = FifoChanges::default();
         if buffers.send_len > self.data_in_flight() {
-            // The SYN had no room for these bytes of a Fast Open. Their answer carries the ACK of
-            // the server's bytes, as on Linux.
+            // The SYN had no room for these bytes (TCP Fast Open). Send them without a separate
+            // ACK: they carry the ACK of the server's bytes, as on Linux.
             self.timers.quick_acks = 0;
             self.rcv.when_read = WhenRead::Answers;
         }
@@ -134,19 +135,19 @@ impl Connection {
         Ok(received)
     }
 
-    /// Applies the peer's SYN or SYN-ACK.
+    /// Initializes the connection from the peer's SYN or SYN-ACK.
     fn accept_syn(&mut self, now: Instant, segment: &Segment) {
         self.apply_options(&segment.options);
         let window = self.rcv.window();
         self.rcv.start(segment.seq, window);
-        // A SYN's window is never scaled (RFC 7323 §2.2).
+        // Do not scale the window of a SYN (RFC 7323 §2.2).
         self.snd.set_window(u32::from(segment.window), segment.seq, segment.ack);
         self.ext.note_timestamp(now, segment);
         self.timers.last_recv = now;
     }
 
     /// Processes a segment in SYN-RECEIVED (RFC 9293 §3.10.7.4). A client that missed the SYN-ACK
-    /// retransmits its SYN, recognized by SND.WL1, which still is the peer's initial sequence
+    /// retransmits its SYN. We recognize it by SND.WL1, which is still the peer's initial sequence
     /// number.
     fn on_segment_in_syn_received(
         &mut self,
@@ -178,7 +179,7 @@ impl Connection {
         //# the timestamp MUST be checked only when a segment first arrives at the receiver
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
-        // Testing all rare flags at once keeps the common path short.
+        // Test all rare flags at once, so that segments without them take a short path.
         if segment.flags.intersects(Flags::RST | Flags::SYN | Flags::URG) {
             return self.on_flagged_segment(now, segment, text, buffers);
         }
@@ -194,8 +195,8 @@ impl Connection {
         Ok(received)
     }
 
-    /// Continues [`Self::on_segment_in_sequence`] from the third step for a segment with RST, SYN
-    /// or URG.
+    /// Continues [`Self::on_segment_in_sequence`] at the third step for a segment with RST, SYN or
+    /// URG.
     #[cold]
     fn on_flagged_segment(
         &mut self,
@@ -211,8 +212,8 @@ impl Connection {
             return Ok(received);
         }
         if self.ext.fast_open.is_client() && self.is_syn_of_peer(segment) {
-            // SYNs with data crossed. As on Linux, the SYN-ACK gets an ACK of its own, because the
-            // peer may not know yet that its SYN arrived.
+            // Simultaneous open with data in both SYNs. As on Linux, acknowledge the SYN-ACK
+            // separately, because the peer may not know yet that its SYN arrived.
             self.owed.ack = true;
             self.note_repeated_text(segment.seq, 1);
         }

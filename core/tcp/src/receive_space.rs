@@ -1,4 +1,4 @@
-//! The receive sequence space (RFC 9293 §3.3.1), and the bytes that arrived out of order.
+//! Receive variables of a connection (RFC 9293 §3.3.1), and the data that arrived out of order.
 
 use crate::challenge::ChallengeLimit;
 use crate::config::{Config, MSS_DEFAULT, WINDOW_SCALE_MAX};
@@ -9,34 +9,37 @@ use towpath_wire::tcp::SeqNum;
 #[derive(Debug)]
 pub(crate) struct ReceiveSpace {
     pub(crate) nxt: SeqNum,
-    /// Right edge announced last; before the peer's SYN, `nxt` plus the window of our SYN.
+    /// Right edge of the receive window announced last. Before the peer's SYN arrives: `nxt` plus
+    /// the window of our SYN.
     pub(crate) adv: SeqNum,
-    /// Rightmost edge ever announced. Bytes up to it are accepted if the FIFO has space.
+    /// Rightmost edge of the receive window ever announced. Bytes up to it are accepted if the FIFO
+    /// has space.
     pub(crate) max: SeqNum,
-    /// The acknowledgement number sent last.
+    /// Acknowledgement number that was sent last.
     pub(crate) acked: SeqNum,
-    /// Largest payload received, used as the size of a full segment.
+    /// Largest payload received in bytes, taken as the size of a full segment.
     pub(crate) mss: u16,
     pub(crate) wscale: u8,
     pub(crate) when_read: WhenRead,
-    /// Out-of-order bytes or FIN; `None` if there are none.
+    /// Data or FIN received out of order; `None` if there is none.
     pub(crate) assembler: Option<Box<Assembler>>,
-    /// Rate limit of challenge ACKs.
+    /// Limits the rate of challenge ACKs.
     pub(crate) challenge: ChallengeLimit,
 }
 
-/// How a delayed acknowledgement is handled when the program has read all bytes.
+/// Handling of a delayed ACK when the program has read all bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenRead {
-    /// Keep it delayed, because more segments are likely to come.
+    /// Keep the ACK delayed, because more segments are likely to arrive.
     Nothing,
-    /// Send it, because the last segment ended a write: it was short or had PSH.
+    /// Send the ACK now, because the last segment was short or had PSH: the peer's program is
+    /// probably waiting.
     Acknowledges,
-    /// Keep it delayed, because the program's answers carry acknowledgements.
+    /// Keep the ACK delayed, because the program's answers are likely to carry it.
     Answers,
 }
 
-/// The part of a segment that is new and within the window.
+/// Part of a received segment that is new and within the receive window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewText {
     pub(crate) seq: SeqNum,
@@ -52,7 +55,7 @@ impl ReceiveSpace {
             adv: SeqNum(0),
             max: SeqNum(0),
             acked: SeqNum(0),
-            // Smaller than any usual segment, so that the first ones count as full.
+            // Start below the usual segment size, so that the first segments count as full-sized.
             mss: config.mss_recv.min(MSS_DEFAULT),
             wscale: config.window_scale.min(WINDOW_SCALE_MAX),
             when_read: WhenRead::Nothing,
@@ -61,7 +64,7 @@ impl ReceiveSpace {
         }
     }
 
-    /// Starts the receive space at the peer's SYN, whose sequence number is `irs`.
+    /// Initializes the variables from the peer's SYN with sequence number `irs`.
     pub(crate) fn start(&mut self, irs: SeqNum, window: u32) {
         self.nxt = irs + 1;
         self.acked = self.nxt;
@@ -69,31 +72,32 @@ impl ReceiveSpace {
         self.max = self.adv;
     }
 
-    /// Returns the bytes that the peer may still send within the window announced last.
+    /// Returns the number of bytes that the peer may still send within the window announced last.
     pub(crate) fn window(&self) -> u32 {
         self.adv - self.nxt
     }
 
-    /// Returns the bytes up to the rightmost edge ever announced. The peer may have sent up to
-    /// there before it learned of a smaller window, and its ACKs have sequence numbers up to there.
+    /// Returns the number of bytes up to the rightmost edge ever announced. The peer may have sent
+    /// up to there before it received a smaller window.
     pub(crate) fn window_max(&self) -> u32 {
         self.max - self.nxt
     }
 
-    /// Moves the right edge to `window` bytes after RCV.NXT; the current segment announces it.
+    /// Moves the right edge of the receive window to `window` bytes after RCV.NXT. The segment
+    /// being sent announces it.
     pub(crate) fn announce(&mut self, window: u32) {
         self.adv = self.nxt + window;
         self.max = self.max.max(self.adv);
     }
 
-    /// Ensures that the edges of the window are not before RCV.NXT, after it advanced.
+    /// Moves the edges of the receive window to RCV.NXT if it has advanced beyond them.
     pub(crate) fn keep_edges_ahead(&mut self) {
         self.adv = self.adv.max(self.nxt);
         self.max = self.max.max(self.adv);
     }
 
-    /// Returns the largest window of at most `room` bytes that the window field can represent: at
-    /// most 65535 units of the window scale.
+    /// Returns the largest receive window of at most `room` bytes that the window field can
+    /// represent: at most 65535 units of the window scale.
     pub(crate) fn offerable(&self, room: u32) -> u32 {
         (room >> self.wscale).min(u32::from(u16::MAX)) << self.wscale
     }
@@ -103,9 +107,8 @@ impl ReceiveSpace {
         self.assembler.as_ref().and_then(|assembler| assembler.fin)
     }
 
-    /// Advances RCV.NXT to `end`, and further over out-of-order bytes that are now in order.
-    /// Returns whether there were out-of-order bytes, because then an immediate acknowledgement is
-    /// due.
+    /// Advances RCV.NXT to `end`, and further over out-of-order data that is now in order. Returns
+    /// whether there was out-of-order data, which requires an immediate ACK.
     #[inline]
     pub(crate) fn advance(&mut self, end: SeqNum) -> bool {
         self.nxt = end;
@@ -117,12 +120,12 @@ impl ReceiveSpace {
         true
     }
 
-    /// Trims an acceptable segment to the part within the window.
+    /// Trims a received segment to the part within the receive window.
     pub(crate) fn trim(&self, seq: SeqNum, payload_len: u32, fin: bool) -> NewText {
         let before = if seq.lt(self.nxt) { self.nxt - seq } else { 0 };
         let payload_offset = before.min(payload_len);
         let start = seq + payload_offset;
-        // If the numbers before the window include the FIN, the FIN was received already.
+        // If the part before the window includes the FIN, it was already received.
         let fin = fin && before <= payload_len;
         let mut end = self.max;
         if let Some(fin) = self.fin_ahead() {
@@ -130,7 +133,7 @@ impl ReceiveSpace {
         }
         let room = end.distance(start).max(0) as u32;
         let len = (payload_len - payload_offset).min(room);
-        // A FIN at the right edge of a full window is accepted, because it needs no space.
+        // Accept a FIN at the right edge of a full window, because it needs no buffer space.
         let fin = fin && len == payload_len - payload_offset;
         NewText { seq: start, payload_offset, len, fin }
     }

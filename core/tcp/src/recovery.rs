@@ -1,17 +1,17 @@
-//! Loss recovery: bytes that are lost, in flight, or to be retransmitted.
+//! Loss recovery: tracks which bytes are lost, in flight, or to be retransmitted.
 //!
-//! With SACK, losses are found by time (RACK, RFC 8985), and the tail of a flight is probed.
-//! Without SACK, RFC 6582 (NewReno) applies. Each duplicate ACK then counts as a segment that left
-//! the network, and only the first outstanding byte is known to be lost. In both cases proportional
-//! rate reduction (RFC 9937) sets the window.
+//! With SACK, losses are detected by time (RACK, RFC 8985), and tail loss probes are sent. Without
+//! SACK, RFC 6582 (NewReno) applies. Each duplicate ACK then counts as a segment that left the
+//! network, and only the first outstanding byte is known to be lost. In both cases, proportional
+//! rate reduction (RFC 9937) sets the congestion window.
 //!
 //! ```text
 //!   snd_una                   lost_end                 snd_nxt
 //!      |  sacked, lost, resent   |  sacked or in flight   |
 //! ```
 //!
-//! First transmissions are sent in the order of their sequence numbers, so one mark (`lost_end`)
-//! separates those that were judged. Retransmissions are judged in the order of their send times.
+//! First transmissions are in the order of sequence numbers, so one number (`lost_end`) separates
+//! those already checked for loss. Retransmissions are checked in the order of their send times.
 
 mod boundaries;
 mod episode;
@@ -38,8 +38,8 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
 
-/// Phase of loss recovery. Except for `Open`, a phase ends when SND.UNA reaches the SND.NXT of its
-/// start.
+/// Phase of loss recovery. All phases but `Open` end when SND.UNA reaches the value that SND.NXT
+/// had at their start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// No loss is known.
@@ -48,58 +48,63 @@ pub(crate) enum Phase {
     Recovery,
     /// Loss was detected by the retransmission timer.
     Loss,
-    /// Segments in flight are retransmitted although there was no congestion. Either they exceed
-    /// the path MTU, or the peer closed its window before they arrived.
+    /// Segments in flight are retransmitted without congestion. Either they exceed the path MTU, or
+    /// they were lost because the peer closed its window.
     Resend,
 }
 
-/// The sender's state of its outstanding bytes.
+/// State of loss recovery of a connection.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    /// Exists while several transmissions are in flight or bytes are missing. Afterwards the box
-    /// keeps memory for the next flight, until [`Self::release_idle_memory`].
+    /// Present while several transmissions are in flight or bytes are missing. Afterwards the box
+    /// keeps its allocations for reuse, until [`Self::release_idle_memory`].
     outstanding: Option<Box<Outstanding>>,
-    /// SND.NXT when the loss was detected (RFC 6582's `recover`).
+    /// Value of SND.NXT when the loss was detected (`recover` of RFC 6582).
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
     sack: bool,
-    /// Distance to SND.NXT from the end of the last segment that may be too long for some path
-    /// (more than `PAYLOAD_ALWAYS_FITS`). At most 65535. When the path MTU falls, only segments
-    /// before that end are retransmitted.
+    /// Bytes, at most 65535, between SND.NXT and the end of the last segment that is too long for
+    /// some paths (more than `PAYLOAD_ALWAYS_FITS`). When the path MTU falls, only segments before
+    /// that end are retransmitted.
     pub(crate) short_tail: u16,
 }
 
-/// Maximum capacity, in transmissions, of the list kept for the next flight when all bytes are
+/// Maximum capacity, in transmissions, of the list that is kept for reuse when all bytes are
 /// acknowledged (5 KiB). A longer list is freed at once, a kept one by `release_idle_memory`.
 const SPARE_MAX: usize = 128;
 
-/// Parts of [`Recovery`] that an idle connection does not need.
+/// Parts of [`Recovery`] that a connection without outstanding bytes does not need.
 #[derive(Debug, Default)]
 struct Outstanding {
-    /// Transmissions in flight; exists from the second transmission of a flight on.
+    /// Record of the transmissions in flight. Present from the second transmission on.
     record: Option<FlightRecord>,
     board: Option<Scoreboard>,
-    /// Window of the current recovery.
+    /// Congestion window during the current fast recovery.
     prr: Prr,
     probe: TailProbe,
-    /// State before the last reduction; `None` if it cannot be undone any more.
+    /// State before the last reduction of the congestion window; `None` if it cannot be undone any
+    /// more.
     undo: Option<Undo>,
-    /// SND.NXT when the last D-SACK arrived (`RACK.dsack_round`); `None` after one round trip.
+    /// Value of SND.NXT when the last D-SACK arrived (`RACK.dsack_round` of RFC 8985); `None` after
+    /// one round trip.
     dsack_round: Option<SeqNum>,
-    /// SND.NXT at the last undo. Until it is acknowledged, no further reduction is undone.
-    /// Otherwise a peer could make us judge the whole flight again with each ACK.
+    /// Value of SND.NXT at the last undo of a reduction. Until it is acknowledged, no further
+    /// reduction is undone. Otherwise a peer could make us examine all transmissions again with
+    /// each ACK.
     undone_until: Option<SeqNum>,
-    /// SND.NXT when the peer discarded bytes that it had SACKed. Until it is acknowledged, SACK
-    /// blocks are ignored. Otherwise a peer could report the whole flight with each ACK.
+    /// Value of SND.NXT when the peer discarded bytes that it had reported by SACK. Until it is
+    /// acknowledged, SACK blocks are ignored. Otherwise a peer could report all bytes again with
+    /// each ACK.
     reneged_until: Option<SeqNum>,
-    /// Ends of records (MSG_EOR) that are not acknowledged.
+    /// Ends of records (MSG_EOR) that are not yet acknowledged.
     boundaries: Boundaries,
-    /// Memory of the last record, reused to avoid an allocation per flight.
+    /// Allocation of the last flight record, reused for the next one.
     spare: VecDeque<Transmission>,
 }
 
 impl Outstanding {
-    /// Records that the peer has `left..right`. Returns true if part of it was not reported before.
+    /// Records that the peer has the bytes `left..right`. Returns true if some of them were not
+    /// reported before.
     fn on_sack(&mut self, ack: AckTiming, left: SeqNum, right: SeqNum) -> bool {
         let Some(board) = &mut self.board else { return false };
         if self.reneged_until.is_some() || !board.sacked.has_room(left, right) {
@@ -119,7 +124,7 @@ impl Outstanding {
         board.on_sack(left, right)
     }
 
-    /// Handles an advance of SND.UNA from `old` to `una`.
+    /// Handles an ACK that advances SND.UNA from `old` to `una`.
     fn on_advance(&mut self, ack: AckTiming, old: SeqNum, una: SeqNum, nxt: SeqNum, mss: u32) {
         let nothing = Ranges::default();
         let sacked = self.board.as_ref().map_or(&nothing, |board| &board.sacked);
@@ -132,7 +137,8 @@ impl Outstanding {
             self.reneged_until = Some(nxt);
         }
         self.boundaries.trim(old, una);
-        // D-SACKs arrive within a round trip; drop marks before sequence numbers wrap.
+        // D-SACKs arrive within a round trip. Drop the state for undoing before sequence numbers
+        // wrap.
         if self.undo.as_ref().is_some_and(|undo| undo.is_old(una)) {
             self.undo = None;
         }
@@ -151,7 +157,7 @@ impl Outstanding {
     }
 }
 
-/// A range of bytes to retransmit.
+/// A range of sequence numbers to retransmit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hole {
     pub(crate) left: SeqNum,
@@ -176,22 +182,23 @@ impl Recovery {
         self.sack = sack;
     }
 
-    /// Whether a retransmission may exceed the congestion window.
+    /// Returns whether the next retransmission may exceed the congestion window.
     pub(crate) fn is_forced(&self) -> bool {
         self.board().is_some_and(|board| board.force)
     }
 
-    /// Returns the bytes that the peer has beyond its cumulative acknowledgement.
+    /// Returns the number of bytes that the peer has received beyond its cumulative
+    /// acknowledgement.
     pub(crate) fn sacked_bytes(&self) -> u32 {
         self.board().map_or(0, |board| board.sacked_bytes())
     }
 
-    /// Returns the bytes deemed lost, including those that were retransmitted.
+    /// Returns the number of bytes marked as lost, including those that were retransmitted.
     pub(crate) fn lost_bytes(&self, snd_una: SeqNum) -> u32 {
         self.board().map_or(0, |board| board.lost_bytes(snd_una))
     }
 
-    /// Returns the bytes that were retransmitted and not acknowledged.
+    /// Returns the number of bytes that were retransmitted and are not yet acknowledged.
     pub(crate) fn retransmitted_bytes(&self, snd_una: SeqNum) -> u32 {
         self.board().map_or(0, |board| board.resent_bytes(snd_una))
     }
@@ -209,7 +216,8 @@ impl Recovery {
         }
     }
 
-    /// Whether the scoreboard and the flight record lie between SND.UNA and SND.NXT.
+    /// Returns whether all entries of the scoreboard and the flight record lie between SND.UNA and
+    /// SND.NXT.
     pub(crate) fn is_in_order(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         self.board().is_none_or(|board| board.is_in_order(snd_una, snd_nxt))
             && self.record().is_none_or(|record| record.is_in_order(snd_una, snd_nxt))
@@ -238,7 +246,7 @@ impl Recovery {
         self.board()?.next_hole()
     }
 
-    /// Records that a hole was retransmitted up to `right`.
+    /// Records that the start of a hole was retransmitted, up to sequence number `right`.
     pub(crate) fn on_retransmit(
         &mut self,
         now: Instant,
@@ -258,7 +266,7 @@ impl Recovery {
         }
     }
 
-    /// Records that `bytes` were sent, as part of the window of a recovery.
+    /// Counts `bytes` sent in fast recovery, which proportional rate reduction limits.
     #[inline]
     pub(crate) fn on_bytes_sent(&mut self, bytes: u32) {
         if self.phase == Phase::Recovery
@@ -292,7 +300,8 @@ impl Recovery {
             //# scoreboard, senders MUST subtract out: min(RecoverFS, 1 SMSS for each preceding
             //# duplicate ACK in the fast recovery episode); the min() with RecoverFS is to protect
             //# against misbehaving receivers [Savage99].
-            // At least the first segment is missing, so the count also stays below the flight.
+            // The first segment in flight is missing, so duplicate ACKs cannot account for all
+            // bytes in flight.
             let most = (snd_nxt - snd_una).saturating_sub(mss).min(recover_fs);
             board.dup_bytes =
                 board.dup_bytes.saturating_add(u32::from(segments).saturating_mul(mss)).min(most);
@@ -314,7 +323,7 @@ impl Recovery {
         outstanding.board.get_or_insert_with(|| Scoreboard::new(snd_una))
     }
 
-    /// Returns the record of the flight; `None` while fewer than two transmissions are in flight.
+    /// Returns the record of transmissions; `None` while fewer than two are in flight.
     #[inline]
     pub(crate) fn record(&self) -> Option<&FlightRecord> {
         self.outstanding.as_ref()?.record.as_ref()
@@ -330,14 +339,14 @@ impl Recovery {
         self.outstanding.get_or_insert_default().record = Some(record);
     }
 
-    /// Takes the memory of the last record for reuse.
+    /// Takes the allocation of the last flight record, for reuse.
     #[cold]
     pub(crate) fn take_spare(&mut self) -> VecDeque<Transmission> {
         self.outstanding.as_mut().map(|it| std::mem::take(&mut it.spare)).unwrap_or_default()
     }
 
-    /// Ends the record when its flight is acknowledged, and returns its rate. Keeps the memory for
-    /// reuse unless it is large.
+    /// Drops the flight record when all its bytes are acknowledged, and returns its last rate.
+    /// Keeps the allocation for reuse unless it is large.
     #[cold]
     pub(crate) fn end_record(&mut self) -> Option<DeliveryRate> {
         let outstanding = self.outstanding.as_mut()?;
@@ -351,7 +360,7 @@ impl Recovery {
         Some(rate)
     }
 
-    /// Frees memory that is kept for the next flight.
+    /// Frees allocations that are kept for the next flight.
     pub(crate) fn release_idle_memory(&mut self) {
         if let Some(outstanding) = &mut self.outstanding {
             outstanding.spare = VecDeque::new();
@@ -367,26 +376,28 @@ impl Recovery {
         }
     }
 
-    /// Adds a boundary that no segment crosses. Returns false if there are too many.
+    /// Adds the end of a record (MSG_EOR), which no segment may cross. Returns false if there are
+    /// too many.
     #[cold]
     pub(crate) fn add_boundary(&mut self, end: SeqNum, snd_una: SeqNum) -> bool {
         self.outstanding.get_or_insert_default().boundaries.add(end, snd_una)
     }
 
-    /// Returns how many of the `len` bytes from `seq` on one segment may carry.
+    /// Returns how many of the `len` bytes from `seq` on may be in one segment, because of record
+    /// boundaries (MSG_EOR).
     #[inline]
     pub(crate) fn within_boundary(&self, seq: SeqNum, len: u32, snd_una: SeqNum) -> u32 {
         let boundary = self.outstanding.as_ref().and_then(|it| it.boundaries.after(seq, snd_una));
         boundary.map_or(len, |end| len.min(end - seq))
     }
 
-    /// Returns the last boundary before `seq`, which is at SND.UNA or later.
+    /// Returns the last record boundary (MSG_EOR) before `seq` that is not before SND.UNA.
     pub(crate) fn boundary_before(&self, seq: SeqNum, snd_una: SeqNum) -> Option<SeqNum> {
         self.outstanding.as_ref()?.boundaries.before(seq, snd_una)
     }
 
-    /// Whether losses are certain without a reordering window: in recovery, or because three
-    /// segments have arrived beyond a hole (RFC 8985 §6.2, step 4).
+    /// Returns whether losses are detected without waiting for the reordering window. The result is
+    /// true in recovery, or if three segments have arrived beyond a hole (RFC 8985 §6.2, step 4).
     pub(crate) fn is_loss_certain(&self, mss: u32) -> bool {
         let thresh = u32::from(DUP_THRESH);
         matches!(self.phase, Phase::Recovery | Phase::Loss)
@@ -397,7 +408,7 @@ impl Recovery {
             })
     }
 
-    /// Whether bytes may be missing, so that [`Self::detect`] has something to do.
+    /// Returns whether bytes may be missing, so that [`Self::detect`] must be called.
     #[inline]
     pub(crate) fn is_watching(&self) -> bool {
         self.board().is_some()
@@ -432,7 +443,8 @@ impl Recovery {
         }
     }
 
-    /// Returns the time at which overtaken bytes count as lost, or [`Instant::FAR`].
+    /// Returns the time at which overtaken bytes count as lost, or [`Instant::FAR`] if there are
+    /// none.
     #[inline]
     pub(crate) fn reorder_deadline(&self) -> Instant {
         self.board().map_or(Instant::FAR, |board| board.reorder_at)
@@ -444,13 +456,13 @@ impl Recovery {
         self.end_outstanding();
     }
 
-    /// Whether a loss is known and recovery should start.
+    /// Returns whether bytes are marked as lost and recovery should start.
     pub(crate) fn should_enter(&self, snd_una: SeqNum) -> bool {
         self.may_enter(snd_una) && self.board().is_some_and(|board| board.lost.total() > 0)
     }
 
-    /// Whether recovery may start. Without SACK, duplicate ACKs for bytes sent during an earlier
-    /// recovery are ignored (RFC 6582 §3.2).
+    /// Returns whether recovery may start. Without SACK, duplicate ACKs for bytes sent during an
+    /// earlier recovery are ignored (RFC 6582 §3.2).
     fn may_enter(&self, snd_una: SeqNum) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
         //# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is
@@ -471,7 +483,8 @@ impl Recovery {
         self.outstanding.as_mut()?.prr.on_ack(ack)
     }
 
-    /// Returns the bytes in flight when the current fast recovery began, or no limit.
+    /// Returns the bytes in flight when the current fast recovery began, or the maximum if there is
+    /// none.
     fn recover_fs(&self) -> u32 {
         match (&self.outstanding, self.phase) {
             (Some(outstanding), Phase::Recovery) => outstanding.prr.recover_fs(),
@@ -535,7 +548,8 @@ impl Recovery {
         over
     }
 
-    /// Whether the echo of an ACK that advances SND.UNA shows that the original arrived.
+    /// Returns whether the timestamp echo of an ACK that advances SND.UNA shows that the original
+    /// transmission arrived, not the retransmission.
     pub(crate) fn is_refuted_by_echo(&self, echo: u32) -> bool {
         let undo = self.outstanding.as_ref().and_then(|it| it.undo.as_ref());
         undo.is_some_and(|undo| undo.is_refuted_by_echo(echo))
@@ -549,7 +563,7 @@ impl Recovery {
     }
 
     /// Starts a round trip in which further D-SACKs do not widen the reordering window. Returns
-    /// false if such a round is in progress.
+    /// false if such a round trip is in progress.
     pub(crate) fn start_dsack_round(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         let Some(outstanding) = &mut self.outstanding else { return true };
         let is_in_round = outstanding.dsack_round.is_some_and(|end| snd_una.lt(end));
@@ -559,7 +573,8 @@ impl Recovery {
         !is_in_round
     }
 
-    /// Whether a tail loss probe may be scheduled: nothing is missing, and no probe is in flight.
+    /// Returns whether a tail loss probe may be scheduled: no byte is missing, and no probe is in
+    /// flight.
     #[inline]
     pub(crate) fn may_probe(&self) -> bool {
         self.phase == Phase::Open
@@ -569,31 +584,31 @@ impl Recovery {
             })
     }
 
-    /// Whether a tail loss probe is to be sent now.
+    /// Returns whether a tail loss probe must be sent now.
     #[inline]
     pub(crate) fn is_probe_due(&self) -> bool {
         self.outstanding.as_ref().is_some_and(|it| it.probe.is_due())
     }
 
-    /// Schedules a probe for the next transmission.
+    /// Makes the next transmission a tail loss probe.
     pub(crate) fn set_probe_due(&mut self) {
         self.outstanding.get_or_insert_default().probe.set_due(true);
     }
 
-    /// Withdraws a probe that is due.
+    /// Cancels a tail loss probe that is due.
     pub(crate) fn withdraw_probe(&mut self) {
         if let Some(outstanding) = &mut self.outstanding {
             outstanding.probe.set_due(false);
         }
     }
 
-    /// Records that the due probe was sent. `snd_nxt` is SND.NXT afterwards.
+    /// Records that the due tail loss probe was sent. `snd_nxt` is SND.NXT afterwards.
     #[cold]
     pub(crate) fn on_probe_sent(&mut self, snd_nxt: SeqNum, is_resent: bool) {
         self.outstanding.get_or_insert_default().probe.on_sent(snd_nxt, is_resent);
     }
 
-    /// Handles an ACK of a probe. Returns whether the probe repaired a loss.
+    /// Handles an ACK after a tail loss probe. Returns whether the probe repaired a loss.
     pub(crate) fn on_probe_ack(&mut self, ack: ProbeAck) -> bool {
         self.outstanding.as_mut().is_some_and(|it| {
             it.probe.set_due(false);
@@ -601,7 +616,7 @@ impl Recovery {
         })
     }
 
-    /// Allows the next probe, because an RTT was measured.
+    /// Permits the next tail loss probe, because an RTT was measured.
     #[inline]
     pub(crate) fn on_rtt_sample(&mut self) {
         if let Some(outstanding) = &mut self.outstanding {

@@ -1,38 +1,41 @@
-//! Round-trip time of an endpoint that receives data and sends none, for the size of its receive
-//! buffer.
+//! Estimates the round-trip time of an endpoint that receives data and sends none, to size its
+//! receive buffer.
 //!
-//! A pure receiver has no ACKs to time. With timestamps, the peer's data echoes them (RFC 7323).
-//! Without timestamps, a window of data takes at least a round trip (dynamic right-sizing, Feng et
-//! al. 2002). Linux uses the same two sources (`tcp_rcv_rtt_measure_ts`, `tcp_rcv_rtt_measure`).
+//! An endpoint without sent data cannot time ACKs. With timestamps, the peer's data echoes its
+//! timestamps (RFC 7323). Without timestamps, receiving a window of data takes at least a round
+//! trip (dynamic right-sizing, Feng et al. 2002). Linux uses the same two methods
+//! (`tcp_rcv_rtt_measure_ts`, `tcp_rcv_rtt_measure`).
 
 use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// Samples above this limit are ignored: the peer echoed an invalid timestamp.
+/// Maximum age of an echoed timestamp in milliseconds. An older echo is invalid and ignored.
 const ECHO_AGE_MAX_MS: u32 = 60_000;
 
-/// Estimator of a receiver's round-trip time.
+/// Estimator of the round-trip time of an endpoint that only receives data.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvRtt {
-    /// Time at which the current window began; used without timestamps.
+    /// Time at which the measured window of data began; used without timestamps.
     since: Instant,
-    /// Current estimate; 0 before the first sample.
+    /// Current estimate in microseconds; 0 before the first sample.
     rtt_us: u32,
-    /// With timestamps: the echo of the last sample. Otherwise the end of the current window.
+    /// With timestamps: the echo of the last sample. Without: the sequence number at which the
+    /// measured window of data ends.
     mark: u32,
 }
 
 impl RecvRtt {
-    /// Returns the estimate, or `None` before the first sample.
+    /// Returns the estimated round-trip time, or `None` before the first sample.
     pub(crate) fn get(&self) -> Option<Duration> {
         (self.rtt_us != 0).then(|| Duration::from_micros(self.rtt_us.into()))
     }
 
-    /// Takes a sample from data that echoes `echo`; the clock of our timestamps shows `now_ms`.
+    /// Takes a sample from data that echoes our timestamp `echo`. `now_ms` is the current value of
+    /// our timestamp clock.
     ///
-    /// Only the first data with an echo counts, because later data may have waited for the program
-    /// of the sender.
+    /// Only the first data with a given echo is used, because later data may have waited for the
+    /// sender's program.
     #[inline]
     pub(crate) fn on_echo(&mut self, now_ms: u32, echo: u32) {
         if echo == self.mark || echo == 0 {
@@ -44,7 +47,8 @@ impl RecvRtt {
             return;
         }
         let sample = elapsed_ms.max(1) * 1000;
-        // A sender that paused echoes an old timestamp, so a lower sample is closer to the truth.
+        // A sender that paused echoes an old timestamp, so samples may be too long. Adopt a lower
+        // sample at once.
         self.rtt_us = match self.rtt_us {
             0 => sample,
             rtt if sample < rtt => sample,
@@ -52,10 +56,10 @@ impl RecvRtt {
         };
     }
 
-    /// Handles data up to `nxt`, after which the window ends at `window_end`.
+    /// Handles data up to sequence number `nxt`. The current receive window ends at `window_end`.
     ///
-    /// The time of a window is an upper bound, because the sender may not fill the window. The
-    /// minimum of all samples is therefore the estimate.
+    /// The time for receiving a window is an upper bound, because the sender may not use the whole
+    /// window. The estimate is therefore the minimum of all samples.
     #[inline]
     pub(crate) fn on_data(&mut self, now: Instant, nxt: SeqNum, window_end: SeqNum) {
         let is_begun = self.since != Instant::ZERO;

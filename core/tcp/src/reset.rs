@@ -1,4 +1,4 @@
-//! RST for segments that belong to no connection.
+//! Creates the RST that answers a segment which belongs to no connection.
 
 use crate::segment::{Outgoing, Segment};
 use towpath_wire::tcp::{Flags, SeqNum};

@@ -1,27 +1,28 @@
-//! Round-trip time estimation and retransmission timeout (RFC 6298), in microseconds.
+//! Estimates the round-trip time and the retransmission timeout (RFC 6298), in microseconds.
 
 use crate::rack::Reordering;
 use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// Round-trip time estimator of one connection.
+/// Estimator of the round-trip time of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtt {
-    /// Smoothed RTT; 0 only before the first measurement.
+    /// Smoothed RTT in microseconds; 0 only before the first measurement.
     srtt_us: u32,
     rttvar_us: u32,
     min_us: u32,
     rto_us: u32,
     rto_min_us: u32,
     rto_max_us: u32,
-    /// Number of times that the timeout was doubled.
+    /// Number of times that the retransmission timeout was doubled.
     backoff: u8,
-    /// Reordering observed on the path.
+    /// Reordering of packets observed on the path.
     pub(crate) reordering: Reordering,
-    /// Send time of the bytes being timed; [`Instant::FAR`] if no measurement is in progress.
+    /// Send time of the bytes whose RTT is being measured; [`Instant::FAR`] if there are none.
     timed_at: Instant,
-    /// Sequence number after the timed bytes: an ACK at or after it completes the measurement.
+    /// Sequence number after the bytes whose RTT is being measured. An ACK at or after it completes
+    /// the measurement.
     timed_end: SeqNum,
 }
 
@@ -48,7 +49,8 @@ impl Rtt {
         }
     }
 
-    /// Starts to measure the RTT of the bytes before `end`, sent at `now`.
+    /// Starts to measure the RTT of the bytes before sequence number `end`, which are sent at
+    /// `now`.
     pub(crate) fn start_timing(&mut self, now: Instant, end: SeqNum) {
         (self.timed_at, self.timed_end) = (now, end);
     }
@@ -61,7 +63,8 @@ impl Rtt {
         self.timed_at = Instant::FAR;
     }
 
-    /// Returns the current measurement: the number after the timed bytes, and their send time.
+    /// Returns the current RTT measurement: the sequence number after the bytes, and their send
+    /// time.
     #[inline]
     pub(crate) fn timed(&self) -> Option<(SeqNum, Instant)> {
         (self.timed_at != Instant::FAR).then_some((self.timed_end, self.timed_at))
@@ -119,8 +122,8 @@ impl Rtt {
         self.rto_us = (u64::from(self.srtt_us) + margin).min(u64::from(self.rto_max_us)) as u32;
     }
 
-    /// Returns how long bytes may arrive after later ones before they count as lost
-    /// (`RACK.reo_wnd` of RFC 8985 §6.2).
+    /// Returns the reordering window: how much later than others bytes may arrive before they count
+    /// as lost (`RACK.reo_wnd` of RFC 8985 §6.2).
     pub(crate) fn reordering_window(&self) -> Duration {
         match (self.min(), self.srtt()) {
             (Some(min), Some(srtt)) => self.reordering.window(min, srtt),
@@ -128,7 +131,7 @@ impl Rtt {
         }
     }
 
-    /// Returns the time after which the tail of a flight is probed. `is_alone` means that only one
+    /// Returns the time after which a tail loss probe is sent. `is_alone` means that only one
     /// segment is in flight, whose ACK the peer may delay.
     pub(crate) fn probe_timeout(&self, is_alone: bool) -> Duration {
         if !self.is_measured() {
@@ -152,23 +155,23 @@ impl Rtt {
         }
     }
 
-    /// Returns the current timeout, including backoff.
+    /// Returns the current retransmission timeout, including backoff.
     pub(crate) fn rto(&self) -> Duration {
         self.rto_after(self.backoff)
     }
 
-    /// Returns the timeout after `doublings` doublings.
+    /// Returns the retransmission timeout after it was doubled `doublings` times.
     pub(crate) fn rto_after(&self, doublings: u8) -> Duration {
         let backed_off = u64::from(self.rto_us) << doublings.min(24);
         Duration::from_micros(backed_off.min(u64::from(self.rto_max_us)))
     }
 
-    /// Returns the maximum timeout.
+    /// Returns the maximum retransmission timeout.
     pub(crate) fn rto_max(&self) -> Duration {
         Duration::from_micros(self.rto_max_us.into())
     }
 
-    /// Returns the timeout without backoff.
+    /// Returns the retransmission timeout without backoff.
     pub(crate) fn rto_base(&self) -> Duration {
         Duration::from_micros(u64::from(self.rto_us))
     }

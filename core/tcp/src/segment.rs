@@ -1,31 +1,31 @@
-//! Received and outgoing segments, and the fill levels of the FIFOs.
+//! Received and outgoing segments, and the fill levels of a connection's send and receive FIFOs.
 
 use crate::time::Instant;
 use towpath_wire::Ecn;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
-/// A received segment: the parsed header, and metadata of the layers below.
+/// A received segment: the parsed header, and metadata from lower layers.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
-    /// SEG.SEQ: sequence number of the first byte, or of the SYN.
+    /// SEG.SEQ: sequence number of the segment's first byte, or of its SYN.
     pub seq: SeqNum,
-    /// SEG.ACK; valid only with [`Flags::ACK`].
+    /// SEG.ACK: acknowledgement number; valid only with [`Flags::ACK`].
     pub ack: SeqNum,
-    /// Control bits.
+    /// Control bits of the TCP header.
     pub flags: Flags,
-    /// Window field as on the wire; the connection applies the scale.
+    /// Window field of the header, not yet scaled.
     pub window: u16,
-    /// Urgent pointer; valid only with [`Flags::URG`].
+    /// Urgent pointer of the header; valid only with [`Flags::URG`].
     pub urgent: u16,
-    /// Parsed header options.
+    /// Parsed options of the TCP header.
     pub options: Options,
     /// Payload length in bytes, without SYN and FIN.
     pub payload_len: u32,
-    /// Time at which the device received the segment.
+    /// Time at which the network device received the segment.
     pub arrival: Instant,
-    /// ECN field of the packet.
+    /// ECN field of the IP header.
     pub ecn: Ecn,
-    /// Number of wire segments coalesced into this one; at least 1.
+    /// Number of received segments that the device coalesced into this one; at least 1.
     pub segments: u16,
 }
 
@@ -39,7 +39,7 @@ impl Segment {
     }
 }
 
-/// Fill levels of the two FIFOs of a connection, in bytes.
+/// Fill levels of a connection's receive and send FIFOs, in bytes.
 ///
 /// ```text
 ///   receive FIFO  | unread | ..... free ..... |    send FIFO  | in flight | unsent | . free . |
@@ -47,43 +47,44 @@ impl Segment {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FifoLevels {
-    /// Free space after the in-order bytes; out-of-order bytes are stored within it.
+    /// Free space of the receive FIFO after its in-order bytes. Out-of-order bytes are stored
+    /// within it.
     pub recv_free: u32,
-    /// Capacity of the receive FIFO.
+    /// Capacity of the receive FIFO in bytes.
     pub recv_capacity: u32,
-    /// In-order bytes that the program has not read.
+    /// In-order bytes in the receive FIFO that the program has not read.
     pub recv_unread: u32,
-    /// Bytes from snd_una on, including those in flight.
+    /// Bytes in the send FIFO, from SND.UNA on, including those in flight.
     pub send_len: u32,
-    /// Capacity of the send FIFO.
+    /// Capacity of the send FIFO in bytes.
     pub send_capacity: u32,
 }
 
-/// A segment to send; several wire segments if `len` exceeds `segment_size`.
+/// A segment to send. If `len` exceeds `segment_size`, lower layers must split it into several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing {
-    /// SEG.SEQ: sequence number of the first byte, or of the SYN.
+    /// SEG.SEQ: sequence number of the segment's first byte, or of its SYN.
     pub seq: SeqNum,
-    /// SEG.ACK; zero without [`Flags::ACK`].
+    /// SEG.ACK: acknowledgement number; zero without [`Flags::ACK`].
     pub ack: SeqNum,
-    /// Control bits.
+    /// Control bits of the TCP header.
     pub flags: Flags,
-    /// Window field as on the wire, already scaled.
+    /// Window field of the header, already scaled.
     pub window: u16,
-    /// Urgent pointer: distance from `seq` to SND.UP with URG, otherwise 0.
+    /// Urgent pointer of the header. With URG, the distance from `seq` to SND.UP, otherwise 0.
     pub urgent: u16,
-    /// Header options. SACK blocks that do not fit are omitted.
+    /// Options of the header. SACK blocks that do not fit are omitted.
     pub options: Options,
-    /// Offset of the payload in the send FIFO, relative to snd_una.
+    /// Offset of the payload in the send FIFO, whose first byte is at SND.UNA.
     pub send_offset: u32,
-    /// Payload length in bytes.
+    /// Payload length of the segment in bytes.
     pub len: u32,
-    /// Maximum payload bytes per wire segment. If `len` is larger, the layers below split the
-    /// segment: `seq` advances by this size, and PSH and FIN are set on the last piece.
+    /// Maximum payload in bytes per segment on the wire. If `len` is larger, lower layers split the
+    /// segment: `seq` advances by this size, and only the last piece has PSH and FIN.
     pub segment_size: u16,
-    /// Whether this is a retransmission.
+    /// Whether the segment is a retransmission.
     pub retransmit: bool,
-    /// ECN field of the packet. If the segment is split, CWR is set on the first piece only.
+    /// ECN field of the IP header. If the segment is split, only the first piece has CWR.
     pub ecn: Ecn,
 }
 

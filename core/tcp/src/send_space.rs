@@ -1,4 +1,5 @@
-//! The send sequence space (RFC 9293 §3.3.1), and the segment sizes that peer and path allow.
+//! Send variables of a connection (RFC 9293 §3.3.1), and the segment sizes that peer and path
+//! allow.
 
 use crate::config::{Config, MSS_DEFAULT, MSS_MIN};
 use towpath_wire::tcp::SeqNum;
@@ -9,19 +10,21 @@ pub(crate) struct SendSpace {
     pub(crate) iss: SeqNum,
     pub(crate) una: SeqNum,
     pub(crate) nxt: SeqNum,
-    /// The peer's window in bytes.
+    /// Receive window of the peer in bytes.
     pub(crate) wnd: u32,
     pub(crate) wl1: SeqNum,
     pub(crate) wl2: SeqNum,
-    /// Largest window that the peer ever announced, in bytes.
+    /// Largest receive window that the peer has announced so far, in bytes.
     pub(crate) max_wnd: u32,
-    /// End of the last short segment sent (Minshall's variant of Nagle's algorithm).
+    /// Sequence number after the last segment sent that was shorter than the MSS (Minshall's
+    /// variant of Nagle's algorithm).
     pub(crate) small_end: SeqNum,
     pub(crate) mss_peer: u16,
-    /// Maximum segment size, including options, for the path MTU and the program's TCP_MAXSEG.
+    /// Maximum segment size, including TCP options, that the path MTU and the program's TCP_MAXSEG
+    /// allow.
     pub(crate) mss_path: u16,
     pub(crate) wscale: u8,
-    /// Whether the last write had MSG_MORE.
+    /// Whether the program's last write had MSG_MORE.
     pub(crate) more_coming: bool,
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
@@ -47,7 +50,7 @@ impl SendSpace {
         }
     }
 
-    /// Restarts the space at `iss`; valid only before the SYN is sent.
+    /// Sets the initial sequence number to `iss`. Call this only before the SYN is sent.
     pub(crate) fn restart(&mut self, iss: SeqNum) {
         (self.iss, self.una, self.nxt) = (iss, iss, iss);
         self.small_end = iss;
@@ -60,34 +63,35 @@ impl SendSpace {
         self.max_wnd = self.max_wnd.max(window);
     }
 
-    /// Moves marks that are behind SND.UNA up to it. Otherwise they could fall half the sequence
-    /// space behind, where comparisons of sequence numbers are inverted.
+    /// Raises sequence numbers that are before SND.UNA to it. If they fell behind by half of the
+    /// sequence space, comparisons would be inverted.
     pub(crate) fn keep_marks_ahead(&mut self) {
         self.small_end = self.small_end.max(self.una);
     }
 
-    /// Returns the number of sequence numbers that are sent and not acknowledged.
+    /// Returns the number of sequence numbers that are sent but not yet acknowledged.
     #[inline]
     pub(crate) fn flight(&self) -> u32 {
         self.nxt - self.una
     }
 
-    /// Whether our FIN is sent and not acknowledged.
+    /// Returns whether our FIN is sent but not yet acknowledged.
     pub(crate) fn fin_in_flight(&self) -> bool {
         self.fin_sent && self.una != self.nxt
     }
 
-    /// Whether the peer has acknowledged our FIN; no new sequence numbers follow.
+    /// Returns whether the peer has acknowledged our FIN. No more sequence numbers are used
+    /// afterwards.
     pub(crate) fn fin_acked(&self) -> bool {
         self.fin_sent && self.una == self.nxt
     }
 
-    /// Returns the first sequence number beyond the peer's window.
+    /// Returns the first sequence number beyond the peer's receive window.
     pub(crate) fn window_end(&self) -> SeqNum {
         self.una + self.wnd
     }
 
-    /// Whether SND.UNA <= `seq` < SND.NXT.
+    /// Returns whether the sequence number is in flight: SND.UNA <= `seq` < SND.NXT.
     pub(crate) fn is_outstanding(&self, seq: SeqNum) -> bool {
         seq.is_within(self.una, self.flight())
     }
@@ -103,11 +107,10 @@ impl SendSpace {
         self.mss_peer.min(self.mss_path).min(self.half_window()).max(MSS_MIN)
     }
 
-    /// Returns half of the largest window that the peer ever announced. If a segment were larger,
-    /// only one would fit in the peer's window. Each segment would then wait for the previous
-    /// acknowledgement, which the peer delays. Windows of less than two segments are common on
-    /// links with segments of 64 KiB. Linux does the same (`tcp_bound_to_half_wnd`), and exempts
-    /// windows of up to 536 bytes.
+    /// Returns half of the largest receive window that the peer has announced. If a segment were
+    /// larger, only one would fit in the window. Each segment would then wait for an ACK that the
+    /// peer delays. Windows of less than two segments are common on links with segments of 64 KiB.
+    /// Linux does the same (`tcp_bound_to_half_wnd`), and exempts windows of up to 536 bytes.
     fn half_window(&self) -> u16 {
         match self.max_wnd {
             0 => u16::MAX,

@@ -1,4 +1,4 @@
-//! The part of its configuration that a connection keeps; modified by `calls`.
+//! The part of its configuration that a connection keeps, and that user calls can change.
 
 use crate::config::{Config, DELAYED_ACK_MAX};
 use crate::time::millis;
@@ -10,10 +10,10 @@ pub(crate) struct ConnectionSettings {
     pub(crate) time_wait_ms: u32,
     pub(crate) fin_wait2_ms: u32,
     pub(crate) mss_recv: u16,
-    /// Maximum delay of an ACK in ms, at most 499 (MUST-40).
+    /// Maximum delay of an ACK in milliseconds, at most 499 (MUST-40).
     pub(crate) delayed_ack_ms: u16,
-    /// Maximum time in ms for which a cork holds a short segment, at most 65535. A sender that
-    /// holds it for longer than a minute would seem to hang.
+    /// Maximum time in milliseconds for which TCP_CORK holds back a short segment. Limited to
+    /// 65535, because a sender that waits for more than a minute would seem to hang.
     pub(crate) cork_ms: u16,
     pub(crate) initial_window: u8,
     pub(crate) nodelay: bool,

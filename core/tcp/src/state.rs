@@ -1,9 +1,9 @@
-//! States of a connection.
+//! States of a TCP connection.
 
 use core::fmt;
 
-/// The states of RFC 9293 §3.3.2, except LISTEN and the usual passive SYN-RECEIVED, which is a
-/// [`HalfOpen`](crate::HalfOpen).
+/// The TCP states of RFC 9293 §3.3.2, except LISTEN. SYN-RECEIVED of a passive open usually is a
+/// [`HalfOpen`](crate::HalfOpen) instead.
 ///
 /// ```text
 ///  connect            SYN                    FIN                       shutdown
@@ -18,23 +18,23 @@ use core::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Active open; the SYN is sent or about to be sent.
+    /// An active open whose SYN is sent or about to be sent.
     SynSent,
-    /// Simultaneous open, or passive open with data in the SYN (RFC 7413).
+    /// A simultaneous open, or a passive open with data in the SYN (RFC 7413).
     SynReceived,
-    /// Both directions are open.
+    /// The connection is open in both directions.
     Established,
-    /// The program closed first; our FIN is queued or not acknowledged.
+    /// The program closed its direction first. Our FIN is queued or not yet acknowledged.
     FinWait1,
-    /// The peer has acknowledged our FIN; its own FIN has not arrived.
+    /// The peer has acknowledged our FIN, but not sent its own.
     FinWait2,
-    /// The peer has closed its direction; ours is open.
+    /// The peer has closed its direction, but our direction is open.
     CloseWait,
-    /// Both directions are closed; the peer's FIN arrived before the acknowledgement of ours.
+    /// Both directions are closed. The peer's FIN arrived before the acknowledgement of ours.
     Closing,
-    /// The peer closed first, then the program; our FIN is queued or not acknowledged.
+    /// The peer closed first, then the program. Our FIN is queued or not yet acknowledged.
     LastAck,
-    /// Lasts until the final ACK is sent and the owner takes
+    /// Both directions are closed. Lasts until the final ACK is sent and the caller takes the event
     /// [`ConnectionEvent::TimeWait`](crate::ConnectionEvent::TimeWait).
     TimeWait,
     /// The connection has ended.
@@ -42,17 +42,17 @@ pub enum State {
 }
 
 impl State {
-    /// Whether both peers have agreed on the initial sequence numbers.
+    /// Returns whether both peers have agreed on the initial sequence numbers.
     pub const fn is_synchronized(self) -> bool {
         !matches!(self, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// Whether the peer may still send bytes.
+    /// Returns whether the peer may still send data.
     pub const fn may_receive(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// Whether our data or FIN may still be unsent or unacknowledged.
+    /// Returns whether some of our data or our FIN may still be unsent or unacknowledged.
     pub(crate) const fn may_send(self) -> bool {
         matches!(
             self,

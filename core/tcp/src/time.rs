@@ -1,4 +1,4 @@
-//! Time, which is always passed as an argument.
+//! Time. All functions get the current time as an argument, and none reads a clock.
 
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
@@ -10,9 +10,9 @@ use core::time::Duration;
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The origin.
+    /// The origin of the clock.
     pub const ZERO: Instant = Instant(0);
-    /// A deadline that never expires.
+    /// A time that is never reached, for a timer that is off.
     pub const FAR: Instant = Instant(u64::MAX);
 
     /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.
@@ -21,13 +21,15 @@ impl Instant {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the milliseconds since the origin, wrapping: the clock of the timestamps option.
+    /// Returns the milliseconds since the origin, wrapping at 32 bits: the clock of the timestamps
+    /// option.
     #[inline]
     pub const fn millis(self) -> u32 {
         (self.0 / 1_000_000) as u32
     }
 
-    /// Returns the time since the origin in units of 2³⁰ ns (1.07 s); 32 bits hold 146 years.
+    /// Returns the time since the origin in units of 2³⁰ ns (1.07 s). 32 bits suffice for 146
+    /// years.
     #[inline]
     pub(crate) const fn coarse(self) -> u32 {
         (self.0 >> 30) as u32
@@ -38,7 +40,7 @@ impl Instant {
         self + Duration::from_millis(u64::from(millis))
     }
 
-    /// Returns the microseconds since the origin.
+    /// Returns the microseconds since the origin of the clock.
     #[inline]
     pub const fn micros(self) -> u64 {
         self.0 / 1_000
@@ -67,7 +69,7 @@ impl Sub<Instant> for Instant {
     }
 }
 
-/// Converts `duration` to milliseconds; saturates at 49 days.
+/// Converts a duration to milliseconds. The maximum is 49 days.
 pub(crate) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

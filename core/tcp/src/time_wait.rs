@@ -1,5 +1,5 @@
-//! TIME-WAIT: the remainder of a connection, so that its late segments do no harm (RFC 9293
-//! §3.6.1).
+//! TIME-WAIT: keeps the state of an ended connection that is needed to handle its late segments
+//! (RFC 9293 §3.6.1).
 
 use crate::disposition::SegmentDropReason;
 use crate::segment::{Outgoing, Segment};
@@ -7,25 +7,27 @@ use crate::time::Instant;
 use crate::timestamps;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
-/// A connection in TIME-WAIT.
+/// A connection in TIME-WAIT, which only answers late segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeWait {
     ended: EndedConnection,
     time_wait_ms: u32,
-    /// Time of the last answer to a segment without payload, in milliseconds.
+    /// Time of the last answer to a segment without payload, in milliseconds; limits the rate of
+    /// answers.
     answered_ms: u32,
     expires: Instant,
 }
 
-/// A server that closes first has one of these for each connection of the last minute.
+/// Limit the size: a server that closes first has one of these for each connection of the last
+/// minute.
 const _: () = assert!(size_of::<TimeWait>() <= 64);
 
-/// State of an ended connection, used to check and answer late segments.
+/// State of an ended connection with which late segments are checked and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndedConnection {
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
-    /// Receive window: bytes from `rcv_nxt` to the rightmost edge ever announced.
+    /// Receive window in bytes, from `rcv_nxt` to the rightmost edge ever announced.
     pub(crate) rcv_wnd: u32,
     pub(crate) rcv_wscale: u8,
     pub(crate) timestamps: bool,
@@ -33,24 +35,26 @@ pub(crate) struct EndedConnection {
     pub(crate) ts_offset: u32,
 }
 
-/// Result of a segment for a connection in TIME-WAIT.
+/// Action for a segment that was received for a connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeWaitVerdict {
-    /// Send this ACK.
+    /// Send this ACK in answer to the segment.
     Ack(Outgoing),
     /// The segment is a SYN that may open a new connection. If a listener accepts it, drop the
     /// [`TimeWait`]; otherwise call [`TimeWait::refuse_syn`]. The new connection's initial sequence
     /// number must be at or after [`TimeWait::iss_min`].
     Reopen,
-    /// Drop the segment without an answer.
+    /// Drop the segment, for this reason, without an answer.
     Drop(SegmentDropReason),
 }
 
-/// Minimum interval between answers to segments without payload: Linux's `tcp_invalid_ratelimit`.
+/// Minimum interval in milliseconds between answers to segments without payload: Linux's
+/// `tcp_invalid_ratelimit`.
 const ANSWER_INTERVAL_MS: u32 = 500;
 
 impl TimeWait {
-    /// Creates the state; TIME-WAIT was entered at `entered`, when its timer starts.
+    /// Creates the state of a connection that entered TIME-WAIT at `entered`, when its timer
+    /// starts.
     pub(crate) fn new(ended: EndedConnection, entered: Instant, time_wait_ms: u32) -> TimeWait {
         TimeWait {
             ended,
@@ -65,8 +69,8 @@ impl TimeWait {
         self.expires
     }
 
-    /// Whether the old connection used timestamps, which distinguish its late segments from those
-    /// of a new connection.
+    /// Returns whether the ended connection used timestamps, by which its late segments differ from
+    /// those of a new connection.
     pub fn has_timestamps(&self) -> bool {
         self.ended.timestamps
     }
@@ -78,10 +82,10 @@ impl TimeWait {
         self.ended.snd_nxt + (1 << 16) + 2
     }
 
-    /// Processes a segment of the old connection (RFC 9293 §3.10.7.4, TIME-WAIT). The caller has
+    /// Processes a segment for a connection in TIME-WAIT (RFC 9293 §3.10.7.4). The caller has
     /// verified the checksum.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
-        // RFC 1337 §3 (F1): a RST must not end TIME-WAIT.
+        // Ignore the RST, which must not end TIME-WAIT (RFC 1337 §3, F1).
         if segment.flags.contains(Flags::RST) {
             return TimeWaitVerdict::Drop(SegmentDropReason::ResetIgnored);
         }
@@ -135,13 +139,13 @@ impl TimeWait {
         TimeWaitVerdict::Drop(SegmentDropReason::AfterClose)
     }
 
-    /// Answers a SYN for which [`TimeWaitVerdict::Reopen`] was returned, but which no listener
-    /// accepts.
+    /// Answers a SYN for which [`TimeWaitVerdict::Reopen`] was returned, if no listener accepts it.
     pub fn refuse_syn(&mut self, now: Instant) -> TimeWaitVerdict {
         self.answer(now, SegmentDropReason::SynInWindow)
     }
 
-    /// Sends a rate-limited ACK, so that two confused peers cannot exchange ACKs for ever.
+    /// Returns a rate-limited ACK. Without the limit, two peers with conflicting states could
+    /// exchange ACKs for ever.
     fn answer(&mut self, now: Instant, reason: SegmentDropReason) -> TimeWaitVerdict {
         if now.millis().wrapping_sub(self.answered_ms) < ANSWER_INTERVAL_MS {
             return TimeWaitVerdict::Drop(reason);

@@ -1,4 +1,4 @@
-//! Timeouts (RFC 9293 §3.10.8): the next deadline, and the handling of expired timers.
+//! Timers of a connection (RFC 9293 §3.10.8): the next deadline, and the handling of expired ones.
 
 use crate::config::SYN_LINEAR_TIMEOUTS;
 use crate::connection::{Connection, LastReset};
@@ -12,11 +12,12 @@ use crate::watch::{PeerWatch, Silence};
 use core::time::Duration;
 
 impl Connection {
-    /// Returns the earliest deadline and its timer; `None` if no timer runs.
+    /// Returns the earliest deadline and its kind of timer; `None` if no timer runs.
     pub fn next_timeout(&self) -> Option<(Instant, TimerKind)> {
         let timers = &self.timers;
         let retransmit = if timers.persisting { TimerKind::Persist } else { TimerKind::Retransmit };
-        // A probe replaces a timeout that is due at the same time.
+        // If a tail loss probe and the retransmission timeout are due at the same time, send the
+        // probe.
         let mut earliest = match timers.probe() {
             probe if probe <= timers.retransmit => (probe, TimerKind::TailLossProbe),
             _ => (timers.retransmit, retransmit),
@@ -53,13 +54,14 @@ impl Connection {
     }
 
     /// Handles all timers that expired until `due`, which must not be after `now`. Call `plan`
-    /// afterwards. A late owner should advance `due` in steps, so that it can process the peer's
-    /// answer to one step before the next.
+    /// afterwards. A caller that is late should advance `due` in steps. The caller can then process
+    /// the peer's answer to one step before the next.
     pub fn on_timeout(&mut self, due: Instant, now: Instant) {
         if self.timers.delayed_ack <= due {
             self.timers.delayed_ack = Instant::FAR;
             self.owed.ack = true;
-            // No answer of the program came in time to carry the ACK.
+            // The program did not send data in time to carry the ACK. Do not expect it the next
+            // time.
             self.rcv.when_read = WhenRead::Nothing;
         }
         if self.pacing_deadline() <= due {
@@ -97,7 +99,7 @@ impl Connection {
         }
     }
 
-    /// Closes the connection because the peer does not answer (RFC 9293 §3.8.3, R2).
+    /// Ends the connection because the peer does not answer (RFC 9293 §3.8.3, R2).
     pub(crate) fn give_up(&mut self) {
         let reason =
             if self.timers.unreachable { pending::UNREACHABLE } else { pending::TIMED_OUT };
@@ -124,9 +126,9 @@ impl Connection {
         self.timers.retransmit = now + self.rtt.rto();
     }
 
-    /// Whether the SYN was retransmitted often enough, or for long enough. As on Linux,
-    /// retransmissions at the initial timeout add to the number of retries. The time limit remains
-    /// that of retries with exponential backoff: 2^(retries + 1) - 1 initial timeouts.
+    /// Returns whether the SYN was retransmitted often enough, or for long enough. As on Linux,
+    /// retransmissions at the initial timeout add to the number of retries. The time limit is that
+    /// of retries with exponential backoff only: 2^(retries + 1) - 1 initial timeouts.
     fn are_syns_exhausted(&self, linear: u8) -> bool {
         let (sent, retries) = (u32::from(self.timers.retransmits), self.settings.syn_retries);
         let timeouts = |doublings: u32| 1u64.checked_shl(doublings).unwrap_or(u64::MAX);
@@ -145,8 +147,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged
         //# (SHLD-17).
-        // Applies only while the program holds the connection, as on Linux. Otherwise peers could
-        // keep closed connections for ever.
+        // A peer that keeps its window closed but answers is not given up, as on Linux. We do so
+        // only until the program closes the socket. Otherwise peers could keep closed connections
+        // for ever.
         let shut = !self.orphaned
             && self.snd.wnd == 0
             && self.timers.last_recv + self.rtt.rto() * 2 >= now;
@@ -154,8 +157,8 @@ impl Connection {
         //# When a TCP sender detects segment loss using the retransmission timer and the given
         //# segment has already been retransmitted by way of the retransmission timer at least once,
         //# the value of ssthresh is held constant.
-        // After progress a different segment is lost, and the path still loses segments, so reduce
-        // ssthresh as Linux does.
+        // Reduce ssthresh again if the peer has acknowledged bytes since the last timeout, as Linux
+        // does: a different segment was lost.
         let again = self.recovery.phase == Phase::Loss && (shut || self.timers.retransmits > 0);
         if !shut {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
@@ -178,8 +181,8 @@ impl Connection {
     }
 
     fn on_persist_timeout(&mut self) {
-        // RFC 9293's MUST-37 keeps a connection as long as its peer answers probes. We follow it
-        // only while the program holds the connection. Otherwise peers could keep closed
+        // RFC 9293's MUST-37 keeps a connection as long as its peer answers window probes. We
+        // follow it only until the program closes the socket. Otherwise peers could keep closed
         // connections for ever. Linux keeps a closed connection while probes are less than
         // TCP_RTO_MAX apart (`tcp_probe_timer`). With a timeout of 200 ms that takes 205 s, plus
         // 120 s until the next probe expires.
@@ -188,7 +191,7 @@ impl Connection {
         if held || self.timers.window_probes >= self.retries() {
             return self.give_up();
         }
-        // `emit` sets the next deadline when it sends the probe.
+        // When `emit` sends the probe, it sets the next deadline.
         self.timers.retransmit = Instant::FAR;
         self.owed.window_probe = true;
     }
@@ -202,7 +205,7 @@ impl Connection {
     //# Every time a packet containing data is sent (including a retransmission), if the timer is
     //# not running, start it running so that it will expire after RTO seconds
     pub(crate) fn arm_retransmit_if_idle(&mut self, now: Instant) {
-        // Bytes sent before a RST are not retransmitted.
+        // In CLOSED, bytes sent before a RST are not retransmitted.
         if self.state == State::Closed {
             return;
         }
@@ -212,8 +215,8 @@ impl Connection {
         }
     }
 
-    /// Starts or stops the persist timer. With nothing in flight no ACK will arrive on its own.
-    /// While the window is too small for a reasonable segment, we have to probe it.
+    /// Starts or stops the persist timer for probes of a closed window. The timer is needed while
+    /// nothing is in flight, because no ACK will arrive that could announce a larger window.
     pub(crate) fn arm_persist(&mut self, now: Instant) {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
         //# Probing of zero (offered) windows MUST be supported (MUST-36).
@@ -246,7 +249,8 @@ impl Connection {
         self.rtt.rto_after(self.timers.persist_backoff)
     }
 
-    /// Modifies the keep-alive or user timeout settings; creates or frees the box as needed.
+    /// Changes the keep-alive or user timeout settings. Allocates their state if needed, and frees
+    /// it if both are off.
     pub(crate) fn watch_peer(&mut self, change: impl FnOnce(&mut PeerWatch)) {
         let mut watch = self.watch.as_deref().copied().unwrap_or_else(|| {
             PeerWatch::new(self.counters.last_data_sent.max(self.timers.last_recv))
@@ -255,8 +259,8 @@ impl Connection {
         self.watch = watch.is_on().then(|| Box::new(watch));
     }
 
-    /// Restarts the user timeout, because the peer acknowledged bytes or sending resumed after a
-    /// pause.
+    /// Restarts the user timeout. Called when the peer acknowledged bytes, or sending resumed after
+    /// a pause.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: Instant) {
         if let Some(watch) = &mut self.watch {
@@ -264,7 +268,7 @@ impl Connection {
         }
     }
 
-    /// Records an acceptable segment of the peer, which resets the count of unanswered keep-alive
+    /// Records an acceptable segment of the peer, which clears the number of unanswered keep-alive
     /// probes.
     #[inline]
     pub(crate) fn note_heard(&mut self, now: Instant) {
@@ -276,8 +280,8 @@ impl Connection {
 
     fn user_deadline(&self) -> Instant {
         let Some(watch) = &self.watch else { return Instant::FAR };
-        // Answers to window probes do not extend the deadline, as documented in Linux's tcp(7).
-        // Only acknowledged bytes or an opened window do.
+        // Answers to window probes do not extend the user timeout, as documented in Linux's tcp(7).
+        // Only acknowledged bytes or a larger window do.
         let probing = self.timers.persist_backoff > 0;
         let waiting = self.snd.nxt != self.snd.una || probing;
         if !waiting || self.state == State::Closed {
@@ -297,15 +301,14 @@ impl Connection {
             Silence::Bearable => {}
             Silence::Probe => self.owed.keepalive = true,
             Silence::TooLong => {
-                // If the peer is still alive, the RST informs it that the connection has ended, as
-                // on Linux.
+                // Send a RST to inform a peer that is still alive, as on Linux.
                 self.give_up();
                 self.owed.reset = LastReset::Now;
             }
         }
     }
 
-    /// Restarts the keep-alive timer.
+    /// Restarts the keep-alive timer, if keep-alive is enabled.
     pub(crate) fn arm_keepalive(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         if self.state.is_synchronized() {

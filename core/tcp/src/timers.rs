@@ -1,40 +1,42 @@
-//! Deadlines of a connection, except those in `watch` (keep-alive, user timeout) and `pacer`.
-//! Expiry is handled in `timeouts`.
+//! Deadlines of a connection's timers. Keep-alive and user timeout are in module `watch`, pacing in
+//! `pacer`. Module `timeouts` handles expired timers.
 
 use crate::config::QUICK_ACKS;
 use crate::time::Instant;
 
-/// Deadlines and counters; [`Instant::FAR`] means that a timer is off. Keep-alive and user timeout
-/// are in [`PeerWatch`](crate::watch::PeerWatch), pacing is in [`Pacer`](crate::pacer::Pacer).
+/// Deadlines and counters of a connection's timers. [`Instant::FAR`] means that a timer is off.
+/// Keep-alive and user timeout are in [`PeerWatch`](crate::watch::PeerWatch), pacing is in
+/// [`Pacer`](crate::pacer::Pacer).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
-    /// Deadline of the retransmission or, with `persisting`, of the next window probe. Only one of
-    /// them can be due, because probes are sent only with nothing in flight.
+    /// Deadline of the retransmission timeout or, with `persisting`, of the next window probe.
+    /// Window probes are sent only with nothing in flight, so the two never run together.
     pub(crate) retransmit: Instant,
     pub(crate) delayed_ack: Instant,
-    /// Deadline of a corked segment or, in FIN-WAIT-2, of the peer's FIN. Only one of them can be
-    /// due, because a queued FIN ends the cork.
+    /// Deadline of a segment held back by TCP_CORK or, in FIN-WAIT-2, of the peer's FIN. The two
+    /// never run together, because a queued FIN ends TCP_CORK.
     pub(crate) hold: Instant,
-    /// Time at which the last acceptable segment arrived.
+    /// Time at which the last acceptable segment of the peer arrived.
     pub(crate) last_recv: Instant,
     pub(crate) persisting: bool,
-    /// Whether a soft ICMP error arrived since the last progress.
+    /// Whether a soft ICMP error arrived since the peer last acknowledged bytes.
     pub(crate) unreachable: bool,
-    /// Consecutive retransmission timeouts without progress.
+    /// Number of consecutive retransmission timeouts.
     pub(crate) retransmits: u8,
-    /// Consecutive window probes without an answer.
+    /// Number of consecutive window probes without an answer.
     pub(crate) window_probes: u8,
     pub(crate) persist_backoff: u8,
-    /// Number of ACKs still to be sent without delay.
+    /// Number of ACKs that are still to be sent without delay.
     pub(crate) quick_acks: u8,
     /// Time by which a tail loss probe precedes `retransmit`, in units of [`LEAD_UNIT_NS`];
-    /// [`NO_PROBE`] if none is scheduled. As small as that because `Connection` has a budget.
+    /// [`NO_PROBE`] if none is scheduled. Two bytes, because the size of `Connection` is limited.
     probe_lead: u16,
 }
 
-/// Value of `probe_lead` without a probe.
+/// Value of `probe_lead` if no tail loss probe is scheduled.
 const NO_PROBE: u16 = u16::MAX;
-/// Unit of `probe_lead`. The maximum is 16 s, and a probe is late by less than a unit.
+/// Unit of `probe_lead` in nanoseconds. The maximum is 16 s, and a probe is late by less than one
+/// unit.
 const LEAD_UNIT_NS: u64 = 250_000;
 
 impl Timers {
@@ -54,7 +56,7 @@ impl Timers {
         }
     }
 
-    /// Schedules a tail loss probe at `at`, or together with the retransmission timeout if that is
+    /// Schedules a tail loss probe for the time `at`, or for the retransmission timeout if that is
     /// earlier.
     #[inline]
     pub(crate) fn schedule_probe(&mut self, at: Instant) {
@@ -68,7 +70,7 @@ impl Timers {
         self.probe_lead = NO_PROBE;
     }
 
-    /// Returns the time of the tail loss probe, or [`Instant::FAR`].
+    /// Returns the time of the tail loss probe, or [`Instant::FAR`] if none is scheduled.
     #[inline]
     pub(crate) fn probe(&self) -> Instant {
         if self.probe_lead == NO_PROBE || self.retransmit == Instant::FAR {
@@ -78,28 +80,29 @@ impl Timers {
     }
 }
 
-/// Purpose of a timeout.
+/// Kind of a connection's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimerKind {
-    /// Retransmission (RFC 6298).
+    /// Retransmission timeout (RFC 6298).
     Retransmit,
     /// Tail loss probe (RFC 8985 §7).
     TailLossProbe,
-    /// End of the wait for reordered segments (RFC 8985 §6.2).
+    /// End of the reordering window, after which overtaken segments count as lost (RFC 8985 §6.2).
     Reordering,
-    /// Probe of a closed window (RFC 9293 §3.8.6.1).
+    /// Probe of the peer's closed receive window (RFC 9293 §3.8.6.1).
     Persist,
-    /// A delayed acknowledgement that no data segment carried (RFC 9293 §3.8.6.3).
+    /// A delayed ACK, which must be sent now because no data segment has carried it (RFC 9293
+    /// §3.8.6.3).
     DelayedAck,
-    /// Keep-alive probe (RFC 9293 §3.8.4).
+    /// Keep-alive probe of an idle peer (RFC 9293 §3.8.4).
     KeepAlive,
-    /// User timeout (RFC 5482).
+    /// User timeout: maximum time without an acknowledgement (RFC 5482).
     UserTimeout,
-    /// End of the wait for the peer's FIN after the socket was closed.
+    /// End of the wait for the peer's FIN in FIN-WAIT-2, after the program closed the socket.
     FinWait2,
-    /// End of the cork of a short segment.
+    /// End of the time for which TCP_CORK holds back a short segment.
     Cork,
-    /// The pacing rate allows the next bytes.
+    /// Time at which the pacing rate allows the next bytes.
     Pacing,
 }

@@ -1,13 +1,13 @@
-//! The timestamps option (RFC 7323), received and sent. The rules apply to half-open and open
-//! connections and to TIME-WAIT.
+//! The timestamps option (RFC 7323): rules that apply to half-open and open connections and to
+//! TIME-WAIT.
 
 use crate::disposition::SegmentDropReason;
 use crate::segment::Segment;
 use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Timestamps};
 
-/// Compares the timestamp of a segment with TS.Recent, in ticks of the peer's clock; negative means
-/// older. Returns `None` if the segment has no timestamp.
+/// Compares the timestamp of a segment with TS.Recent, in ticks of the peer's clock. A negative
+/// result means that the segment's is older. Returns `None` if the segment has no timestamp.
 pub(crate) fn order(ts_recent: u32, segment: &Segment) -> Option<i32> {
     let timestamps = segment.options.timestamps?;
     Some(timestamps.value.wrapping_sub(ts_recent) as i32)
@@ -26,8 +26,8 @@ pub(crate) fn check(ts_recent: u32, segment: &Segment) -> Result<(), SegmentDrop
         //# MUST guarantee a value that is monotonically non-decreasing.
         Some(order) if order < 0 => Err(SegmentDropReason::Paws),
         Some(_) => Ok(()),
-        // A restarted peer may no longer offer timestamps. RFC 5961 §4.2 requires an answer to
-        // every SYN, so that such a peer detects the old connection and resets it.
+        // Accept a SYN without timestamps: a restarted peer may not offer them. RFC 5961 §4.2
+        // requires an answer to every SYN. The peer then detects the old connection and resets it.
         None if segment.flags.contains(Flags::SYN) => Ok(()),
         //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
         //# If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment.

@@ -14,13 +14,13 @@ use crate::segment::Segment;
 use crate::urgent_mark::UrgentMark;
 use towpath_wire::tcp::{Flags, SeqNum};
 
-/// Maximum distance from SND.UNA to SND.UP: the largest window (RFC 7323 §2.3).
+/// Maximum distance from SND.UNA to SND.UP in bytes: the largest window (RFC 7323 §2.3).
 const AHEAD_MAX: u32 = 1 << 30;
 
 impl Connection {
-    /// Marks the byte before `end` as urgent (MSG_OOB); `end` is an offset from the front of the
-    /// send buffer. Each segment up to that byte announces it to the peer. `end` may exceed the
-    /// bytes in the buffer, if more will be written.
+    /// Marks the byte before `end` as urgent (MSG_OOB). `end` is an offset from the front of the
+    /// send buffer, and may exceed the bytes in it. Each segment up to the urgent byte announces it
+    /// to the peer.
     pub fn set_urgent(&mut self, end: u32) {
         if end == 0 || end > AHEAD_MAX || !self.state.is_synchronized() {
             return;
@@ -29,7 +29,8 @@ impl Connection {
         self.counters.urgent_mut().snd_up = Some(snd_up);
     }
 
-    /// Returns the urgent mark of the last segment, if [`FifoChanges::urgent`] is set.
+    /// Removes and returns the position of urgent data that the last segment announced. Call this
+    /// if [`FifoChanges::urgent`] is set.
     ///
     /// [`FifoChanges::urgent`]: crate::FifoChanges::urgent
     pub fn take_urgent_mark(&mut self) -> Option<UrgentMark> {
@@ -37,13 +38,13 @@ impl Connection {
         self.counters.urgent_mut().news.take()
     }
 
-    /// Whether bytes up to SND.UP are unacknowledged (Linux's `tcp_urg_mode`).
+    /// Returns whether bytes before SND.UP are unacknowledged (Linux's `tcp_urg_mode`).
     #[inline]
     pub(crate) fn is_urgent(&self) -> bool {
         self.counters.urgent().is_some() && self.urgent_ahead() != 0
     }
 
-    /// Returns the distance from SND.UNA to SND.UP; 0 outside urgent mode.
+    /// Returns the distance in bytes from SND.UNA to SND.UP; 0 outside urgent mode.
     #[cold]
     fn urgent_ahead(&self) -> u32 {
         let snd_up = self.counters.urgent().and_then(|urgent| urgent.snd_up);
@@ -74,8 +75,9 @@ impl Connection {
         }
         match u16::try_from(ahead) {
             Ok(pointer) => Some(pointer),
-            // The pointer cannot reach SND.UP. Only the last segments announce that urgent data
-            // follows, because earlier ones would make the receiver expect the mark too early.
+            // SND.UP is further away than the urgent pointer can express. Announce urgent data only
+            // in the last segments, because earlier ones would make the receiver expect it too
+            // early.
             Err(_) => (self.snd.nxt - seq < u32::from(u16::MAX)).then_some(u16::MAX),
         }
     }
@@ -96,7 +98,7 @@ impl Connection {
         if !segment.flags.contains(Flags::URG) || !self.state.may_receive() {
             return false;
         }
-        // An urgent pointer of 0 means the first byte, as on Linux.
+        // As on Linux, an urgent pointer of 0 refers to the segment's first byte.
         let at = u32::from(segment.urgent.saturating_sub(1));
         let mark = segment.seq + at;
         let Ok(offset) = u32::try_from(mark.distance(self.rcv.nxt)) else {

@@ -1,16 +1,16 @@
-//! State of urgent data in both directions of a connection.
+//! State of urgent data that a connection sends and receives.
 
 use towpath_wire::tcp::SeqNum;
 
-/// State of sent and received urgent data.
+/// State of urgent data that a connection sends and receives.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Urgent {
-    /// SND.UP; `None` outside urgent mode.
+    /// SND.UP of RFC 9293: end of the urgent data to send; `None` outside urgent mode.
     pub(crate) snd_up: Option<SeqNum>,
-    /// Last mark announced by the peer, as an offset in the whole stream. The offset does not wrap,
-    /// so an old mark never appears to be ahead.
+    /// Position of the urgent byte last announced by the peer, as an offset in the whole stream.
+    /// The offset does not wrap, so an old position never appears to be ahead.
     pub(crate) mark: Option<u64>,
-    /// Whether the byte at `mark` has arrived and was passed to the owner.
+    /// Whether the urgent byte at `mark` has arrived and was passed to the caller.
     pub(crate) delivered: bool,
     pub(crate) news: Option<UrgentMark>,
 }
@@ -18,10 +18,10 @@ pub(crate) struct Urgent {
 /// Position of an urgent byte that the peer announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UrgentMark {
-    /// Bytes between RCV.NXT before the segment and the urgent byte.
+    /// Distance in bytes from RCV.NXT, before the segment was processed, to the urgent byte.
     pub offset: u32,
-    /// Offset of the byte in the segment's payload, if the segment carries it.
+    /// Offset of the urgent byte in the segment's payload, if the segment contains it.
     pub payload_offset: Option<u32>,
-    /// Whether the mark is new, so that SIGURG is due.
+    /// Whether the position was not announced before, so that SIGURG must be sent.
     pub is_new: bool,
 }

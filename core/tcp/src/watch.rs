@@ -1,47 +1,49 @@
-//! Supervision of the peer at the program's request: keep-alive and user timeout.
+//! Keep-alive and user timeout, by which a program can detect a dead peer.
 //!
-//! Most connections use neither, so their state is boxed and exists only while one is enabled.
+//! Most connections use neither. Their state is boxed and exists only while one of them is enabled.
 
 use crate::config::KeepAliveConfig;
 use crate::time::{Instant, millis};
 use core::time::Duration;
 
-/// State of keep-alive and user timeout.
+/// State of keep-alive and user timeout of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerWatch {
-    /// Deadline of the keep-alive timer; [`Instant::FAR`] if off.
+    /// Deadline of the keep-alive timer; [`Instant::FAR`] if it is off.
     pub(crate) keepalive: Instant,
-    /// Time at which the oldest bytes in flight were sent, or new ones were acknowledged, whichever
-    /// is later.
+    /// Time at which the oldest bytes in flight were sent, or at which the peer last acknowledged
+    /// bytes, whichever is later.
     unacked_since: Instant,
-    /// Keep-alive idle time in ms; 0 if keep-alive is disabled.
+    /// Time without a segment of the peer after which probes begin, in milliseconds; 0 if
+    /// keep-alive is disabled.
     keepalive_idle_ms: u32,
     keepalive_interval_ms: u32,
-    /// User timeout in ms; 0 if disabled.
+    /// User timeout in milliseconds; 0 if it is disabled.
     user_timeout_ms: u32,
     probes_max: u8,
-    /// Keep-alive probes without an answer so far.
+    /// Number of keep-alive probes without an answer so far.
     probes: u8,
 }
 
 /// Action when the keep-alive timer expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// No action yet, because the peer was heard recently or data is in flight.
+    /// Nothing, because the peer was heard recently or data is in flight.
     Bearable,
-    /// Send a probe.
+    /// Send a keep-alive probe.
     Probe,
-    /// Give up, because too many probes are unanswered.
+    /// End the connection, because too many probes are unanswered.
     TooLong,
 }
 
-/// Converts to milliseconds, for settings in which zero means disabled; rounds values below one up.
+/// Converts a setting to milliseconds. Zero means disabled, so a shorter duration than one
+/// millisecond is rounded up.
 fn millis_on(duration: Option<Duration>) -> u32 {
     duration.map_or(0, |duration| millis(duration).max(1))
 }
 
 impl PeerWatch {
-    /// Creates the state with both features disabled.
+    /// Creates the state with keep-alive and user timeout disabled.
     pub(crate) fn new(unacked_since: Instant) -> PeerWatch {
         PeerWatch {
             keepalive: Instant::FAR,
@@ -67,18 +69,18 @@ impl PeerWatch {
         self.user_timeout_ms = millis_on(timeout);
     }
 
-    /// Whether keep-alive or the user timeout is enabled.
+    /// Returns whether keep-alive or the user timeout is enabled.
     pub(crate) fn is_on(&self) -> bool {
         self.keepalive_idle_ms > 0 || self.user_timeout_ms > 0
     }
 
-    /// Restarts the user timeout.
+    /// Restarts the user timeout from `now`.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: Instant) {
         self.unacked_since = now;
     }
 
-    /// Resets the probe count, because the peer was heard.
+    /// Clears the number of unanswered probes, because a segment of the peer arrived.
     #[inline]
     pub(crate) fn note_heard(&mut self) {
         self.probes = 0;
@@ -89,7 +91,8 @@ impl PeerWatch {
         self.probes
     }
 
-    /// Returns the deadline of the user timeout, for a connection that waits for an ACK.
+    /// Returns the deadline of the user timeout for a connection that waits for an ACK;
+    /// [`Instant::FAR`] if it is disabled.
     pub(crate) fn user_deadline(&self) -> Instant {
         match self.user_timeout_ms {
             0 => Instant::FAR,
@@ -97,7 +100,8 @@ impl PeerWatch {
         }
     }
 
-    /// Handles the keep-alive timer of a synchronized connection; `idle` means nothing in flight.
+    /// Handles the expired keep-alive timer of a synchronized connection. `idle` means that nothing
+    /// is in flight.
     pub(crate) fn on_keepalive_timeout(
         &mut self,
         now: Instant,
@@ -130,7 +134,8 @@ impl PeerWatch {
         Silence::Probe
     }
 
-    /// Restarts the keep-alive timer of a synchronized connection.
+    /// Restarts the keep-alive timer of a synchronized connection. The last segment of the peer
+    /// arrived at `last_recv`.
     pub(crate) fn arm_keepalive(&mut self, last_recv: Instant) {
         self.keepalive = match self.keepalive_idle_ms {
             0 => Instant::FAR,

@@ -20,8 +20,8 @@ pub struct BpfInstruction {
 
 const _: () = assert!(size_of::<BpfInstruction>() == 8);
 
-/// A register. Instructions that load from the packet overwrite `R0` to `R5`, and expect the packet
-/// in `R6`.
+/// A BPF register. Instructions that load from the packet expect the packet in `R6`, and overwrite
+/// `R0` to `R5`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "registers are called by their numbers")]
 pub enum Reg {
@@ -35,11 +35,11 @@ pub enum Reg {
     R7,
     R8,
     R9,
-    /// Read-only pointer to the end of the stack, which has 512 bytes.
+    /// Read-only pointer to the end of the program's stack, which has 512 bytes.
     Frame,
 }
 
-/// Operation of an arithmetic instruction, with its code.
+/// Operation of an arithmetic BPF instruction, with its opcode bits.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "each has the name of its operation")]
 pub enum Op {
@@ -52,7 +52,7 @@ pub enum Op {
     Move = 0xb0,
 }
 
-/// Condition of a jump, with its code. Comparisons are unsigned.
+/// Comparison of a conditional BPF jump, with its opcode bits. Comparisons are unsigned.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "each has the name of its comparison")]
 pub enum If {
@@ -62,7 +62,7 @@ pub enum If {
     Less = 0xa0,
 }
 
-/// Number of bytes that an instruction loads, with its code.
+/// Number of bytes that a load instruction reads, with the code of the size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
     /// 4 bytes.
@@ -82,18 +82,18 @@ impl Size {
         }
     }
 
-    /// Returns the number of bytes to load.
+    /// Returns the number of bytes that an instruction of this size loads.
     pub fn bytes(self) -> i32 {
         self.bits() / 8
     }
 }
 
-/// The second operand of an instruction.
+/// Second operand of an arithmetic or jump instruction.
 #[derive(Debug, Clone, Copy)]
 pub enum BpfOperand {
-    /// A register.
+    /// The value of a register.
     Reg(Reg),
-    /// An immediate, sign-extended to 64 bits.
+    /// A constant, sign-extended to 64 bits.
     Number(i32),
 }
 
@@ -109,39 +109,39 @@ impl From<i32> for BpfOperand {
     }
 }
 
-/// A jump whose target is not known yet.
+/// A jump instruction whose target is not known yet.
 #[derive(Debug)]
 #[must_use]
 pub struct Jump(usize);
 
-// Classes of instructions (RFC 9669 §3.1).
+// Instruction classes of BPF opcodes (RFC 9669 §3.1).
 const LD: u8 = 0x00;
 const LDX: u8 = 0x01;
 const STX: u8 = 0x03;
 const ALU: u8 = 0x04;
 const JMP: u8 = 0x05;
 const ALU64: u8 = 0x07;
-/// Bit of an instruction whose second operand is a register.
+/// Bit of an opcode: the second operand is a register, not a constant.
 const SOURCE_REG: u8 = 0x08;
-/// Size code of 8 bytes (RFC 9669 §5).
+/// Opcode bits of an 8-byte access (RFC 9669 §5).
 const DW: u8 = 0x18;
 const MODE_ABS: u8 = 0x20;
 const MODE_IND: u8 = 0x40;
 const MODE_MEM: u8 = 0x60;
-/// Converts between host and network byte order (RFC 9669 §4.2).
+/// Opcode of the conversion between host and network byte order (RFC 9669 §4.2).
 const TO_BIG_ENDIAN: u8 = 0xd8;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
-/// Source code of a 64-bit load whose number is the descriptor of a map (RFC 9669 §5.4).
+/// Source register field of a 64-bit load whose number is the descriptor of a map (RFC 9669 §5.4).
 const MAP_BY_FD: u8 = 1;
 const ALWAYS: u8 = 0x00;
 
-/// A program under construction.
+/// A BPF program under construction.
 #[derive(Debug, Default)]
 pub struct BpfAssembler(Vec<BpfInstruction>);
 
 impl BpfAssembler {
-    /// Returns the completed program.
+    /// Returns the instructions of the completed program.
     pub fn finish(self) -> Vec<BpfInstruction> {
         self.0
     }
@@ -161,14 +161,14 @@ impl BpfAssembler {
         }
     }
 
-    /// Emits `dst = number` for a 64-bit number, which occupies two instructions.
+    /// Emits `dst = number` for a 64-bit number, which takes two instruction slots.
     pub fn constant(&mut self, dst: Reg, number: u64) {
         self.put(LD | DW, (dst, Reg::R0), 0, number as u32 as i32);
         self.put(0, (Reg::R0, Reg::R0), 0, (number >> 32) as u32 as i32);
     }
 
-    /// Emits `dst = map` for the map with this descriptor, which must be open while the program is
-    /// loaded.
+    /// Emits `dst = map`, the address of the map with this descriptor. The descriptor must be open
+    /// while the program is loaded.
     pub fn map(&mut self, dst: Reg, map: BorrowedFd<'_>) {
         let source = if cfg!(target_endian = "little") { MAP_BY_FD << 4 } else { MAP_BY_FD };
         self.put(LD | DW, (dst, Reg::R0), 0, map.as_raw_fd());
@@ -183,7 +183,7 @@ impl BpfAssembler {
         self.put(LDX | MODE_MEM | size as u8, (dst, base), offset, 0);
     }
 
-    /// Emits a conversion of `reg` between host and network byte order.
+    /// Emits a conversion of the lower `size` bytes of `reg` between host and network byte order.
     pub fn swap(&mut self, size: Size, reg: Reg) {
         if size != Size::Byte {
             self.put(ALU | TO_BIG_ENDIAN, (reg, Reg::R0), 0, size.bits());
@@ -202,22 +202,22 @@ impl BpfAssembler {
         self.put(LD | MODE_ABS | size as u8, (Reg::R0, Reg::R0), 0, at);
     }
 
-    /// Emits a load like [`Self::load`], from offset `base + at`.
+    /// Emits a load of the packet's bytes at offset `base + at` to `R0`, like [`Self::load`].
     pub fn load_from(&mut self, size: Size, base: Reg, at: i32) {
         self.put(LD | MODE_IND | size as u8, (Reg::R0, base), 0, at);
     }
 
-    /// Emits a store of `src` to the stack, in one of its 64 `places` of 8 bytes.
+    /// Emits a store of `src` to the program's stack, at `place`, one of 64 positions of 8 bytes.
     pub fn keep(&mut self, place: u8, src: Reg) {
         self.put(STX | MODE_MEM | DW, (Reg::Frame, src), offset(place), 0);
     }
 
-    /// Emits a load of the value that [`Self::keep`] has stored in `place`.
+    /// Emits a load to `dst` of the value that [`Self::keep`] has stored in `place`.
     pub fn recall(&mut self, dst: Reg, place: u8) {
         self.put(LDX | MODE_MEM | DW, (dst, Reg::Frame), offset(place), 0);
     }
 
-    /// Emits a forward jump that is taken if the condition holds.
+    /// Emits a forward jump that is taken if the comparison of `left` and `right` holds.
     pub fn jump_if(&mut self, left: Reg, when: If, right: impl Into<BpfOperand>) -> Jump {
         match right.into() {
             BpfOperand::Reg(src) => self.put(JMP | SOURCE_REG | when as u8, (left, src), 0, 0),
@@ -232,7 +232,7 @@ impl BpfAssembler {
         Jump(self.0.len() - 1)
     }
 
-    /// Makes the next instruction the target of the jumps.
+    /// Makes the next instruction the target of these jumps.
     pub fn land(&mut self, jumps: impl IntoIterator<Item = Jump>) {
         let here = self.0.len();
         for Jump(from) in jumps {
@@ -241,7 +241,7 @@ impl BpfAssembler {
         }
     }
 
-    /// Emits the end of the program, which returns `R0`.
+    /// Emits the end of the program. Its result is `R0`.
     pub fn exit(&mut self) {
         self.put(JMP | EXIT, (Reg::R0, Reg::R0), 0, 0);
     }

@@ -1,4 +1,5 @@
-//! BPF programs that select the frames of a stack on an interface that the kernel uses, too.
+//! BPF programs that select the frames for our network stack on an interface that the kernel uses,
+//! too.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 use crate::sys::SocketMap;
 
-/// Transport protocol of a [`PortRange`].
+/// Transport protocol of a [`PortRange`], with its IP protocol number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
@@ -15,45 +16,46 @@ pub enum Transport {
     Udp = 17,
 }
 
-/// A range of ports of a transport protocol.
+/// A range of TCP or UDP ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortRange {
-    /// Transport protocol.
+    /// Transport protocol of the ports.
     pub transport: Transport,
-    /// First port.
+    /// Lowest port.
     pub first: u16,
-    /// Last port, not less than `first`.
+    /// Highest port, not less than `first`.
     pub last: u16,
 }
 
-/// Selects the frames of an interface that the stack receives. The kernel receives all other
-/// frames.
+/// Selection of the frames of an interface that our network stack receives. The kernel receives all
+/// other frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Frames to an Ethernet address that only the stack has. Also includes ARP requests and
-    /// neighbour solicitations for its addresses, which are sent to broadcast or multicast
+    /// Frames to an Ethernet address that only the stack uses. Includes ARP requests and neighbour
+    /// solicitations for the stack's IP addresses, which are sent to broadcast or multicast
     /// addresses.
     Station {
-        /// Ethernet address of the stack.
+        /// Ethernet address of our network stack.
         mac: [u8; 6],
-        /// IP addresses of the stack.
+        /// IP addresses of our network stack.
         addresses: Vec<IpAddr>,
     },
-    /// Packets for some ports of addresses that the stack shares with the kernel.
+    /// Packets to some ports of IP addresses that the stack shares with the kernel.
     Ports {
-        /// IP addresses shared by the stack and the kernel.
+        /// IP addresses shared by our network stack and the kernel.
         addresses: Vec<IpAddr>,
-        /// Ports of the stack.
+        /// Ports whose packets the stack receives.
         ports: Vec<PortRange>,
     },
 }
 
-/// How a program reads the frame.
+/// Instructions with which a program reads the bytes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Load instructions, which end the program when they exceed the frame.
+    /// Load instructions. If one exceeds the frame, the kernel ends the program.
     Loads,
-    /// Pointers, which must be compared with the end of the frame before each read.
+    /// Memory accesses by pointer, before each of which the program must compare it with the end of
+    /// the frame.
     Pointers,
 }
 
@@ -64,17 +66,18 @@ const IP_AT: i16 = 14;
 const ETHERTYPE_IPV4: i32 = 0x0800;
 const ETHERTYPE_ARP: i32 = 0x0806;
 const ETHERTYPE_IPV6: i32 = 0x86dd;
-// ARP (RFC 826), for IPv4 over Ethernet.
+// Offsets and values of ARP (RFC 826), for IPv4 over Ethernet.
 const ARP_OPERATION_AT: i16 = IP_AT + 6;
 const ARP_TARGET_AT: i16 = IP_AT + 24;
 const ARP_REPLY: i32 = 2;
-// IPv4 (RFC 791, section 3.1).
+// Offsets in the IPv4 header (RFC 791, section 3.1).
 const V4_FRAGMENT_AT: i16 = IP_AT + 6;
-/// Mask of the more-fragments bit and the fragment offset.
+/// Mask of the more-fragments bit and the offset in the IPv4 fragment field.
 const V4_FRAGMENT: i32 = 0x3fff;
 const V4_PROTOCOL_AT: i16 = IP_AT + 9;
 const V4_DESTINATION_AT: i16 = IP_AT + 16;
-// IPv6 (RFC 8200, section 3), and NDP (RFC 4861, sections 4.3 and 4.4).
+// Offsets in the IPv6 header (RFC 8200, section 3), and in NDP messages (RFC 4861, sections 4.3 and
+// 4.4).
 const V6_NEXT_AT: i16 = IP_AT + 6;
 const V6_DESTINATION_AT: i16 = IP_AT + 24;
 const V6_PAYLOAD_AT: i16 = IP_AT + 40;
@@ -85,41 +88,41 @@ const ICMP: i32 = 1;
 const ICMPV6: i32 = 58;
 /// ICMP types that report errors: destination unreachable, time exceeded, parameter problem.
 const ICMP_ERRORS: [i32; 3] = [3, 11, 12];
-/// The last ICMPv6 type that reports an error (RFC 4443 §2.1).
+/// Highest ICMPv6 type that reports an error (RFC 4443 §2.1).
 const ICMPV6_ERROR_LAST: i32 = 4;
 /// Offset of the destination port in TCP and UDP headers.
 const PORT_AT: i16 = 2;
 
-// From linux/bpf.h.
+// Constants of linux/bpf.h.
 const XDP_PASS: i32 = 2;
 const BPF_FUNC_REDIRECT_MAP: i32 = 51;
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
-/// Offsets of `data`, `data_end` and `rx_queue_index` in `struct xdp_md`.
+/// Offsets of the fields `data`, `data_end` and `rx_queue_index` in `struct xdp_md`.
 const XDP_DATA: i16 = 0;
 const XDP_DATA_END: i16 = 4;
 const XDP_QUEUE: i16 = 16;
-/// Offset of `vlan_present` in `struct __sk_buff`.
+/// Offset of the field `vlan_present` in `struct __sk_buff`.
 const SKB_VLAN_PRESENT: i16 = 20;
 /// Result of a socket filter that passes the whole frame to the socket.
 const WHOLE: i32 = -1;
 
-/// Registers of the context, of `data`, of `data_end`, and of the start of the transport header.
-/// The last one is a pointer, or an offset with [`Access::Loads`].
+/// Registers of the program's context, of the start and end of the frame, and of the transport
+/// header. The latter is a pointer, or an offset with [`Access::Loads`].
 const CONTEXT: Reg = Reg::R6;
 const DATA: Reg = Reg::R7;
 const DATA_END: Reg = Reg::R8;
 const TRANSPORT: Reg = Reg::R9;
 
 impl Claim {
-    /// Returns the XDP program of an interface. Frames of the stack go to the XDP socket of their
+    /// Returns the XDP program of an interface. Frames for the stack go to the XDP socket of their
     /// queue, if the queue has one. All other frames go to the kernel.
     pub fn redirect(&self, sockets: &SocketMap) -> Vec<BpfInstruction> {
         self.redirect_or(sockets.as_fd(), XDP_PASS)
     }
 
-    /// Returns the program of [`Self::redirect`], with another result for frames of the stack on a
-    /// queue without a socket.
+    /// Returns the program of [`Self::redirect`], except that frames for the stack on a queue
+    /// without a socket get `result`.
     fn redirect_or(&self, sockets: BorrowedFd<'_>, result: i32) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Pointers);
         self.choose(&mut p);
@@ -131,7 +134,7 @@ impl Claim {
         p.finish(XDP_PASS)
     }
 
-    /// Returns the filter of a packet socket that receives the frames of the stack, and the frames
+    /// Returns the filter of a packet socket that receives the frames for the stack, and the frames
     /// of [`Self::copies`].
     pub fn filter(&self) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
@@ -145,9 +148,9 @@ impl Claim {
         p.finish(0)
     }
 
-    /// Returns the filter of a packet socket that complements a program of [`Self::redirect`]. The
-    /// socket receives copies of ARP and NDP answers and of ICMP errors, because the kernel and the
-    /// stack both need them.
+    /// Returns the filter of a packet socket that is used together with an XDP program of
+    /// [`Self::redirect`]. The socket receives copies of ARP and NDP answers and of ICMP errors,
+    /// which both the kernel and the stack need.
     pub fn copies() -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         p.shared();
@@ -156,9 +159,9 @@ impl Claim {
         p.finish(0)
     }
 
-    /// Returns the filter of a packet socket that complements a program of [`Self::redirect`] for a
-    /// station. The socket receives copies of multicast and broadcast frames, for example ARP
-    /// requests for an address that the stack gets later.
+    /// Returns the filter of a packet socket that is used together with an XDP program of
+    /// [`Self::redirect`] for [`Claim::Station`]. The socket receives copies of multicast and
+    /// broadcast frames, for example ARP requests for an address that the stack gets later.
     pub fn groups() -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         p.require_no_tag();
@@ -170,8 +173,8 @@ impl Claim {
         p.finish(0)
     }
 
-    /// Returns the tcx program that hides the frames of the stack from the kernel, after packet
-    /// sockets have received them.
+    /// Returns the tcx program that drops the frames for the stack before the kernel processes
+    /// them. Packet sockets have already received them.
     pub fn withhold(&self) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         self.choose(&mut p);
@@ -180,7 +183,7 @@ impl Claim {
         p.finish(TCX_NEXT)
     }
 
-    /// Emits the selection: continues for a frame of the stack. For other frames, jumps to the next
+    /// Emits the test whether a frame is for the stack. If not, the program jumps to the next
     /// [`Program::land_others`].
     fn choose(&self, p: &mut Program) {
         match self {
@@ -190,12 +193,12 @@ impl Claim {
     }
 }
 
-/// Returns whether the list has IPv4 addresses, and whether it has IPv6 addresses.
+/// Returns whether `addresses` contains IPv4 addresses, and whether it contains IPv6 addresses.
 fn families(addresses: &[IpAddr]) -> [bool; 2] {
     [true, false].map(|is_v4| addresses.iter().any(|address| address.is_ipv4() == is_v4))
 }
 
-/// A program under construction, with the jumps for frames that it does not select.
+/// A BPF program under construction, with the jumps for frames that it does not select.
 struct Program {
     asm: BpfAssembler,
     access: Access,
@@ -213,7 +216,7 @@ impl Program {
         Self { asm, access, others: Vec::new() }
     }
 
-    /// Completes the program, which returns `result` for frames that it does not select.
+    /// Completes the program. Its result is `result` for frames that it does not select.
     fn finish(mut self, result: i32) -> Vec<BpfInstruction> {
         self.land_others();
         self.asm.alu(Op::Move, Reg::R0, result);
@@ -235,7 +238,8 @@ impl Program {
         }
     }
 
-    /// Emits a load like [`Self::load`], relative to [`TRANSPORT`].
+    /// Emits a load like [`Self::load`], at an offset from the transport header, whose start is in
+    /// the register [`TRANSPORT`].
     fn load_transport(&mut self, size: Size, at: i16) {
         match self.access {
             Access::Loads => self.asm.load_from(size, TRANSPORT, at.into()),
@@ -252,7 +256,7 @@ impl Program {
         self.asm.swap(size, Reg::R0);
     }
 
-    /// Emits a test: continues if `R0` is `number`.
+    /// Emits a test that deselects the frame unless `R0` equals `number`.
     fn require(&mut self, number: i32) {
         let other = self.asm.jump_if(Reg::R0, If::NotEqual, number);
         self.others.push(other);
@@ -269,8 +273,8 @@ impl Program {
         self.others.push(other);
     }
 
-    /// Emits a test: continues if the frame has one of `addresses`, of the given family, at offset
-    /// `at`.
+    /// Emits a test that deselects the frame unless it has one of `addresses` at offset `at`. Only
+    /// addresses of one IP version are compared.
     fn require_address(&mut self, addresses: &[IpAddr], at: i16, is_v4: bool) {
         let mut found = Vec::new();
         for address in addresses.iter().filter(|address| address.is_ipv4() == is_v4) {
@@ -307,7 +311,8 @@ impl Program {
         self.load(Size::Half, ETHERTYPE_AT);
         let mut ours = vec![ours];
         let [has_v4, has_v6] = families(addresses);
-        // Emit the test only if needed, because the verifier rejects unreachable instructions.
+        // Emit each test only if the stack has addresses of that IP version, because the verifier
+        // rejects unreachable instructions.
         let arp = has_v4.then(|| self.asm.jump_if(Reg::R0, If::Equal, ETHERTYPE_ARP));
         if has_v6 {
             self.require(ETHERTYPE_IPV6);
@@ -327,8 +332,8 @@ impl Program {
         self.asm.land(ours);
     }
 
-    /// Emits a test that leaves tagged frames to the kernel's VLAN interfaces. The kernel keeps the
-    /// tag outside the frame's bytes.
+    /// Emits a test that deselects frames with a VLAN tag, which belong to the kernel's VLAN
+    /// interfaces. The kernel stores the tag outside the frame's bytes.
     fn require_no_tag(&mut self) {
         if self.access == Access::Loads {
             self.asm.peek(Size::Word, Reg::R0, CONTEXT, SKB_VLAN_PRESENT);
@@ -379,8 +384,8 @@ impl Program {
         self.asm.land(ours);
     }
 
-    /// Emits a jump for each transport protocol, taken if `R0` is its number. For other protocols,
-    /// the frame is not selected.
+    /// Emits a jump for each transport protocol, taken if `R0` is its number. A frame of another
+    /// protocol is deselected.
     fn jump_to(&mut self, transports: &[Transport]) -> Vec<(Transport, Jump)> {
         let jump = |&it: &Transport| (it, self.asm.jump_if(Reg::R0, If::Equal, it as i32));
         let jumps = transports.iter().map(jump).collect();
@@ -398,8 +403,8 @@ impl Program {
         }
     }
 
-    /// Emits the computation of the transport header's start. The first byte of an IPv4 header
-    /// contains the header length in units of 4 bytes.
+    /// Emits the computation of the offset of the transport header. The first byte of an IPv4
+    /// header contains the header length in units of 4 bytes.
     fn transport_behind_v4(&mut self) {
         self.load(Size::Byte, IP_AT);
         self.asm.alu(Op::And, Reg::R0, 0x0f);
@@ -414,8 +419,8 @@ impl Program {
         self.asm.alu(Op::Add, TRANSPORT, i32::from(IP_AT));
     }
 
-    /// Emits a test that selects frames that both the kernel and a stack with the same Ethernet
-    /// address need.
+    /// Emits a test that selects frames that both the kernel and the stack need if they share an
+    /// Ethernet address.
     fn shared(&mut self) {
         self.require_no_tag();
         self.load(Size::Half, ETHERTYPE_AT);
@@ -457,7 +462,7 @@ mod tests {
     const ALL: [u8; 6] = [0xff; 6];
     const XDP_DROP: u32 = 1;
 
-    /// Builds an Ethernet frame.
+    /// Builds an Ethernet frame for a test.
     fn frame(to: [u8; 6], ethertype: u16, body: &[&[u8]]) -> Vec<u8> {
         let mut out = [&to[..], &[2, 0, 0, 0, 0, 9], &ethertype.to_be_bytes()].concat();
         body.iter().for_each(|part| out.extend_from_slice(part));
@@ -507,7 +512,8 @@ mod tests {
         Claim::Ports { addresses: addresses(), ports }
     }
 
-    /// Returns whether each program of a claim selects the frame; `None` without CAP_BPF.
+    /// Returns whether the two programs of a claim, as XDP program and as socket filter, select the
+    /// frame. Returns `None` without CAP_BPF.
     fn chosen(claim: &Claim, bytes: &[u8]) -> Option<[bool; 2]> {
         // The kernel runs programs only on frames with a complete Ethernet header.
         assert!(bytes.len() >= 14);
@@ -517,7 +523,7 @@ mod tests {
         let by_xdp = run(xdp.expect("verified").as_fd(), bytes).expect("run") == XDP_DROP;
         let by_ingress = match run(ingress.as_fd(), bytes) {
             Ok(result) => result == TCX_DROP as u32,
-            // The kernel runs programs of this kind only on frames with a complete IP header.
+            // The kernel runs programs of this type only on frames with a complete IP header.
             Err(_) if bytes.len() < 14 + 40 => by_xdp,
             Err(error) => panic!("{error}"),
         };
@@ -584,7 +590,8 @@ mod tests {
             assert_chosen(&claim, &ipv6("fd00:1::2", protocol, &to_port(port)), wanted);
             assert_chosen(&claim, &ipv6("fd00:1::3", protocol, &to_port(port)), false);
         }
-        // The bytes where the port would be, in an IPv6 fragment or after another extension header.
+        // Frames with the port number at the expected offset, but without a transport header there:
+        // IPv6 fragments and packets with an extension header.
         assert_chosen(&claim, &ipv6("fd00:1::2", 44, &to_port(80)), false);
         let mut fragment = ipv4(us, tcp, 0, &to_port(80));
         fragment[14 + 7] = 1;

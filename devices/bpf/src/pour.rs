@@ -1,4 +1,4 @@
-//! Generates traffic for measurements.
+//! Makes the kernel generate traffic for measurements.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,10 +16,10 @@ const BPF_FUNC_REDIRECT: i32 = 23;
 pub struct Pour(Fd);
 
 impl Pour {
-    /// Creates a source that sends on the interface with this index.
+    /// Creates a traffic source that sends on the interface with this index.
     ///
     /// # Errors
-    /// EPERM without CAP_BPF and CAP_NET_ADMIN.
+    /// Returns EPERM without CAP_BPF and CAP_NET_ADMIN.
     pub fn new(interface: u32) -> io::Result<Self> {
         let mut program = BpfAssembler::default();
         program.constant(Reg::R1, interface.into());
@@ -29,10 +29,10 @@ impl Pour {
         Ok(Self(sys::load(Kind::Xdp, &program.finish())?))
     }
 
-    /// Sends `count` copies of a frame. The interface drops frames that exceed its queue.
+    /// Sends `count` copies of a frame. The interface drops frames that do not fit in its queue.
     ///
     /// # Errors
-    /// EINVAL before Linux 5.18.
+    /// Returns EINVAL before Linux 5.18.
     pub fn frames(&self, frame: &[u8], count: u32) -> io::Result<()> {
         sys::run_live(self.0.as_fd(), frame, count)
     }

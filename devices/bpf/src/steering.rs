@@ -1,8 +1,8 @@
-//! The program that divides flows among the queues of a TAP device (TUNSETSTEERINGEBPF), or among
-//! packet sockets of an interface (PACKET_FANOUT_EBPF).
+//! The BPF program that distributes flows among the queues of a TAP device (TUNSETSTEERINGEBPF), or
+//! among packet sockets of an interface (PACKET_FANOUT_EBPF).
 //!
-//! Without such a program, the kernel selects the queue on which the stack last sent a frame of the
-//! same flow.
+//! Without such a program, the kernel selects the queue on which a frame of the same flow was last
+//! sent.
 
 use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 
@@ -22,18 +22,18 @@ use crate::assembler::{BpfAssembler, BpfInstruction, If, Jump, Op, Reg, Size};
 /// the first queue as well.
 #[derive(Debug, Clone, Copy)]
 pub struct Steering {
-    /// Key of the hash.
+    /// Secret key of the hash by which flows are distributed.
     pub key: [u64; 2],
-    /// Number of queues, a power of two.
+    /// Number of queues among which flows are distributed, a power of two.
     pub queues: u32,
 }
 
-/// Header at which the bytes visible to the program start.
+/// Header at which the bytes start that the program can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Ethernet header, as for the queues of a TAP device.
+    /// The Ethernet header, as for the queues of a TAP device.
     Link,
-    /// IP header, as for packet sockets in a fanout group.
+    /// The IP header, as for packet sockets in a fanout group.
     Network,
 }
 
@@ -55,25 +55,25 @@ impl Place {
     }
 }
 
-/// Offset of the link header for loads (linux/filter.h), regardless of where the program's bytes
-/// start.
+/// Base of offsets from the link header in load instructions (linux/filter.h), regardless of where
+/// the program's bytes start.
 const SKF_LL_OFF: i32 = -0x20_0000;
 const ETHERTYPE_IPV4: i32 = 0x0800;
 const ETHERTYPE_IPV6: i32 = 0x86dd;
 
-// IPv4 (RFC 791 §3.1).
+// Offsets in the IPv4 header (RFC 791 §3.1).
 const V4_FRAGMENT_AT: i32 = 6;
-/// Mask of the more-fragments bit and the fragment offset.
+/// Mask of the more-fragments bit and the offset in the IPv4 fragment field.
 const V4_FRAGMENT: i32 = 0x3fff;
 const V4_PROTOCOL_AT: i32 = 9;
 const V4_ADDRESSES_AT: i32 = 12;
 
-// IPv6 (RFC 8200 §3, §4).
+// Offsets in the IPv6 header and its extension headers (RFC 8200 §3, §4).
 const V6_NEXT_AT: i32 = 6;
 const V6_ADDRESSES_AT: i32 = 8;
 const V6_HEADER_LEN: i32 = 40;
 const V6_FRAGMENT_AT: i32 = 2;
-/// Mask of the fragment offset and the more-fragments bit.
+/// Mask of the offset and the more-fragments bit in the IPv6 fragment header.
 const V6_FRAGMENT: i32 = 0xfff9;
 const V6_FRAGMENT_LEN: i32 = 8;
 /// Maximum number of extension headers that the program skips: those that RFC 8200 §4.1 places
@@ -87,16 +87,16 @@ const ROUTING: i32 = 43;
 const FRAGMENT: i32 = 44;
 const DESTINATION_OPTIONS: i32 = 60;
 
-/// Registers of the SipHash state, and of temporary values.
+/// Registers of the SipHash state, and a register for temporary values.
 const STATE: [Reg; 4] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4];
 const SCRATCH: Reg = Reg::R0;
-/// Register of the last words of the message: addresses, then ports. Before that, the register
-/// holds the offset of the transport header and its protocol.
+/// Register of the last word of the addresses that is hashed. Before that, it holds the offset of
+/// the transport header.
 const LAST: Reg = Reg::R7;
 const PORTS: Reg = Reg::R8;
 
 impl Steering {
-    /// Returns the program. Its argument is the packet, its result the number of the queue.
+    /// Returns the BPF program. Its argument is the packet, its result the number of the queue.
     pub fn program(&self, place: Place) -> Vec<BpfInstruction> {
         let ip = place.ip_at();
         let mut p = BpfAssembler::default();
@@ -112,7 +112,7 @@ impl Steering {
             p.recall(Reg::R5, place);
             absorb(&mut p, Reg::R5);
         }
-        // SipHash puts the length of the message, 36 bytes, into the last byte of the last word.
+        // The last byte of SipHash's last word is the length of the message, 36 bytes.
         p.constant(Reg::R5, 36 << 56);
         let last = p.jump();
 
@@ -134,9 +134,9 @@ impl Steering {
         p.finish()
     }
 
-    /// Emits the initial state of the hash.
+    /// Emits the initialization of the hash state.
     fn begin(&self, p: &mut BpfAssembler) {
-        // "somepseudorandomlygeneratedbytes", from the paper.
+        // Initial state of SipHash from the paper: "somepseudorandomlygeneratedbytes".
         let words = [
             0x736f_6d65_7073_6575,
             0x646f_7261_6e64_6f6d,
@@ -165,7 +165,7 @@ impl Steering {
     }
 }
 
-/// Emits the compression of a word of the message.
+/// Emits the instructions that hash one 64-bit word of the message.
 fn absorb(p: &mut BpfAssembler, word: Reg) {
     let [v0, .., v3] = STATE;
     p.alu(Op::Xor, v3, word);
@@ -208,7 +208,7 @@ fn transport_v4(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     let tcp = p.jump_if(Reg::R0, If::Equal, TCP);
     others.push(p.jump_if(Reg::R0, If::NotEqual, UDP));
     p.land([tcp]);
-    // The header length field counts words of 32 bits.
+    // Multiply by 4: the header length field counts words of 32 bits.
     p.load(Size::Byte, ip);
     p.alu(Op::And, Reg::R0, 0x0f);
     p.alu(Op::ShiftLeft, Reg::R0, 2);
@@ -218,7 +218,8 @@ fn transport_v4(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.land([fragment]);
 }
 
-/// Emits loads of both addresses, in order, to [`LAST`], and puts the ports in the same order.
+/// Emits loads of source and destination address to [`LAST`], the smaller one first. The ports are
+/// put in the same order.
 fn ends_v4(p: &mut BpfAssembler, ip: i32) {
     let (src, dst) = (Reg::R1, Reg::R2);
     p.load(Size::Word, ip + V4_ADDRESSES_AT);
@@ -238,9 +239,10 @@ fn ends_v4(p: &mut BpfAssembler, ip: i32) {
     p.alu(Op::Or, LAST, dst);
 }
 
-/// Emits loads like [`transport_v4`] for an IPv6 packet, after its extension headers.
+/// Emits loads of the source and destination ports of an IPv6 packet to [`PORTS`], after its
+/// extension headers; 0 for a fragment.
 fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
-    // Offset and kind of the next header.
+    // Registers for the offset and the protocol number of the next header.
     let (at, next) = (LAST, Reg::R9);
     p.alu(Op::Move, PORTS, 0);
     p.alu(Op::Move, at, ip + V6_HEADER_LEN);
@@ -256,7 +258,7 @@ fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
         p.land([fragment]);
         p.load_from(Size::Half, at, V6_FRAGMENT_AT);
         p.alu(Op::And, Reg::R0, V6_FRAGMENT);
-        // An atomic fragment is a complete packet (RFC 6946).
+        // An atomic fragment (offset 0, no more fragments) is a complete packet (RFC 6946).
         fragments.push(p.jump_if(Reg::R0, If::NotEqual, 0));
         p.load_from(Size::Byte, at, 0);
         p.alu(Op::Move, next, Reg::R0);
@@ -266,7 +268,7 @@ fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
         p.land(sized);
         p.load_from(Size::Byte, at, 0);
         p.alu(Op::Move, next, Reg::R0);
-        // The length field counts units of 8 bytes, without the first unit.
+        // The length field of an extension header counts units of 8 bytes, without the first unit.
         p.load_from(Size::Byte, at, 1);
         p.alu(Op::ShiftLeft, Reg::R0, 3);
         p.alu(Op::Add, at, Reg::R0);
@@ -282,8 +284,8 @@ fn transport_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.land(fragments);
 }
 
-/// Emits loads of the halves of both addresses, in order: three to the stack, the fourth to
-/// [`LAST`]. Puts the ports in the same order.
+/// Emits loads of the four halves of source and destination address, the smaller one first. Three
+/// are stored on the stack, the fourth in [`LAST`]. The ports are put in the same order.
 fn ends_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     for half in 0..4u8 {
         let at = ip + V6_ADDRESSES_AT + 8 * i32::from(half);
@@ -298,7 +300,7 @@ fn ends_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     for (reg, place) in [src, src_low, dst, dst_low].into_iter().zip(0..) {
         p.recall(reg, place);
     }
-    // ::ffff:0:0/96 never appears in packets (RFC 4291 §2.5.5.2).
+    // Addresses in ::ffff:0:0/96 never appear in packets (RFC 4291 §2.5.5.2).
     for (high, low) in [(src, src_low), (dst, dst_low)] {
         let plain = p.jump_if(high, If::NotEqual, 0);
         p.alu(Op::Move, SCRATCH, low);

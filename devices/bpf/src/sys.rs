@@ -9,7 +9,7 @@ use towpath_shm::Fd;
 
 use crate::assembler::BpfInstruction;
 
-// Commands, types and flags of linux/bpf.h and linux/if_link.h.
+// Constants of linux/bpf.h and linux/if_link.h.
 const BPF_MAP_CREATE: c_int = 0;
 const BPF_MAP_UPDATE_ELEM: c_int = 2;
 const BPF_PROG_LOAD: c_int = 5;
@@ -23,28 +23,28 @@ const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
-/// Number of frames that the kernel sends at once, as drivers do (NAPI_POLL_WEIGHT).
+/// Number of frames that the kernel sends in one batch, as network drivers do (NAPI_POLL_WEIGHT).
 const LIVE_BATCH: u32 = 64;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Program type and attach point, which determine what the program may do.
+/// Type of a BPF program and its attach point, which determine what it may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Chooses a queue or a socket for a frame.
+    /// Chooses a queue or a socket for a frame (a socket filter).
     SocketFilter,
-    /// Decides whether the kernel processes a received frame (tcx).
+    /// Decides whether the kernel processes a received frame (a tcx program).
     Ingress,
-    /// Runs in an interface's driver, on frames of any number of pages (Linux 5.18).
+    /// Runs in the driver of an interface, on frames of any number of pages (XDP, Linux 5.18).
     Xdp,
 }
 
 /// Where the kernel runs an XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, before the kernel allocates a socket buffer for the frame.
+    /// In the network driver, before the kernel allocates a socket buffer for the frame.
     Driver,
-    /// After the driver; slower, but supported on any interface.
+    /// After the network driver, which is slower but supported on any interface.
     Generic,
 }
 
@@ -104,8 +104,8 @@ const _: () = {
 /// while a device or socket uses it.
 ///
 /// # Errors
-/// EPERM without CAP_BPF in the initial user namespace (XDP also needs CAP_NET_ADMIN). EINVAL or
-/// EACCES if the verifier rejects the program.
+/// Returns EPERM without CAP_BPF in the initial user namespace (XDP also needs CAP_NET_ADMIN).
+/// Returns EINVAL or EACCES if the verifier rejects the program.
 pub fn load(kind: Kind, instructions: &[BpfInstruction]) -> io::Result<Fd> {
     let (kind, flags, attach_type) = match kind {
         Kind::SocketFilter => (BPF_PROG_TYPE_SOCKET_FILTER, 0, 0),
@@ -126,15 +126,15 @@ pub fn load(kind: Kind, instructions: &[BpfInstruction]) -> io::Result<Fd> {
     unsafe { opened(BPF_PROG_LOAD, &load) }
 }
 
-/// A map from queues of an interface to XDP sockets (BPF_MAP_TYPE_XSKMAP).
+/// A BPF map from the queues of an interface to XDP sockets (BPF_MAP_TYPE_XSKMAP).
 #[derive(Debug)]
 pub struct SocketMap(Fd);
 
 impl SocketMap {
-    /// Creates a map for this number of queues.
+    /// Creates a map for `queues` queues.
     ///
     /// # Errors
-    /// EPERM without CAP_BPF.
+    /// Returns EPERM without CAP_BPF.
     pub fn new(queues: u32) -> io::Result<Self> {
         let create = Create {
             kind: BPF_MAP_TYPE_XSKMAP,
@@ -147,11 +147,10 @@ impl SocketMap {
         Ok(Self(unsafe { opened(BPF_MAP_CREATE, &create) }?))
     }
 
-    /// Inserts a bound XDP socket at the number of its queue. The kernel removes the socket when it
-    /// is closed.
+    /// Maps a queue to the XDP socket bound to it. The kernel removes the socket when it is closed.
     ///
     /// # Errors
-    /// E2BIG if the map is too small for the queue.
+    /// Returns E2BIG if the map is too small for the queue.
     pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let update = Update {
@@ -176,8 +175,8 @@ impl AsFd for SocketMap {
 /// detaches the program when the last process with the descriptor ends, for any reason.
 ///
 /// # Errors
-/// EBUSY if another program is attached; ERANGE or EOPNOTSUPP if the driver does not support the
-/// program.
+/// Returns EBUSY if another program is attached, and ERANGE or EOPNOTSUPP if the driver does not
+/// support the program.
 pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io::Result<Fd> {
     let flags = match mode {
         XdpMode::Driver => XDP_FLAGS_DRV_MODE,
@@ -190,7 +189,7 @@ pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io:
 /// descriptor is open. Packet sockets receive frames before the program.
 ///
 /// # Errors
-/// EINVAL before Linux 6.6, which does not support such programs.
+/// Returns EINVAL before Linux 6.6, which does not support such programs.
 pub fn attach_ingress(program: BorrowedFd<'_>, interface: u32) -> io::Result<Fd> {
     attach(program, interface, BPF_TCX_INGRESS, 0)
 }
@@ -205,7 +204,7 @@ fn attach(program: BorrowedFd<'_>, interface: u32, attach_type: u32, flags: u32)
 /// Executes a bpf(2) command that returns a descriptor.
 ///
 /// # Safety
-/// As for [`call`].
+/// The requirements of [`call`] apply.
 unsafe fn opened<T>(command: c_int, attributes: &T) -> io::Result<Fd> {
     // SAFETY: `attributes` is valid for the command, by the contract of `opened`.
     let fd = unsafe { call(command, attributes) }?;
@@ -224,7 +223,7 @@ unsafe fn call<T>(command: c_int, attributes: &T) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as c_int) }
 }
 
-/// `union bpf_attr` for BPF_PROG_TEST_RUN.
+/// The start of `union bpf_attr` for BPF_PROG_TEST_RUN.
 #[derive(Default)]
 #[repr(C)]
 struct Run {

@@ -1,18 +1,18 @@
-//! Table of learned addresses by port.
+//! Table of the Ethernet addresses that a bridge has learned, with their ports.
 
 use std::collections::HashMap;
 
-/// Ethernet address.
+/// Ethernet address, in the order of transmission.
 pub(crate) type Mac = [u8; 6];
 
-/// Result of learning an address.
+/// Result of learning on which port an Ethernet address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Learned {
-    /// The address is known on this port.
+    /// The address was already known on this port, or is newly learned.
     Here,
-    /// The address was known on another port.
+    /// The address was known on another port and has moved to this one.
     Moved,
-    /// The port has reached its limit of addresses.
+    /// The address was not learned, because the port has reached its limit of addresses.
     Full,
 }
 
@@ -22,16 +22,16 @@ struct SeenAddress {
     at_ns: u64,
 }
 
-/// Learned addresses, each with its port and the time of its last frame. Remote hosts choose the
-/// addresses, so the table uses std's keyed hash.
+/// Learned Ethernet addresses, each with its port and the time of its last frame. Remote hosts
+/// choose the addresses, so the table uses the keyed hash of the standard library.
 #[derive(Debug)]
 pub(crate) struct LearnedAddresses {
     seen: HashMap<Mac, SeenAddress>,
-    /// Number of addresses by port.
+    /// Number of learned addresses of each port.
     counts: Vec<usize>,
     max: usize,
     ageing_ns: u64,
-    /// Time of the last removal of expired addresses.
+    /// Time of the last removal of expired addresses, in nanoseconds.
     swept_ns: u64,
 }
 
@@ -44,13 +44,13 @@ impl LearnedAddresses {
         self.seen.len()
     }
 
-    /// Returns the port of `mac` unless the entry has expired.
+    /// Returns the port of `mac` if it was learned and has not expired.
     pub fn port_of(&self, now_ns: u64, mac: &Mac) -> Option<usize> {
         let seen = self.seen.get(mac)?;
         (now_ns.saturating_sub(seen.at_ns) < self.ageing_ns).then_some(seen.port)
     }
 
-    /// Learns that a frame from `mac` arrived on `port`.
+    /// Records that a frame from `mac` arrived on `port`.
     pub fn learn(&mut self, now_ns: u64, mac: Mac, port: usize) -> Learned {
         if let Some(seen) = self.seen.get_mut(&mac)
             && seen.port == port
@@ -72,7 +72,8 @@ impl LearnedAddresses {
     }
 
     /// Removes expired addresses, at most once in a tenth of the ageing time. Otherwise each
-    /// address of a flood would cost a scan of the table. Returns whether `port` then has room.
+    /// address of a flood would cost a scan of the table. Returns whether there is room for another
+    /// address of `port`.
     fn sweep(&mut self, now_ns: u64, port: usize) -> bool {
         if now_ns.saturating_sub(self.swept_ns) < self.ageing_ns / 10 {
             return false;
@@ -87,7 +88,7 @@ impl LearnedAddresses {
         self.counts[port] < self.max
     }
 
-    /// Removes the addresses that were learned on a removed port.
+    /// Removes the addresses that were learned on `port`, which was removed.
     pub fn forget(&mut self, port: usize) {
         self.seen.retain(|_, seen| seen.port != port);
         self.counts[port] = 0;
@@ -126,7 +127,7 @@ mod tests {
         }
         assert_eq!(addresses.learn(3, mac(101), 1), Learned::Here);
         assert_eq!((addresses.len(), &addresses.counts[..]), (6, &[4, 2][..]));
-        // The flood's addresses expire and make room.
+        // The addresses of the flood have expired, so a new one can be learned.
         assert_eq!(addresses.learn(2 + AGEING, mac(60), 0), Learned::Here);
         assert_eq!((addresses.len(), &addresses.counts[..]), (2, &[1, 1][..]));
     }

@@ -1,4 +1,4 @@
-//! Forwards frames between ports.
+//! A bridge that forwards Ethernet frames between ports.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,11 +13,12 @@ use crate::addresses::{Learned, LearnedAddresses, Mac};
 use crate::stats::{BridgeStats, count};
 use crate::wakes::Wakes;
 
-/// Maximum number of frames queued per port, as in Linux's default for a device (`txqueuelen`).
+/// Maximum number of frames queued for transmission per port, as in Linux's default for a device
+/// (`txqueuelen`).
 const QUEUE_MAX: usize = 1000;
-/// Length of both addresses and the EtherType in bytes.
+/// Length of an Ethernet header in bytes: two addresses and the EtherType.
 const HEADER_LEN: usize = 14;
-/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and two older values for the latter.
+/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and two older values of 802.1ad.
 const TAGS: [[u8; 2]; 4] = [[0x81, 0x00], [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 /// Prefix of link-local group addresses, which are not forwarded (IEEE 802.1Q-2018 table 8-1).
 const LINK_LOCAL: [u8; 5] = [0x01, 0x80, 0xc2, 0, 0];
@@ -26,65 +27,67 @@ const LINK_LOCAL_LAST: u8 = 0x0f;
 /// Configuration of a bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct BridgeConfig {
-    /// Ethernet address of the stack.
+    /// Ethernet address of the network stack that uses the bridge.
     pub mac: [u8; 6],
-    /// Time in nanoseconds without a frame after which an address is removed.
+    /// Time in nanoseconds after the last frame from an address, after which the address is
+    /// removed.
     pub ageing_ns: u64,
     /// Maximum number of learned addresses per port.
     pub addresses_max: usize,
 }
 
 impl BridgeConfig {
-    /// Uses the defaults: 300 s (IEEE 802.1Q-2018 table 8-6), and 4096 addresses per port, about
-    /// 200 KiB.
+    /// Creates a configuration with the default limits: 300 s (IEEE 802.1Q-2018 table 8-6), and
+    /// 4096 addresses per port, about 200 KiB.
     pub fn new(mac: [u8; 6]) -> Self {
         Self { mac, ageing_ns: 300_000_000_000, addresses_max: 4096 }
     }
 }
 
-/// Error of creating a bridge.
+/// Error returned when a bridge cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BridgeError {
-    /// A port is not an Ethernet port.
+    /// The port with this index does not carry Ethernet frames.
     #[error("port {0} of the bridge carries no Ethernet frames")]
     NoEthernet(usize),
-    /// No descriptor is available.
+    /// No file descriptor is available.
     #[error("no descriptor for a bridge: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Bridge of several Ethernet ports.
+/// Bridge that forwards frames between several Ethernet ports.
 pub struct Bridge {
     ports: Vec<Box<dyn Port + Send>>,
-    /// Offloads by port.
+    /// Offloads supported by each port.
     offloads: Vec<Offloads>,
-    /// Frames that each port has not accepted yet.
+    /// Transmit queue of each port: frames that the port has not accepted yet.
     queues: Vec<Batch>,
     addresses: LearnedAddresses,
     wakes: Wakes,
     config: BridgeConfig,
     stats: BridgeStats,
-    /// Port polled first in the current turn.
+    /// Index of the port that is polled first in the current call. The index changes with each
+    /// call, so that no port is disadvantaged.
     first: usize,
-    /// Whether each port was removed.
+    /// Whether each port was removed, by the index of the port.
     gone: Vec<bool>,
-    /// Buffer for received frames; empty between calls.
+    /// Buffer for received frames, which is empty between calls.
     arrived: Batch,
 }
 
-/// Origin of a frame.
+/// Where a frame came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     Stack,
     Port(usize),
 }
 
-/// Destination of a frame.
+/// Where a frame is to be delivered.
 enum Way {
     Stack,
     Port(usize),
-    /// All ports except the origin, and the stack if set.
+    /// To all ports except the one it came from, and also to the stack if the flag is set.
     All {
         stack: bool,
     },
@@ -92,10 +95,11 @@ enum Way {
 }
 
 impl Bridge {
-    /// Creates a bridge of these ports.
+    /// Creates a bridge that combines these ports.
     ///
     /// # Errors
-    /// [`BridgeError::NoEthernet`]; [`BridgeError::Io`] if no descriptor is available.
+    /// Returns [`BridgeError::NoEthernet`] for a port of another kind, and [`BridgeError::Io`] if
+    /// no descriptor is available.
     pub fn new(
         ports: Vec<Box<dyn Port + Send>>,
         config: BridgeConfig,
@@ -118,12 +122,12 @@ impl Bridge {
         })
     }
 
-    /// Returns a handle to the counters.
+    /// Returns a handle to the bridge's counters.
     pub fn stats(&self) -> BridgeStats {
         self.stats.clone()
     }
 
-    /// Learns the source of a received frame, and returns its destination.
+    /// Learns the source address of a received frame, and returns the frame's destination.
     fn receive(&mut self, now_ns: u64, port: usize, frame: &Packet) -> Way {
         let cells = &self.stats.0;
         let Some((dst, src)) = addresses_of(frame).filter(|(_, src)| !is_group(src)) else {
@@ -162,8 +166,8 @@ impl Bridge {
         }
     }
 
-    /// Delivers a frame to the ports of its destination. Returns true if the frame was added to
-    /// `out` for the stack.
+    /// Delivers a frame to its destination. Returns true if the frame was added to `out`, for the
+    /// stack.
     fn go(
         &mut self,
         way: Way,
@@ -202,8 +206,8 @@ impl Bridge {
         false
     }
 
-    /// Queues a frame for a port, segmented and with a complete checksum if the port does not
-    /// support the offloads.
+    /// Queues a frame for a port. If the port lacks the offloads, the frame is segmented and its
+    /// checksum completed first.
     fn enqueue(&mut self, port: usize, mut frame: Packet, pool: &mut Pool) {
         if self.gone[port] || self.queues[port].len() >= QUEUE_MAX {
             count(&self.stats.0.overflow);
@@ -211,8 +215,8 @@ impl Bridge {
         }
         let (queue, can) = (&mut self.queues[port], self.offloads[port]);
         if frame.meta.checksum == Checksum::Verified {
-            // The device has verified the checksum, which is complete, so ports need not compute it
-            // again.
+            // The receiving device has verified the checksum, which is complete, so ports need not
+            // compute it.
             frame.meta.checksum = Checksum::Unknown;
         }
         let is_cut_by_port = frame.meta.segmentation.is_none_or(|how| match how.protocol {
@@ -236,7 +240,7 @@ impl Bridge {
         });
     }
 
-    /// Submits each port's queue.
+    /// Submits the queued frames to each port.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) {
         for (place, port) in self.ports.iter_mut().enumerate() {
             let queue = &mut self.queues[place];
@@ -271,12 +275,12 @@ impl Port for Bridge {
         found
     }
 
-    /// Accepts the whole batch: full port queues drop frames.
+    /// Accepts all frames of the batch. Frames for a port whose queue is full are dropped.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let taken = batch.len();
         let mut none = Batch::new();
         for mut frame in batch.drain(..) {
-            // Copy the program's bytes, because a queue may hold the frame for long.
+            // Copy frames that refer to a program's memory, because a queue may hold them for long.
             frame.linearize(pool);
             let way = match addresses_of(&frame) {
                 None => Way::Nowhere,
@@ -291,7 +295,7 @@ impl Port for Bridge {
         taken
     }
 
-    /// Offloads supported by all ports, because a frame may leave by any of them.
+    /// Returns the offloads supported by all ports, because a frame may leave by any of them.
     fn offloads(&self) -> Offloads {
         let all = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
         self.offloads.iter().fold(all, |all, port| Offloads {
@@ -313,7 +317,7 @@ impl Port for Bridge {
         self.wakes.look(&mut self.ports, ready);
     }
 
-    /// Returns true after all ports were removed.
+    /// Returns whether all ports of the bridge were removed.
     fn is_gone(&self) -> bool {
         self.gone.iter().all(|gone| *gone)
     }
@@ -342,14 +346,15 @@ fn has_tag(frame: &Packet) -> bool {
     is_tag || frame.meta.vlan.is_some()
 }
 
-/// Returns destination and source of a frame; `None` without a complete Ethernet header.
+/// Returns the destination and source address of a frame; `None` without a complete Ethernet
+/// header.
 fn addresses_of(frame: &Packet) -> Option<(Mac, Mac)> {
     let header = frame.linear().get(..HEADER_LEN)?;
     let mac = |at: usize| <Mac>::try_from(&header[at..at + 6]).ok();
     Some((mac(0)?, mac(6)?))
 }
 
-/// Returns whether an address is a multicast or broadcast address.
+/// Returns whether `mac` is a multicast or broadcast address.
 fn is_group(mac: &Mac) -> bool {
     mac[0] & 1 == 1
 }

@@ -8,9 +8,9 @@
 //!       port  port  port     TAP devices, Ethernet interfaces, VLANs
 //! ```
 //!
-//! A frame is forwarded to the port on which its destination was seen. Frames to groups and unknown
-//! addresses are flooded to all other ports. The stack receives frames to its own address and to
-//! groups.
+//! A frame is forwarded to the port on which its destination address was seen as a source. Frames
+//! to groups and to unknown addresses are flooded to all other ports. The stack receives frames to
+//! its own address and to groups.
 //!
 //! - An address is removed [`BridgeConfig::ageing_ns`] after its last frame, and each port can
 //!   learn at most [`BridgeConfig::addresses_max`] addresses. So a flood on one port exhausts only

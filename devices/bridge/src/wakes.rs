@@ -1,4 +1,4 @@
-//! An epoll descriptor that is readable if a port should be polled.
+//! An epoll descriptor that is readable if one of the bridge's ports must be polled.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,25 +9,25 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use towpath_pool::Port;
 use towpath_shm::Fd;
 
-/// Events for which a port is watched.
+/// Events of a port's descriptor that epoll reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Frames,
-    /// Frames, and room for frames that the port refused.
+    /// Received frames, and room for frames that the port refused to send.
     Room,
     /// No events, because the port has no descriptor or was removed.
     Nothing,
 }
 
-/// Epoll instance with the descriptors of all ports.
+/// Epoll instance with the descriptors of all ports of the bridge.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     epoll: Fd,
     wanted: Vec<Wanted>,
 }
 
-/// Maximum number of ready ports per query. The next query finds further ports, because the epoll
-/// descriptor stays readable.
+/// Maximum number of ready ports returned per query. The next query returns further ones, because
+/// the epoll descriptor stays readable.
 const READY_MAX: usize = 32;
 
 impl Wakes {
@@ -43,16 +43,16 @@ impl Wakes {
         Ok(Self { epoll, wanted })
     }
 
-    /// Returns the epoll descriptor, which is readable if a port is.
+    /// Returns the epoll descriptor, which is readable if the descriptor of a port is.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Informs each port whether its descriptor is ready.
+    /// Informs each port of the bridge whether its descriptor is ready.
     pub fn look(&self, ports: &mut [Box<dyn Port + Send>], ready: bool) {
         let mut space = [const { MaybeUninit::uninit() }; READY_MAX];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A failed query finds no ready port and is repeated at once.
+        // If the query fails, act as if no port were ready; the query will be repeated at once.
         let found = match ready {
             true => epoll::wait(&self.epoll, &mut space, Some(&now)).map(|(events, _)| &*events),
             false => Ok(&[][..]),
@@ -63,7 +63,7 @@ impl Wakes {
         }
     }
 
-    /// Updates the watched events of a port.
+    /// Updates the events for which epoll watches a port.
     pub fn follow(&mut self, place: usize, port: &(dyn Port + Send)) {
         let wanted = match () {
             () if self.wanted[place] == Wanted::Nothing || port.is_gone() => Wanted::Nothing,
@@ -73,7 +73,7 @@ impl Wakes {
         let before = std::mem::replace(&mut self.wanted[place], wanted);
         let Some(fd) = port.wake_fd().filter(|_| before != wanted) else { return };
         let data = EventData::new_u64(place as u64);
-        // A change fails if kernel memory is exhausted; the old events then remain.
+        // The change fails if kernel memory is exhausted. The previous events then stay in effect.
         let changed = match wanted {
             Wanted::Frames => epoll::modify(&self.epoll, fd, data, EventFlags::IN),
             Wanted::Room => epoll::modify(&self.epoll, fd, data, EventFlags::IN | EventFlags::OUT),

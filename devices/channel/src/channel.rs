@@ -1,4 +1,4 @@
-//! End of an in-memory link.
+//! End of an in-memory link between two network stacks.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,47 +8,48 @@ use towpath_pool::{Batch, LinkType, Meta, Offloads, Pool, Port};
 
 use crate::way::{Refusal, Way};
 
-/// End of a link; frames sent here are received at the peer end.
+/// An end of an in-memory link. Frames sent here are received at the peer end.
 #[derive(Debug)]
 pub struct ChannelPort {
     tx: Arc<Way>,
     rx: Arc<Way>,
     link: LinkType,
-    /// Maximum length in bytes of a frame without segmentation.
+    /// Maximum length in bytes of a frame that is not to be segmented.
     frame_max: usize,
     counters: Counters,
 }
 
 towpath_pool::counters! {
-    /// Frame counters of an end since its creation.
+    /// Frame counters of one end of the link since its creation.
     #[non_exhaustive]
     pub struct Counters {
-        /// Frames received; a frame with several segments counts as one.
+        /// Frames received. A frame with several segments counts as one.
         rx_frames,
-        /// Bytes received.
+        /// Total length of received frames in bytes.
         rx_bytes,
-        /// Frames sent; a frame to be segmented counts as one.
+        /// Frames sent. A frame that is to be segmented counts as one.
         tx_frames,
-        /// Bytes sent.
+        /// Total length of sent frames in bytes.
         tx_bytes,
-        /// Frames dropped because they exceed the link's maximum length.
+        /// Frames dropped because they exceed the maximum length of the link.
         tx_too_long,
-        /// Frames dropped because the peer end was dropped, before or after they were sent.
+        /// Frames dropped because the peer end was dropped, before they were sent or before it
+        /// received them.
         tx_gone,
-        /// Times the link was full. The frames stay with their stack.
+        /// Number of times that the link was full and refused frames. The sender keeps them.
         tx_blocked,
     }
 }
 
-/// Length of an Ethernet header with a VLAN tag in bytes.
+/// Length in bytes of an Ethernet header with a VLAN tag.
 const ETHERNET_MAX: usize = 18;
-/// Maximum IP packet length in bytes (RFC 791), also with segmentation.
+/// Maximum length of an IP packet in bytes (RFC 791), which a packet to be segmented may have.
 const PACKET_MAX: usize = 65_535;
 
-/// Creates a link with this link type and MTU in bytes, and returns its ends.
+/// Creates an in-memory link of this type, with an MTU in bytes, and returns its two ends.
 ///
 /// # Errors
-/// Errors of eventfd(2) if no descriptors are available; the link needs two.
+/// Returns errors of eventfd(2) if no descriptors are available; a link needs two.
 pub fn pair(link: LinkType, mtu: u32) -> io::Result<(ChannelPort, ChannelPort)> {
     let (there, back) = (Arc::new(Way::new()?), Arc::new(Way::new()?));
     let header = if link == LinkType::Ethernet { ETHERNET_MAX } else { 0 };
@@ -63,13 +64,13 @@ pub fn pair(link: LinkType, mtu: u32) -> io::Result<(ChannelPort, ChannelPort)> 
 }
 
 impl ChannelPort {
-    /// Returns the counters since creation.
+    /// Returns the counters since the link was created.
     pub fn counters(&self) -> Counters {
         let tx_gone = self.counters.tx_gone + self.tx.left();
         Counters { tx_gone, ..self.counters }
     }
 
-    /// Returns the maximum length in bytes of a frame with this metadata.
+    /// Returns the maximum length in bytes of a frame with this metadata on the link.
     fn len_max(&self, meta: &Meta) -> usize {
         match meta.segmentation {
             Some(_) => PACKET_MAX + ETHERNET_MAX,
@@ -92,7 +93,7 @@ impl Port for ChannelPort {
             out.push_back(packet);
         });
         if is_waited_for {
-            // Wake the peer, whose stack then submits its frames again.
+            // Wake the sender at the peer end, because the link has room for its frames again.
             self.tx.ring();
         }
         out.len() - before
@@ -149,12 +150,11 @@ impl Port for ChannelPort {
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        // Fewer frames were polled than are queued.
+        // Fewer frames were received than are queued, so the caller must poll again at once.
         self.rx.has_frames().then_some(0)
     }
 
-    /// Always 0, because the link acknowledges no bytes, and sent frames reach the peer even after
-    /// this end is dropped.
+    /// Always 0: a frame that was sent reaches the peer even after this end is dropped.
     fn undelivered(&self) -> u64 {
         0
     }
@@ -175,7 +175,7 @@ mod tests {
 
     use crate::way::{BYTES_MAX, FRAMES_MAX};
 
-    /// Stack with one port.
+    /// A stack with one end of the link, for tests.
     struct End {
         port: ChannelPort,
         pool: Pool,
@@ -277,7 +277,7 @@ mod tests {
         assert!(!one.is_woken());
         other.recv(1);
         assert!(one.is_woken());
-        // A poll clears the notification even if no frame is queued.
+        // Receiving clears the notification even if no frame is queued.
         assert_eq!(one.recv(64).len(), 0);
         assert!(!one.is_woken());
         assert_eq!(one.send([]), 3);
@@ -341,7 +341,7 @@ mod tests {
         assert!(one.port.counters().iter().any(|counter| counter == ("tx_gone", 3)));
     }
 
-    /// With each end on its own thread, every frame arrives and no wake-up is lost.
+    /// Tests that every frame arrives and no wake-up is lost, with each end on its own thread.
     #[test]
     fn frames_cross_threads_without_loss() {
         const COUNT: u32 = 20_000;
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!((counters.tx_frames, counters.tx_gone), (COUNT.into(), 0));
     }
 
-    /// Sleeps like the engine.
+    /// Waits until the end's descriptor is readable, like a stack without work.
     fn wait(end: &End) {
         let fd = end.port.wake_fd().expect("an eventfd");
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];

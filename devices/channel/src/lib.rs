@@ -1,9 +1,9 @@
-//! In-memory link between two stacks of one process.
+//! In-memory link between two network stacks of one process.
 //!
 //! [`pair`] returns the two ends, each a [`Port`](towpath_pool::Port) for one thread. A frame is
 //! copied from the sending stack's buffers, and copied to the receiving stack's buffers when that
-//! stack polls. Checksums and segmentation are left as they are, so frames of up to 64 KiB cross
-//! the link as one.
+//! stack polls. Checksums and segmentation are left as they are. Therefore frames of up to 64 KiB
+//! cross the link as one.
 //!
 //! # Backpressure
 //! Each direction holds at most [`FRAMES_MAX`] frames and [`BYTES_MAX`] bytes. A full direction

@@ -1,21 +1,21 @@
-//! Builds the EAL command line from the user's arguments.
+//! Builds the command line of DPDK's environment abstraction layer (EAL) from the user's arguments.
 
 use std::ffi::CString;
 
 use crate::error::OpenError;
 
-/// EAL command line.
+/// Command line of DPDK's environment abstraction layer (EAL).
 #[derive(Debug)]
 pub(crate) struct Arguments {
-    /// Words, starting with the program's name.
+    /// Arguments, of which the first is the program's name.
     pub words: Vec<CString>,
-    /// Whether the user enabled the log, which goes to standard error.
+    /// Whether the user enabled EAL's log, which is written to standard error.
     pub logs: bool,
-    /// Whether the user enabled telemetry, which creates a socket in a directory.
+    /// Whether the user enabled telemetry, for which EAL creates a socket in a directory.
     pub keeps_files: bool,
 }
 
-/// Arguments that cannot be used with a stack, with the reason.
+/// EAL arguments that cannot be used here, with the reason.
 const REFUSED: [(&str, &str); 5] = [
     ("-h", "EAL would print its usage and end"),
     ("--help", "EAL would print its usage and end"),
@@ -24,11 +24,11 @@ const REFUSED: [(&str, &str); 5] = [
     ("--log-level=help", "EAL would print to standard output and end"),
 ];
 
-/// Options with which the user selects CPUs.
+/// EAL options by which the user selects CPUs.
 const CORES: [&str; 4] = ["-l", "-c", "--lcores", "--main-lcore"];
 
-/// Returns the EAL arguments, adding options that confine EAL to this process: no files, no
-/// sockets, and no pinned threads. `cpus` are the CPUs available to this process.
+/// Returns the EAL arguments. Adds options that confine EAL to this process: no files, no sockets,
+/// and no threads pinned to CPUs. `cpus` are the CPUs available to this process.
 pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenError> {
     let mut words =
         shlex::split(given).ok_or_else(|| OpenError::Quotes { text: given.to_owned() })?;
@@ -39,8 +39,8 @@ pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenEr
         }
     }
     let has = |words: &[String], option: &str| words.iter().any(|word| is_option(word, option));
-    // EAL 22.11 rejects --in-memory together with --no-huge, which creates only a configuration
-    // file.
+    // EAL 22.11 rejects --in-memory together with --no-huge. With the latter, only a configuration
+    // file is created.
     if has(&words, "--no-huge") {
         words.retain(|word| word != "--in-memory");
         if !has(&words, "--no-shconf") {
@@ -53,7 +53,8 @@ pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenEr
     if !keeps_files && !has(&words, "--no-telemetry") {
         words.push("--no-telemetry".into());
     }
-    // Use one lcore for all CPUs, so that EAL starts no further threads and pins none.
+    // Use one lcore (EAL thread) for all CPUs. EAL then starts no further threads and does not pin
+    // this one.
     if !CORES.iter().any(|option| has_joined(&words, option)) {
         let list: Vec<_> = cpus.iter().map(usize::to_string).collect();
         words.push(format!("--lcores=0@({})", list.join(",")));
@@ -67,7 +68,7 @@ pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenEr
     Ok(Arguments { words: words.collect::<Result<_, _>>()?, logs, keeps_files })
 }
 
-/// Returns whether a word is this option, with or without a value.
+/// Returns whether a word of the command line is this option, with or without a value.
 fn is_option(word: &str, option: &str) -> bool {
     word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }

@@ -1,109 +1,110 @@
-//! Errors of opening a port.
+//! Errors of opening a DPDK port.
 
 use std::io;
 
-/// Error of opening a DPDK port, with a remedy.
+/// Error returned when a DPDK port cannot be opened. The message tells the user what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The EAL arguments have an unterminated quote.
+    /// The quoted part of the EAL arguments has no end.
     #[error("{text:?} has a quote without its end")]
     Quotes {
-        /// Given arguments.
+        /// EAL arguments given by the user.
         text: String,
     },
-    /// An argument would end this process, or share its memory with another process.
+    /// An EAL argument would end this process, or share its memory with another process.
     #[error("{word} is not an argument for a stack: {why}")]
     Refused {
-        /// Rejected argument.
+        /// The rejected argument.
         word: String,
-        /// Reason for the rejection.
+        /// Reason why it is rejected.
         why: &'static str,
     },
-    /// EAL can be initialized only once per process.
+    /// EAL was initialized before, which is possible only once per process.
     #[error("DPDK has been started in this process before: it starts once")]
     Twice,
-    /// EAL could not be initialized.
+    /// DPDK's environment abstraction layer (EAL) could not be initialized.
     #[error("DPDK does not start ({source}){advice}{log}")]
     Eal {
-        /// Remedy, with a leading colon.
+        /// Advice for the user, preceded by a colon; may be empty.
         advice: &'static str,
-        /// Last lines of EAL's log.
+        /// Last lines of EAL's log, to be appended to the message.
         log: String,
-        /// Cause of the failure.
+        /// Error returned by EAL.
         source: io::Error,
     },
-    /// EAL found no port.
+    /// EAL found no network port.
     #[error("DPDK found no port{advice}{log}")]
     NoPort {
-        /// Remedy, with a leading colon.
+        /// Advice for the user, preceded by a colon; may be empty.
         advice: &'static str,
-        /// Last lines of EAL's log.
+        /// Last lines of EAL's log, to be appended to the message.
         log: String,
     },
-    /// EAL found several ports.
+    /// EAL found several network ports, but only one can be used.
     #[error(
         "DPDK found {count} ports, and a stack has one: name it by --allow=PCI-ADDRESS, or leave \
          out cards by --no-pci"
     )]
     SeveralPorts {
-        /// Number of ports.
+        /// Number of ports found.
         count: usize,
     },
-    /// The port has too few queues.
+    /// The port has fewer queues than there are shards (threads of the stack), each of which needs
+    /// one.
     #[error("{name} has {has} queues, and {wanted} shards need one each{advice}")]
     Queues {
-        /// Name of the port.
+        /// Name of the DPDK port.
         name: String,
-        /// Maximum number of queues of the port.
+        /// Maximum number of queues that the port supports.
         has: usize,
-        /// Required number of queues, one per shard.
+        /// Required number of queues, one per shard (thread of the stack).
         wanted: usize,
-        /// Remedy.
+        /// Advice for the user; may be empty.
         advice: &'static str,
     },
-    /// The device would deliver frames to queues without a shard.
+    /// The device would deliver frames to queues that no shard (thread of the stack) polls.
     #[error(
         "{name} divides frames among {has} queues, and there are {wanted} shards: give as many \
          --shards, or qpairs={wanted}"
     )]
     Spare {
-        /// Name of the port.
+        /// Name of the DPDK port.
         name: String,
-        /// Number of its queues.
+        /// Number of queues of the device.
         has: usize,
-        /// Required number of queues.
+        /// Number of shards, each of which polls one queue.
         wanted: usize,
     },
-    /// The MTU exceeds that of the kernel interface.
+    /// The requested MTU exceeds that of the kernel interface on which the DPDK port is based.
     #[error(
         "{interface} takes packets of at most {most} bytes: `ip link set {interface} mtu {mtu}`"
     )]
     Mtu {
         /// Name of the kernel interface.
         interface: String,
-        /// Requested MTU.
+        /// Requested MTU in bytes.
         mtu: u32,
-        /// Maximum MTU.
+        /// Maximum MTU of the kernel interface in bytes.
         most: u32,
     },
-    /// A step failed.
+    /// A step of opening the port failed.
     #[error("cannot {step} of {name} ({source}){advice}{log}")]
     Step {
-        /// Name of the port.
+        /// Name of the DPDK port.
         name: String,
-        /// Failed step.
+        /// Name of the step that failed.
         step: String,
-        /// Cause of the failure.
+        /// Error returned by DPDK.
         source: io::Error,
-        /// Remedy, with a leading colon.
+        /// Advice for the user, preceded by a colon; may be empty.
         advice: &'static str,
-        /// Last lines of EAL's log.
+        /// Last lines of EAL's log, to be appended to the message.
         log: String,
     },
 }
 
-/// Creates the error for a missing port.
+/// Creates the error for the case that EAL found no port.
 pub(crate) fn no_port(log: &str) -> OpenError {
     let advice = match advice(log, &io::ErrorKind::NotFound.into()) {
         "" => {
@@ -115,10 +116,10 @@ pub(crate) fn no_port(log: &str) -> OpenError {
     OpenError::NoPort { advice, log: tail(log) }
 }
 
-/// Maximum number of log lines in an error.
+/// Maximum number of lines of EAL's log in an error message.
 const LOG_LINES: usize = 6;
 
-/// Returns a remedy according to the log and the errno, or an empty string.
+/// Returns what the user can do about an error, according to EAL's log and the errno. May be empty.
 pub(crate) fn advice(log: &str, source: &io::Error) -> &'static str {
     let says = |text: &str| log.contains(text);
     let is_denied = says("Permission denied")
@@ -146,11 +147,11 @@ pub(crate) fn advice(log: &str, source: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the last relevant lines of a log, for appending to a message.
+/// Returns the last relevant lines of EAL's log, to be appended to an error message.
 pub(crate) fn tail(log: &str) -> String {
     let is_telling = |line: &&str| {
         let line = line.trim();
-        // Skip lines that EAL always logs.
+        // Skip lines that EAL always writes to its log.
         !line.is_empty()
             && !line.contains("Detected ")
             && !line.contains("Selected IOVA")

@@ -5,10 +5,9 @@
 //! ```
 //!
 //! - [`open`] initializes EAL with the user's arguments and starts its only port, with one queue
-//!   per shard. [`OpenError`] describes remedies.
-//! - [`Queue`] is a [`Port`](towpath_pool::Port). A received mbuf is used as the packet's frame
-//!   without copying. A frame that returns by `submit` is sent in place; other packets are copied
-//!   to mbufs once.
+//!   per shard (thread of the stack). [`OpenError`] tells the user what to do.
+//! - [`Queue`] is a [`Port`](towpath_pool::Port). A received mbuf becomes a packet without copying.
+//!   If that packet is sent again, the mbuf is sent as it is; other packets are copied to mbufs.
 //! - `shim/` contains C wrappers of DPDK's inline functions.
 //!
 //! EAL is initialized once per process and never cleaned up, because frames stay mapped: see

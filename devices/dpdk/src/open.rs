@@ -12,83 +12,84 @@ use crate::error::{OpenError, advice, no_port, tail};
 use crate::pace::PollPace;
 use crate::sys::{self, PortStart, QueueSender, RawInfo, Receiver, RunningPort};
 
-/// Options for opening a port.
+/// Options for opening a DPDK port.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// EAL arguments, split like shell words.
+    /// Arguments for DPDK's environment abstraction layer (EAL), split into words like a shell
+    /// command.
     pub eal: String,
-    /// Number of queues, one per shard.
+    /// Number of queues, one per shard (thread of the stack).
     pub queues: usize,
-    /// MTU in bytes; `None` uses the port's own.
+    /// MTU in bytes; `None` keeps the MTU of the port.
     pub mtu: Option<u32>,
 }
 
-/// A started port with its queues.
+/// A DPDK port that was started, with its queues.
 #[derive(Debug)]
 pub struct Opened {
-    /// Queues, in the driver's order.
+    /// Queues of the port, in the order of their numbers.
     pub queues: Vec<Queue>,
     /// Properties of the port.
     pub info: PortInfo,
 }
 
-/// Properties of a port as reported by its driver.
+/// Properties of a DPDK port as reported by its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Name, e.g. `net_tap0` or `0000:01:00.0`.
+    /// Name of the port, such as `net_tap0` or `0000:01:00.0`.
     pub name: String,
-    /// Name of the driver.
+    /// Name of the DPDK driver.
     pub driver: String,
-    /// Kernel interface that the port shares.
+    /// Kernel interface whose frames the port receives, too; `None` if there is none.
     pub interface: Option<String>,
-    /// Kernel interface at the peer end of a `net_tap` port.
+    /// For a `net_tap` port, the kernel interface at the other end of the link.
     pub tap: Option<String>,
-    /// Ethernet address for a stack; `None` if the kernel uses the port's address, so that the
-    /// stack needs its own.
+    /// Ethernet address that the stack can use. `None` if the kernel uses the address of the port,
+    /// so that the stack needs a different one.
     pub mac: Option<[u8; 6]>,
-    /// MTU in bytes.
+    /// MTU of the port in bytes.
     pub mtu: u32,
 }
 
 towpath_pool::counters! {
-    /// Frame counters of a queue.
+    /// Frame counters of a queue of a DPDK port.
     pub struct Counters {
-        /// Frames received.
+        /// Frames received from the driver.
         rx_frames,
-        /// Bytes received.
+        /// Total length of received frames in bytes.
         rx_bytes,
         /// Received frames that had to be copied because their mbuf could not be used as a packet.
         rx_copied,
         /// Received frames dropped because they exceed the maximum length.
         rx_too_long,
-        /// Frames passed to the driver; a frame to be segmented counts as one.
+        /// Frames passed to the driver. A frame that is to be segmented counts as one.
         tx_frames,
-        /// Bytes passed to the driver.
+        /// Total length of the frames passed to the driver, in bytes.
         tx_bytes,
         /// Frames sent from the mbuf in which they were received, without a copy.
         tx_in_place,
-        /// Times a packet had to wait because no mbuf was available.
+        /// Number of times that a packet had to wait because no mbuf was available.
         tx_no_mbuf,
-        /// Times the driver's transmit queue was full.
+        /// Number of times that the driver's transmit queue was full.
         tx_blocked,
         /// Packets dropped because of invalid offload metadata.
         tx_malformed,
-        /// Packets dropped after the interface was removed.
+        /// Packets dropped because the interface was removed.
         tx_refused,
     }
 }
 
-/// The device of a port, shared by the port's queues.
+/// The device of a DPDK port, shared by the port's queues.
 #[derive(Debug)]
 struct Device {
     running: RunningPort,
     offloads: Offloads,
     interface: Option<String>,
-    /// Ends the interface's promiscuous mode when closed.
+    /// Descriptor that keeps the interface in promiscuous mode while it is open.
     _promiscuous: Option<OwnedFd>,
 }
 
-/// Queue of a port, for one shard.
+/// Queue of a DPDK port, used by one shard (thread of the stack).
 pub struct Queue {
     pub(crate) receiver: Receiver,
     pub(crate) sender: QueueSender,
@@ -96,28 +97,28 @@ pub struct Queue {
     pub(crate) counters: Counters,
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
-    /// Index of the queue.
+    /// Index of the queue within the port.
     number: u16,
     owner: Option<Owner>,
-    /// Time in nanoseconds of the next check whether the interface exists.
+    /// Time in nanoseconds of the next check whether the kernel interface still exists.
     look_ns: u64,
     on_gone: Option<Box<dyn FnOnce() + Send>>,
     wake_fd: Option<BorrowedFd<'static>>,
-    /// Declared last, so that the queue's halves are dropped before the device.
+    /// Declared last, so that receiver and sender of the queue are dropped before the device.
     device: Arc<Device>,
 }
 
-/// Drivers that share an interface and its Ethernet address with the kernel.
+/// Drivers whose ports share a kernel interface and its Ethernet address with the kernel.
 const BESIDE_KERNEL: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
-/// Driver of devices whose peer end is a kernel interface.
+/// Driver of ports whose other end is a kernel interface.
 const TAP: &str = "net_tap";
-/// Driver that distributes frames among all of its queues, even unused ones.
+/// Driver that distributes frames among all of its queues, even those that are not polled.
 const AF_PACKET: &str = "net_af_packet";
 /// Length of an Ethernet header in bytes.
 const ETHERNET_LEN: u32 = 14;
-/// Interval in nanoseconds between checks whether the interface exists.
+/// Interval in nanoseconds between checks whether the kernel interface still exists.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
-/// Time in nanoseconds after which a full driver queue is retried.
+/// Time in nanoseconds after which sending to a full transmit queue is tried again.
 const BLOCKED_NS: u64 = 20_000;
 
 /// Initializes DPDK and starts its only port.
@@ -169,7 +170,8 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
         }
         _ => None,
     };
-    // net_tap 22.11 counts the Ethernet header towards its MTU, and rejects full-size segments.
+    // The driver net_tap 22.11 counts the Ethernet header as part of its MTU, and rejects full-size
+    // segments.
     let is_refused = is_tap && mtu + ETHERNET_LEN > raw.mtu;
     let segments = raw.can_segment != 0 && !is_refused;
     let offloads = Offloads {
@@ -182,7 +184,7 @@ fn start(port: u16, options: &Options) -> Result<Opened, OpenError> {
     let device = Arc::new(device);
     let queues = (0..).zip(mbufs).map(|(number, mbufs)| Queue::new(&device, number, mbufs));
     let queues = queues.collect();
-    // A multicast or zero address is not a station address.
+    // The address is unsuitable for a stack if it is a multicast address or zero.
     let is_station = raw.mac[0] & 1 == 0 && raw.mac != [0; 6];
     let mac = Some(raw.mac).filter(|_| is_station && !is_shared && !is_tap);
     sys::keep_from_programs();
@@ -236,23 +238,23 @@ impl Queue {
         }
     }
 
-    /// Calls `tell` once after the interface was removed, on the thread that drives the queue.
+    /// Calls `tell` once after the interface was removed, on the thread that polls the queue.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.on_gone = Some(Box::new(tell));
     }
 
-    /// Returns the current counters.
+    /// Returns the frame counters of this queue.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Returns the driver's counters of the port and its queues, by their names. Empty except for
-    /// the first queue, so that sums over queues count them once.
+    /// Returns the driver's counters of the port and its queues, by their names. Only the first
+    /// queue returns them, so that sums over queues contain them once.
     pub fn driver_counters(&self) -> Vec<(String, u64)> {
         if self.number > 0 { Vec::new() } else { self.device.running.counters() }
     }
 
-    /// Returns the owner number of this queue's frames in its shard's pool.
+    /// Returns the number that marks this queue's frames in the packet pool of its shard.
     pub(crate) fn owner(&mut self, pool: &mut Pool) -> Owner {
         *self.owner.get_or_insert_with(|| pool.add_owner())
     }
@@ -272,7 +274,8 @@ impl Queue {
     }
 }
 
-/// Prepares the current thread on its first call, because shards move between threads.
+/// Prepares the current thread for DPDK on the first call, because a queue can move to another
+/// thread.
 #[inline]
 fn enter() {
     thread_local! {
@@ -332,7 +335,8 @@ impl Port for Queue {
 
     fn counters(&self) -> PortCounters {
         let mut all = vec![("dpdk", self.counters().iter().collect())];
-        // Names come from the driver and are leaked once per run.
+        // Leak the names reported by the driver, because static strings are needed; this happens
+        // once per run.
         let name = |name: String| -> &'static str { name.leak() };
         let port: Vec<_> =
             self.driver_counters().into_iter().map(|(key, value)| (name(key), value)).collect();

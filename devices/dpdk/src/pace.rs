@@ -1,40 +1,41 @@
-//! Poll interval of a queue without a descriptor to sleep on.
+//! Computes when to poll a queue that has no descriptor to wait for.
 
-/// Time after a frame during which the queue is polled without sleeping: longer than the response
-/// time of a local program.
+/// Time in nanoseconds after a frame during which the queue is polled without sleeping. The time
+/// exceeds the response time of a local program.
 const SPIN_NS: u64 = 50_000;
-/// Minimum sleep; a shorter one would cost more than it saves.
+/// Minimum sleep between polls in nanoseconds. A shorter sleep would cost more than it saves.
 const SLEEP_MIN_NS: u64 = 10_000;
-/// Maximum sleep in nanoseconds, which bounds the delay of the first frame after silence.
+/// Maximum sleep between polls in nanoseconds, which limits the delay of the first frame after a
+/// pause.
 pub const SLEEP_MAX_NS: u64 = 1_000_000;
-/// Divisor: each sleep lasts at most 1/PART of the silence so far.
+/// Each sleep lasts at most this fraction (1/PART) of the time without frames so far.
 const PART: u64 = 8;
 
-/// Recent activity of a queue.
+/// Recent activity of a queue, which determines how often it is polled.
 #[derive(Debug, Default)]
 pub(crate) struct PollPace {
-    /// Time of the last frame received or sent, in nanoseconds.
+    /// Time in nanoseconds at which a frame was last received or sent.
     busy_ns: u64,
     polled_ns: u64,
 }
 
 impl PollPace {
-    /// Records a poll with frames, or sent frames.
+    /// Records that frames were received or sent.
     pub fn busy(&mut self, now_ns: u64) {
         (self.busy_ns, self.polled_ns) = (now_ns, now_ns);
     }
 
-    /// Records a poll without frames.
+    /// Records a poll that found no frames.
     pub fn idle(&mut self, now_ns: u64) {
         self.polled_ns = now_ns;
     }
 
-    /// Returns the time of the last poll.
+    /// Returns the time of the last poll in nanoseconds.
     pub fn polled_ns(&self) -> u64 {
         self.polled_ns
     }
 
-    /// Returns the time of the next poll.
+    /// Returns the time of the next poll in nanoseconds.
     pub fn next_ns(&self) -> u64 {
         let silence = self.polled_ns.saturating_sub(self.busy_ns);
         if silence < SPIN_NS {

@@ -1,4 +1,4 @@
-//! Receives frames.
+//! Receives frames from a queue of a DPDK port.
 
 use towpath_pool::{Batch, Pool};
 
@@ -30,7 +30,8 @@ impl Queue {
                     self.counters.rx_copied += 1;
                     frame.into_copy(pool)
                 } else {
-                    // Only a faulty driver reports a length that no buffer holds.
+                    // The frame is longer than any buffer, which only a faulty driver reports. Drop
+                    // it.
                     self.counters.rx_too_long += 1;
                     frame.give_back();
                     continue;
@@ -43,7 +44,7 @@ impl Queue {
                 break;
             }
         }
-        // Dropped frames count as activity, too.
+        // Count dropped frames as activity, too.
         if read > 0 {
             self.pace.busy(now_ns)
         } else {

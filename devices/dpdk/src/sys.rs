@@ -1,4 +1,4 @@
-//! Bindings of `shim/shim.h`, and packet frames in mbufs.
+//! Bindings of the C functions in `shim/shim.h`, and conversion of mbufs to packets.
 //!
 //! Memory layout of our mbufs:
 //!
@@ -7,10 +7,11 @@
 //!                       └── frame of a packet: its bytes begin at Pool::HEADROOM, 192 ──┘
 //! ```
 //!
-//! SAFETY of all calls to the shim:
-//! - The functions of a queue are called by one thread at a time, because its halves take `&mut`.
-//! - [`crate::open()`] calls the set-up functions of a port once, before queues exist.
-//! - `Drop` of the port calls the closing functions after all queues were dropped.
+//! SAFETY of all calls of these C functions:
+//! - The functions of a queue are called by one thread at a time, because the receiver and sender
+//!   take `&mut`.
+//! - [`crate::open()`] calls the functions that set up a port once, before queues exist.
+//! - `Drop` of the port calls the functions that close it, after all queues were dropped.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -19,19 +20,19 @@ use std::ptr::NonNull;
 
 use towpath_pool::{Checksum, Meta, Owner, Packet, Pool};
 
-/// Maximum number of frames per driver call.
+/// Maximum number of frames received or sent per call of the driver.
 pub const BURST: usize = 32;
-/// Length of the private area before the headroom in bytes, `TWP_PRIVATE`.
+/// Length in bytes of the private area before an mbuf's headroom: `TWP_PRIVATE` in `shim/`.
 const PRIVATE: usize = 64;
-/// Size of `struct rte_mbuf` in bytes, asserted by the shim.
+/// Size of `struct rte_mbuf` in bytes; the C code in `shim/` asserts it.
 const MBUF_LEN: usize = 128;
-/// RTE_PKTMBUF_HEADROOM, asserted by the shim.
+/// RTE_PKTMBUF_HEADROOM in bytes; the C code in `shim/` asserts it.
 const HEADROOM: usize = 128;
 const _: () = assert!(PRIVATE + HEADROOM == Pool::HEADROOM, "a received frame begins there");
-/// Maximum number of counters of a port.
+/// Maximum number of counters that are read from the driver.
 const COUNTERS_MAX: usize = 512;
 
-/// The shim's `struct twp_info`: properties of a port.
+/// Properties of a port: `struct twp_info` in `shim/shim.h`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawInfo {
@@ -47,7 +48,7 @@ pub(crate) struct RawInfo {
     pub can_segment: u8,
 }
 
-/// The shim's `struct twp_in`: a received mbuf and its metadata.
+/// A received mbuf and its metadata: `struct twp_in` in `shim/shim.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct In {
@@ -58,12 +59,12 @@ struct In {
     state: u16,
 }
 
-/// Bits of [`In`]'s `state`.
+/// Flags in the field `state` of [`In`].
 const PLAIN: u16 = 1;
 const VERIFIED: u16 = 2;
 const TAGGED: u16 = 4;
 
-/// The shim's `struct twp_out`: an mbuf to send and its offload work.
+/// An mbuf to send, and the offloads requested from the device: `struct twp_out` in `shim/shim.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Out {
@@ -77,7 +78,7 @@ struct Out {
     goes_on: u8,
 }
 
-/// Bits of [`Out`]'s `work`.
+/// Flags in the field `work` of [`Out`]: offloads requested from the device.
 pub(crate) mod work {
     pub const TCP: u8 = 1;
     pub const UDP: u8 = 2;
@@ -125,27 +126,27 @@ fn text(bytes: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Starts EAL.
+/// Initializes DPDK's environment abstraction layer (EAL).
 pub(crate) fn init(words: &[CString], logs: bool, keeps_files: bool) -> io::Result<()> {
-    // EAL modifies the list and keeps pointers to words, so leak them.
+    // Leak the arguments, because EAL modifies the list and keeps pointers to the words.
     let mut list: Vec<_> = words.iter().map(|word| word.clone().into_raw()).collect();
     list.push(std::ptr::null_mut());
     let list = list.leak();
-    // SAFETY: `list` has the form of main's arguments: a list of words terminated by a null
-    // pointer.
+    // SAFETY: `list` has the form of a C program's arguments: pointers to strings, terminated by a
+    // null pointer.
     checked(unsafe {
         twp_init(words.len() as c_int, list.as_mut_ptr(), logs.into(), keeps_files.into())
     })
 }
 
-/// Sets close-on-exec on descriptors that EAL and drivers have opened since [`init`]. Otherwise
+/// Sets close-on-exec on the descriptors that EAL and drivers have opened since [`init`]. Otherwise
 /// programs started by this process would keep the device open.
 pub(crate) fn keep_from_programs() {
-    // SAFETY: only reads the descriptor table and changes flags of these descriptors.
+    // SAFETY: the function only reads the descriptor table and changes flags of these descriptors.
     unsafe { twp_keep_from_programs() };
 }
 
-/// Returns the last lines logged by EAL and its drivers.
+/// Returns the last lines of the log of DPDK's environment abstraction layer (EAL) and its drivers.
 pub(crate) fn log() -> String {
     let mut bytes = vec![0; 16384];
     // SAFETY: the buffer has the given length.
@@ -154,10 +155,10 @@ pub(crate) fn log() -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the first port that EAL found, and the number of ports.
+/// Returns the first port that DPDK found, and the number of ports.
 pub(crate) fn ports() -> (Option<u16>, usize) {
     let mut ids = [0; 1];
-    // SAFETY: the array has room for one port.
+    // SAFETY: the array has room for one port, the maximum that is passed.
     let count = unsafe { twp_ports(ids.as_mut_ptr(), 1) } as usize;
     ((count > 0).then_some(ids[0]), count)
 }
@@ -190,48 +191,50 @@ impl RawInfo {
         text(&self.name)
     }
 
-    /// Returns the kernel interface of the port, if any.
+    /// Returns the name of the kernel interface on which the port is based, if any.
     pub fn interface(&self) -> Option<String> {
         Some(text(&self.interface)).filter(|name| !name.is_empty())
     }
 }
 
-/// Options for starting a port.
+/// Options for starting a DPDK port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortStart {
     pub queues: u16,
-    /// MTU in bytes.
+    /// MTU of the port in bytes.
     pub mtu: u32,
-    /// Whether to set the MTU in the driver.
+    /// Whether the MTU must be set in the driver.
     pub sets_mtu: bool,
-    /// Whether to enable reception of all multicast frames.
+    /// Whether to enable the reception of all multicast frames.
     pub wants_groups: bool,
 }
 
-/// Started port, which is closed when its last queue is dropped.
+/// A DPDK port that was started. The port is closed when its last queue is dropped.
 #[derive(Debug)]
 pub(crate) struct RunningPort {
     port: u16,
 }
 
-/// Mbuf pool; never freed, because frames in it may outlive the port.
+/// DPDK's pool of mbufs for one queue. Never freed, because packets may still refer to mbufs when
+/// the port is closed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mbufs {
     pool: NonNull<c_void>,
-    /// Frame length in bytes, including headroom.
+    /// Length in bytes of the part of an mbuf that stores a frame, headroom included.
     frame_len: usize,
 }
 
-// SAFETY: all threads may use an rte_mempool concurrently.
+// SAFETY: DPDK allows all threads to use an rte_mempool concurrently.
 unsafe impl Send for Mbufs {}
 
 impl RunningPort {
-    /// Configures and starts a port, with one mbuf pool per queue. On error, returns the failed
-    /// step.
+    /// Configures and starts a port, with one pool of mbufs per queue. On error, returns the name
+    /// of the failed step.
     pub fn start(port: u16, start: PortStart) -> Result<(Self, Vec<Mbufs>), (String, io::Error)> {
         let mut pools = vec![std::ptr::null_mut(); start.queues.into()];
         let (mut step, mut frame_len) = (c"".as_ptr(), 0);
-        // SAFETY: `pools` has an entry per queue; the step is a static string of the shim.
+        // SAFETY: `pools` has one entry per queue. The C function returns the step as a static
+        // string.
         let result = unsafe {
             twp_start(
                 port,
@@ -245,7 +248,7 @@ impl RunningPort {
             )
         };
         if let Err(error) = checked(result) {
-            // SAFETY: the step is a null-terminated static string of the shim.
+            // SAFETY: the C function returned the step as a static string terminated by NUL.
             let step = unsafe { CStr::from_ptr(step) }.to_string_lossy().into_owned();
             return Err((step, error));
         }
@@ -266,7 +269,8 @@ impl RunningPort {
         named.take(count as usize).collect()
     }
 
-    /// Returns a descriptor that is readable while the queue has frames, if the driver supports it.
+    /// Returns a descriptor that is readable while the queue has received frames, if the driver
+    /// supports it.
     pub fn wake_fd(&self, queue: u16) -> Option<BorrowedFd<'static>> {
         // SAFETY: `queue` is the number of a queue that was set up.
         let fd = unsafe { twp_wake_fd(self.port, queue) };
@@ -284,13 +288,13 @@ impl Drop for RunningPort {
     }
 }
 
-/// Returns whether the network namespace has an interface with this name.
+/// Returns whether an interface with this name exists in the network namespace.
 pub(crate) fn is_there(interface: &str) -> bool {
     // SAFETY: the name is a null-terminated string.
     CString::new(interface).is_ok_and(|name| unsafe { twp_is_there(name.as_ptr()) } != 0)
 }
 
-/// Enables promiscuous mode of an interface until the returned descriptor is closed.
+/// Sets an interface to promiscuous mode until the returned descriptor is closed.
 pub(crate) fn hold_promiscuous(interface: &str) -> io::Result<OwnedFd> {
     let name = CString::new(interface)?;
     // SAFETY: the name is a null-terminated string.
@@ -302,25 +306,25 @@ pub(crate) fn hold_promiscuous(interface: &str) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Prepares a thread for polling; idempotent.
+/// Prepares the current thread for polling. Further calls have no effect.
 pub(crate) fn enter_thread() {
-    // SAFETY: EAL is initialized.
+    // SAFETY: EAL is initialized before a queue exists.
     unsafe { twp_enter_thread() };
 }
 
-/// Exclusively owned mbuf with a single segment, from a pool of a [`RunningPort`].
+/// An exclusively owned mbuf with a single segment, from the mbuf pool of a [`RunningPort`].
 struct Mbuf(NonNull<c_void>);
 
 impl Mbuf {
-    /// Returns the mbuf of a frame made by [`Self::into_frame`].
+    /// Returns the mbuf whose buffer `frame` is. [`Self::into_frame`] must have returned it.
     #[inline]
     fn around(frame: &'static mut [u8]) -> Self {
         let at = frame.as_mut_ptr();
-        // SAFETY: our frames directly follow their mbuf; see `Mbuf::into_frame`.
+        // SAFETY: the buffer directly follows its mbuf in memory; see `Mbuf::into_frame`.
         Self(unsafe { NonNull::new_unchecked(at.sub(MBUF_LEN).cast()) })
     }
 
-    /// Converts the mbuf to its buffer, which DPDK does not access until the mbuf is returned.
+    /// Converts the mbuf to its buffer. DPDK does not access the buffer until the mbuf is returned.
     #[inline]
     fn into_frame(self, len: usize) -> &'static mut [u8] {
         // SAFETY: the pool's elements have the layout described at the top of this file, `len` is
@@ -330,7 +334,7 @@ impl Mbuf {
 }
 
 impl In {
-    /// Copies the driver's metadata to `meta`.
+    /// Copies the metadata reported by the driver to `meta`.
     #[inline]
     fn describe(&self, meta: &mut Meta) {
         meta.hash = self.hash;
@@ -343,7 +347,7 @@ impl In {
     }
 }
 
-/// A received frame. Consume it by `into_packet`, `into_copy` or `give_back`.
+/// A received frame in an mbuf. Consume it by `into_packet`, `into_copy` or `give_back`.
 pub(crate) struct ReceivedFrame<'a> {
     raw: &'a In,
     frame_len: usize,
@@ -355,13 +359,13 @@ impl ReceivedFrame<'_> {
         self.raw.len as usize
     }
 
-    /// Returns whether the mbuf can be used as a packet's frame.
+    /// Returns whether the mbuf's buffer can be used as a packet without copying.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.raw.state & PLAIN != 0 && self.len() <= self.frame_len - Pool::HEADROOM
     }
 
-    /// Converts a plain frame to a packet without copying.
+    /// Converts the frame to a packet without copying. [`Self::is_plain`] must be true.
     #[inline]
     pub fn into_packet(self, owner: Owner) -> Packet {
         assert!(self.is_plain());
@@ -372,7 +376,7 @@ impl ReceivedFrame<'_> {
         packet
     }
 
-    /// Copies the frame to a packet of the pool, and returns the mbuf to DPDK.
+    /// Copies the frame to a packet of `pool`, and returns the mbuf to DPDK.
     pub fn into_copy(self, pool: &mut Pool) -> Packet {
         let mut packet = pool.take(self.len());
         let room = packet.spare_mut();
@@ -385,7 +389,7 @@ impl ReceivedFrame<'_> {
         packet
     }
 
-    /// Returns the mbuf to DPDK.
+    /// Returns the mbuf of the frame to DPDK.
     pub fn give_back(self) {
         let mut mbuf = self.raw.mbuf;
         // SAFETY: `self` was the only owner of the mbuf and is consumed, so it is freed once.
@@ -393,7 +397,7 @@ impl ReceivedFrame<'_> {
     }
 }
 
-/// Receiving half of a queue.
+/// Receiver of a queue of a DPDK port.
 pub(crate) struct Receiver {
     port: u16,
     queue: u16,
@@ -411,7 +415,7 @@ impl Receiver {
         Self { port, queue, frame_len, arrived: Box::new([none; BURST]) }
     }
 
-    /// Receives up to `max` frames from the driver.
+    /// Receives up to `max` frames from the driver of the DPDK port.
     #[inline]
     pub fn receive(&mut self, max: usize) -> impl ExactSizeIterator<Item = ReceivedFrame<'_>> {
         let max = max.min(BURST) as u16;
@@ -424,7 +428,7 @@ impl Receiver {
     }
 }
 
-/// Returns mbufs to DPDK whose packets were returned to the pool.
+/// Returns mbufs to DPDK whose packets were dropped and whose buffers are back in the packet pool.
 pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
     loop {
         let mut mbufs = [std::ptr::null_mut(); BURST];
@@ -447,28 +451,29 @@ pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
     }
 }
 
-/// Offload work for the driver.
+/// Offloads requested from the driver for a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DriverWork {
-    /// Bits of [`work`].
+    /// Flags of [`work`].
     pub bits: u8,
     pub l3_len: u16,
     pub l4_len: u16,
-    /// Segment size in bytes.
+    /// Payload length of the segments in bytes.
     pub segment: u16,
 }
 
-/// Sending half of a queue.
+/// Sender of a queue of a DPDK port.
 pub(crate) struct QueueSender {
     port: u16,
     queue: u16,
     mbufs: Mbufs,
-    /// Segments of the packets for the next call.
+    /// Mbuf segments of the packets for the next call of the driver.
     pieces: Vec<Out>,
-    /// Packets that the driver has not accepted.
+    /// Packets that were passed to the driver. The driver has not yet accepted those in the range
+    /// `offered`.
     packets: [*mut c_void; BURST],
     offered: std::ops::Range<usize>,
-    /// Number of packets in `pieces`.
+    /// Number of packets whose segments are in `pieces`.
     staged: usize,
 }
 
@@ -488,25 +493,26 @@ impl QueueSender {
         }
     }
 
-    /// Returns the maximum length of a segment in bytes.
+    /// Returns the maximum number of packet bytes in an mbuf segment.
     pub fn piece_len(&self) -> usize {
         self.mbufs.frame_len - Pool::HEADROOM
     }
 
-    /// Returns the number of packets that the driver has not accepted yet.
+    /// Returns the number of packets that the driver has not accepted yet, so that they must be
+    /// passed again.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.offered.len()
     }
 
-    /// Returns whether another packet can be added for the next call.
+    /// Returns whether another packet can be added to the next call of the driver.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.staged < BURST && self.offered.is_empty()
     }
 
-    /// Adds a packet in place if its bytes are in a frame of the port. Otherwise returns it as the
-    /// error.
+    /// Adds a packet without copying if its bytes are in an mbuf of the port. Otherwise returns the
+    /// packet as an error.
     #[inline]
     pub fn push_frame(
         &mut self,
@@ -523,8 +529,8 @@ impl QueueSender {
         Ok(())
     }
 
-    /// Adds a copy of a packet. `fill` copies bytes from an offset to a segment. Returns false if
-    /// no mbufs are available.
+    /// Adds a copy of a packet of `len` bytes. `fill` copies bytes from a given offset on to an
+    /// mbuf segment. Returns false if no mbufs are available.
     pub fn push_copy(
         &mut self,
         len: usize,
@@ -555,14 +561,14 @@ impl QueueSender {
         true
     }
 
-    /// Passes the added and the previously refused packets to the driver. Returns the number of
-    /// accepted packets.
+    /// Passes the added packets, and those not accepted previously, to the driver. Returns the
+    /// number of accepted packets.
     pub fn send(&mut self) -> usize {
         if self.staged > 0 {
             assert!(self.staged <= BURST && self.offered.is_empty(), "what waits is sent first");
             let count = self.pieces.len() as u16;
-            // SAFETY: the segments are exclusively owned mbufs of `staged` packets in total, for
-            // which `packets` has room.
+            // SAFETY: the segments are mbufs owned by this value. Together they form `staged`
+            // packets, for which `packets` has room.
             let packets =
                 unsafe { twp_chain(self.pieces.as_ptr(), count, self.packets.as_mut_ptr()) };
             self.offered = 0..packets.into();
@@ -582,7 +588,7 @@ impl QueueSender {
     }
 }
 
-/// Maximum number of segments: 2048-byte segments of a 64 KiB packet, with some margin.
+/// Maximum number of mbuf segments of a packet: 64 KiB in segments of 2048 bytes, with some margin.
 const PIECES_MAX: usize = 40;
 
 #[inline]
@@ -595,7 +601,7 @@ impl Drop for QueueSender {
     fn drop(&mut self) {
         let waiting = &mut self.packets[self.offered.clone()];
         if !waiting.is_empty() {
-            // SAFETY: the driver has not accepted these mbufs, so they are still ours.
+            // SAFETY: the driver has not accepted these mbufs, so this value still owns them.
             unsafe { twp_free(waiting.as_mut_ptr(), waiting.len() as u32) };
         }
     }

@@ -1,4 +1,4 @@
-//! Sends frames.
+//! Sends frames on a queue of a DPDK port.
 
 use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol};
 
@@ -7,12 +7,13 @@ use crate::sys::{DriverWork, work};
 
 /// Length of an Ethernet header in bytes.
 const ETHERNET_LEN: u16 = 14;
-/// Maximum IP and transport header lengths in an mbuf: 9 and 8 bits (`rte_mbuf_core.h`).
+/// Maximum lengths in bytes of IP and transport header: `rte_mbuf_core.h` has 9 and 8 bits for
+/// them.
 const L3_LEN_MAX: u16 = 511;
 const L4_LEN_MAX: u16 = 255;
 /// EtherType of IPv6.
 const IPV6: [u8; 2] = [0x86, 0xdd];
-/// Checksum offsets in TCP (RFC 9293) and UDP (RFC 768) headers.
+/// Offsets of the checksum in TCP (RFC 9293) and UDP (RFC 768) headers, in bytes.
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 
@@ -49,7 +50,7 @@ impl Queue {
         before - batch.len()
     }
 
-    /// Prepares mbufs for packets from the front of the batch, up to one driver call.
+    /// Moves packets from the front of the batch to mbufs, as many as one call of the driver takes.
     fn stage(&mut self, owner: towpath_pool::Owner, pool: &mut Pool, batch: &mut Batch) {
         while self.sender.has_room() {
             let Some(packet) = batch.front_mut() else { return };
@@ -89,7 +90,8 @@ impl Queue {
     }
 }
 
-/// Completes a checksum other than TCP's or UDP's, such as ICMP's, which drivers do not support.
+/// Completes the checksum of a protocol other than TCP and UDP, such as ICMP, because drivers do
+/// not support it.
 fn sum_others(packet: &mut Packet, pool: &mut Pool) {
     let Checksum::Partial { start, offset } = packet.meta.checksum else { return };
     if matches!(offset, TCP_CHECKSUM | UDP_CHECKSUM) {
@@ -102,7 +104,7 @@ fn sum_others(packet: &mut Packet, pool: &mut Pool) {
         return;
     }
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    // A packet has at most 64 KiB, so 32 bits hold the sum.
+    // A sum of 32 bits does not overflow, because a packet has at most 64 KiB.
     let mut sum: u32 = rest.chunks(2).map(word).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -111,7 +113,7 @@ fn sum_others(packet: &mut Packet, pool: &mut Pool) {
     packet.meta.checksum = Checksum::Unknown;
 }
 
-/// Returns the offload work for the driver; `None` if the packet's metadata are invalid.
+/// Returns the offloads to request from the driver; `None` if the packet's metadata are invalid.
 fn left_to_do(packet: &Packet) -> Option<DriverWork> {
     let Checksum::Partial { start, offset } = packet.meta.checksum else {
         return packet.meta.segmentation.is_none().then(DriverWork::default);
@@ -131,7 +133,7 @@ fn left_to_do(packet: &Packet) -> Option<DriverWork> {
     let Some(cut) = packet.meta.segmentation else {
         return Some(DriverWork { bits, l3_len, l4_len: 0, segment: 0 });
     };
-    // The shim reads the headers, so they must be in one mbuf segment.
+    // The C code in `shim/` reads the headers, so they must be in one mbuf segment.
     let is_tcp = matches!(cut.protocol, Protocol::Tcp4 | Protocol::Tcp6) && bits & work::TCP != 0;
     let l4_len = cut.header_len.checked_sub(start).filter(|len| *len <= L4_LEN_MAX)?;
     let fits = usize::from(cut.header_len) <= packet.linear().len() && cut.size > 0;
@@ -181,7 +183,8 @@ mod tests {
         assert_eq!(left_to_do(&long), None, "beyond what an mbuf can state");
     }
 
-    /// Completes the checksum of an ICMP echo request (RFC 792) with identifier 1.
+    /// Completes the checksum of an ICMP echo request (RFC 792) with identifier 1, which DPDK
+    /// drivers do not support.
     #[test]
     fn sums_of_other_protocols_are_completed() {
         let pool = &mut Pool::default();
@@ -190,7 +193,7 @@ mod tests {
         packet.meta.checksum = Checksum::Partial { start: 34, offset: 2 };
         sum_others(&mut packet, pool);
         assert_eq!(packet.meta.checksum, Checksum::Unknown);
-        // 0x0800 + 0x0001 + 0xff00 = 0x1_0701, folded 0x0702.
+        // The sum 0x0800 + 0x0001 + 0xff00 is 0x1_0701; adding the carry gives 0x0702.
         assert_eq!(packet.linear()[36..38], (!0x0702_u16).to_be_bytes());
         packet.meta.checksum = Checksum::Partial { start: 42, offset: 2 };
         sum_others(&mut packet, pool);

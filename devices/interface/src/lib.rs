@@ -1,8 +1,8 @@
-//! Queries Ethernet interfaces of this machine, which the kernel also uses, and sets promiscuous
-//! mode while a socket is open.
+//! Queries Ethernet interfaces of this machine that the kernel uses as well, and sets promiscuous
+//! mode for as long as a socket is open.
 //!
-//! - [`Interface::find`] finds an interface and checks that a stack can use it; [`InterfaceError`]
-//!   describes remedies.
+//! - [`Interface::find`] finds an interface and checks that a network stack can use it.
+//!   [`InterfaceError`] tells the user what to do.
 //! - [`Rights`] describes how a process obtains missing capabilities.
 //! - [`Presence`] detects the removal of an interface.
 //! - [`LinkWatch`] reports MTU changes of interfaces.
@@ -24,28 +24,28 @@ pub use rights::Rights;
 pub use sys::receive_all;
 pub use watch::{LinkReport, LinkWatch};
 
-/// Ethernet interface of this machine.
+/// An Ethernet interface of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Name at the time of opening.
+    /// Name of the interface when it was opened.
     pub name: String,
-    /// Interface index, which does not change with the name.
+    /// Index of the interface, which stays the same if the interface is renamed.
     pub index: u32,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Ethernet address.
+    /// Ethernet address of the interface.
     pub mac: [u8; 6],
-    /// Name of the driver, e.g. "veth"; empty if unknown.
+    /// Name of the interface's driver, such as "veth"; empty if unknown.
     pub driver: String,
-    /// Number of receive queues.
+    /// Number of receive queues of the interface.
     pub queues: u32,
 }
 
-/// Error of finding an interface, with a remedy.
+/// Error returned when an interface cannot be used. The message tells the user what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterfaceError {
-    /// The network namespace has no such interface.
+    /// There is no interface with this name in the network namespace.
     #[error("there is no interface {name:?}: `ip link` lists those of this machine")]
     NoInterface {
         /// Name of the interface.
@@ -63,18 +63,19 @@ pub enum InterfaceError {
         /// Name of the interface.
         name: String,
     },
-    /// A query failed.
+    /// A query about the interface failed.
     #[error("cannot ask about the interface {name}: {source}")]
     Io {
         /// Name of the interface.
         name: String,
-        /// Error of the system.
+        /// Error returned by the kernel.
         source: io::Error,
     },
 }
 
 impl Interface {
-    /// Finds an interface using any socket, and checks that a stack can use it.
+    /// Finds an interface by its name, and checks that a network stack can use it. `socket` can be
+    /// any socket.
     ///
     /// # Errors
     /// See [`InterfaceError`].
@@ -96,7 +97,7 @@ impl Interface {
             return Err(InterfaceError::Down { name: name.into() });
         }
         let mtu = sys::mtu(socket, name).map_err(failed)?;
-        // Without ethtool support, assume an unknown driver and a single queue.
+        // If the interface does not support ethtool, assume an unknown driver and one queue.
         let driver = sys::driver(socket, name).unwrap_or_default();
         let queues = sys::queues(socket, name).unwrap_or(1).max(1);
         Ok(Self { name: name.into(), index, mtu, mac, driver, queues })

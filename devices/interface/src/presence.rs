@@ -4,18 +4,19 @@ use std::os::fd::BorrowedFd;
 
 use crate::sys;
 
-/// Number of further checks after an error if the interface still exists. The kernel reports the
-/// interface as down before it removes its name, so the first check may be too early.
+/// Number of further checks after an error, as long as the interface still exists. The kernel
+/// reports an interface as down before it removes its name, so the first check may be too early.
 const LOOKS: u32 = 5;
-/// Time from an error to the second check in nanoseconds; doubles with each further check.
+/// Time in nanoseconds from an error to the second check. The time doubles with each further check.
 const FIRST_NS: u64 = 10_000_000;
 
-/// Detects the removal of an interface by checks after errors.
+/// Detects whether an interface was removed, by checks after errors.
 pub struct Presence {
     index: u32,
     gone: bool,
     on_gone: Option<Box<dyn FnOnce() + Send>>,
-    /// Number of remaining checks, and the time of the next one.
+    /// Number of remaining checks whether the interface exists, and the time of the next one in
+    /// nanoseconds.
     left: u32,
     due_ns: u64,
 }
@@ -28,12 +29,12 @@ impl std::fmt::Debug for Presence {
 }
 
 impl Presence {
-    /// Creates the state for an existing interface.
+    /// Creates the state for the existing interface with this index.
     pub fn new(index: u32) -> Self {
         Self { index, gone: false, on_gone: None, left: 0, due_ns: 0 }
     }
 
-    /// Calls `tell` once after the interface was removed, on the thread that checks.
+    /// Calls `tell` once after the interface was removed, on the thread that performs the check.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.on_gone = Some(Box::new(tell));
     }
@@ -43,18 +44,19 @@ impl Presence {
         self.gone
     }
 
-    /// Checks after an error of the kernel, using any socket, and schedules further checks for
-    /// [`again`](Self::again).
+    /// Checks whether the interface exists after the kernel has returned an error, and schedules
+    /// further checks for [`again`](Self::again). `socket` can be any socket.
     pub fn look(&mut self, now_ns: u64, socket: BorrowedFd<'_>) {
         self.look_with(now_ns, |index| sys::exists(socket, index));
     }
 
-    /// Repeats the check if it is due.
+    /// Checks again whether the interface exists, if a check is due.
     pub fn again(&mut self, now_ns: u64, socket: BorrowedFd<'_>) {
         self.again_with(now_ns, |index| sys::exists(socket, index));
     }
 
-    /// Returns the time of the next [`again`](Self::again).
+    /// Returns the time in nanoseconds at which [`again`](Self::again) must be called; `None` if no
+    /// check is scheduled.
     pub fn due_ns(&self) -> Option<u64> {
         (self.left > 0).then_some(self.due_ns)
     }

@@ -1,19 +1,19 @@
-//! Capabilities required by a device, and how to obtain them.
+//! Linux capabilities that a device requires, and how to obtain them.
 
 use std::fmt;
 
-/// Capabilities of capabilities(7), named without `CAP_`.
+/// Names of Linux capabilities (capabilities(7)) without the prefix `CAP_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights(pub &'static [&'static str]);
 
 impl Rights {
-    /// Returns how a process can obtain the capabilities, as the end of a sentence.
+    /// Returns how the user can give a process these capabilities, as the end of a sentence.
     pub fn advice(self) -> String {
         self.advice_as(rustix::process::geteuid().is_root())
     }
 
-    /// Returns the remedy for root, who lacks capabilities in a container; for other users returns
-    /// `usual`.
+    /// Returns advice for a root user who lacks the capabilities, as in a container. For other
+    /// users returns `usual`.
     pub fn advice_or(self, usual: &str) -> String {
         match rustix::process::geteuid().is_root() {
             true => self.advice_as(true),

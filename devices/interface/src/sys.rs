@@ -1,4 +1,5 @@
-//! Queries of netdevice(7) and memberships of packet(7), which need `unsafe`.
+//! System calls for querying interfaces (netdevice(7)) and for multicast memberships (packet(7)),
+//! which need `unsafe`.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -7,10 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libc::{c_int, c_short, c_void};
 use towpath_shm::syscall::syscall;
 
-/// Maximum length of an interface name, without the NUL.
+/// Maximum length of an interface name in bytes, without the terminating NUL.
 pub(crate) const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
-// From linux/if_packet.h, linux/sockios.h and linux/ethtool.h.
+// Constants of linux/if_packet.h, linux/sockios.h and linux/ethtool.h.
 const PACKET_ADD_MEMBERSHIP: c_int = 1;
 const PACKET_MR_PROMISC: u16 = 1;
 const PACKET_MR_ALLMULTI: u16 = 2;
@@ -53,10 +54,11 @@ const _: () = {
     assert!(size_of::<EthtoolChannels>() == 36);
 };
 
-/// Enables promiscuous mode and reception of all multicast frames while the packet socket is open.
+/// Sets the interface to promiscuous mode and enables reception of all multicast frames, while the
+/// packet socket is open.
 ///
 /// # Errors
-/// ENODEV if the interface was removed.
+/// Returns ENODEV if the interface was removed.
 pub fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     for kind in [PACKET_MR_PROMISC, PACKET_MR_ALLMULTI] {
         let index = index as c_int;
@@ -70,14 +72,14 @@ pub fn receive_all(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the index of the interface.
+/// Returns the index of the interface `name`.
 pub(crate) fn index(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let request = ask(socket, libc::SIOCGIFINDEX as _, name)?;
     // SAFETY: SIOCGIFINDEX sets the union's index.
     Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
 }
 
-/// Returns the link type, e.g. ARPHRD_ETHER, and the hardware address.
+/// Returns the link type of an interface, such as ARPHRD_ETHER, and its hardware address.
 pub(crate) fn hardware(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u16, [u8; 6])> {
     let request = ask(socket, libc::SIOCGIFHWADDR as _, name)?;
     // SAFETY: SIOCGIFHWADDR sets the union's hardware address, whose family is the link type.
@@ -89,24 +91,24 @@ pub(crate) fn hardware(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u16, [
     Ok((address.sa_family, mac))
 }
 
-/// Returns whether the interface is up.
+/// Returns whether the interface `name` is up.
 pub(crate) fn is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     let request = ask(socket, libc::SIOCGIFFLAGS as _, name)?;
     // SAFETY: SIOCGIFFLAGS sets the union's flags.
     Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as c_short != 0)
 }
 
-/// Returns the MTU of the interface in bytes.
+/// Returns the MTU of the interface `name` in bytes.
 pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let request = ask(socket, libc::SIOCGIFMTU as _, name)?;
     // SAFETY: SIOCGIFMTU sets the union's MTU.
     Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
 }
 
-/// Returns whether an interface has this index. Uses a direct system call, because the thread that
-/// drives the socket calls it.
+/// Returns whether there is an interface with this index. Does not use libc, because the program on
+/// whose thread it runs may replace libc's functions by ours.
 pub(crate) fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };
     request.ifr_ifru.ifru_ifindex = index as c_int;
     let at = (&raw mut request).expose_provenance();
@@ -115,7 +117,7 @@ pub(crate) fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
     unsafe { syscall(libc::SYS_ioctl as usize, args) }.is_ok()
 }
 
-/// Returns the name of the driver.
+/// Returns the name of the interface's driver.
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
     // SAFETY: ETHTOOL_GDRVINFO writes a `struct ethtool_drvinfo`.
@@ -124,9 +126,9 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     Ok(String::from_utf8(name).unwrap_or_default())
 }
 
-/// Returns the number of receive queues.
+/// Returns the number of receive queues of the interface `name`.
 pub(crate) fn queues(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
-    // SAFETY: `Channels` is plain integers: all zero is a valid value.
+    // SAFETY: the structure consists of integers, so all zeros are a valid value.
     let mut channels: EthtoolChannels = unsafe { zeroed() };
     channels.command = ETHTOOL_GCHANNELS;
     // SAFETY: ETHTOOL_GCHANNELS writes a `struct ethtool_channels`.
@@ -135,18 +137,20 @@ pub(crate) fn queues(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
 }
 
 /// # Safety
-/// `command` must point to the structure of an ethtool command that starts with its number.
+/// `command` must point to the structure of an ethtool command, which starts with the number of the
+/// command.
 unsafe fn ethtool(socket: BorrowedFd<'_>, name: &str, command: *mut c_void) -> io::Result<()> {
     let mut request = named(name);
     request.ifr_ifru.ifru_data = command.cast();
-    // SAFETY: SIOCETHTOOL reads one ifreq, which is a local; the caller guarantees a valid command.
+    // SAFETY: SIOCETHTOOL reads one `ifreq`, a local variable. The caller guarantees a valid
+    // command.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) })
 }
 
-/// Creates a request about the interface `name`.
+/// Creates an `ifreq` structure for a query about the interface `name`.
 fn named(name: &str) -> libc::ifreq {
     assert!(name.len() <= NAME_MAX);
-    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;

@@ -1,4 +1,4 @@
-//! Reports interface changes, using rtnetlink(7).
+//! Reports changes of network interfaces, by means of rtnetlink(7).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,22 +10,22 @@ use rustix::net::{
 };
 use towpath_shm::Fd;
 
-/// Netlink socket that receives a report whenever an interface of the network namespace changes.
+/// Netlink socket that receives a message whenever an interface of the network namespace changes.
 #[derive(Debug)]
 pub struct LinkWatch {
     socket: Fd,
 }
 
-/// Report with the MTU of an interface.
+/// Message with the MTU of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkReport {
-    /// Interface index.
+    /// Index of the interface.
     pub index: u32,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
 }
 
-/// Multicast group bit of <linux/rtnetlink.h>.
+/// Bit of the multicast group in <linux/rtnetlink.h> that receives messages about interfaces.
 const RTMGRP_LINK: u32 = 1;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -37,26 +37,27 @@ const RTATTR_LEN: usize = 4;
 /// Offset of `ifi_index` in `struct ifinfomsg`.
 const INDEX_AT: usize = 4;
 const IFLA_MTU: u16 = 4;
-/// Maximum report length in bytes: an interface with many virtual functions needs about 10 KiB.
+/// Maximum length of a netlink message in bytes. The message about an interface with many virtual
+/// functions has about 10 KiB.
 const REPORT_LEN: usize = 32 << 10;
 
 impl LinkWatch {
-    /// Opens the nonblocking socket.
+    /// Opens the netlink socket in nonblocking mode.
     ///
     /// # Errors
-    /// Errors of socket(2) and bind(2).
+    /// Returns errors of socket(2) and bind(2).
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        // Protocol 0 is NETLINK_ROUTE.
+        // Protocol 0 of a netlink socket is NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, RTMGRP_LINK))?;
         Ok(Self { socket: socket.into() })
     }
 
-    /// Requests a report of an interface's current MTU.
+    /// Requests a message about an interface's current MTU.
     ///
     /// # Errors
-    /// Errors of send(2).
+    /// Returns errors of send(2).
     pub fn request(&self, index: u32) -> io::Result<()> {
         let len = NLMSG_LEN + IFINFOMSG_LEN;
         let mut packet = [0; NLMSG_LEN + IFINFOMSG_LEN];
@@ -68,10 +69,10 @@ impl LinkWatch {
         Ok(())
     }
 
-    /// Calls `to` for each report since the last call.
+    /// Calls `to` for each message that arrived since the last call.
     ///
     /// # Errors
-    /// ENOBUFS if reports were lost; [`Self::request`] them again.
+    /// Returns ENOBUFS if messages were lost; call [`Self::request`] to get current values.
     pub fn read(&self, mut to: impl FnMut(LinkReport)) -> io::Result<()> {
         let mut packet = vec![0; REPORT_LEN];
         loop {
@@ -91,11 +92,11 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// Calls `to` for each report in a netlink packet.
+/// Calls `to` for each interface message in a netlink packet.
 fn reports(mut packet: &[u8], to: &mut impl FnMut(LinkReport)) {
     while let Some((len, kind)) = u32_at(packet, 0).zip(u16_at(packet, 4)) {
         let len = len as usize;
-        // In a truncated report, the MTU is among the first attributes.
+        // Parse a truncated message too, because the MTU is among the first attributes.
         let Some(body) = packet.get(NLMSG_LEN..len.min(packet.len())) else { return };
         if kind == RTM_NEWLINK
             && let Some(report) = report_in(body)
@@ -106,7 +107,7 @@ fn reports(mut packet: &[u8], to: &mut impl FnMut(LinkReport)) {
     }
 }
 
-/// Parses the MTU of a `struct ifinfomsg` with its attributes.
+/// Parses the MTU from a `struct ifinfomsg` and the attributes that follow it.
 fn report_in(body: &[u8]) -> Option<LinkReport> {
     let index = u32_at(body, INDEX_AT)?;
     let mut rest = body.get(IFINFOMSG_LEN..)?;
@@ -174,7 +175,7 @@ mod tests {
         watch.request(1).expect("sent");
         let mut found = None;
         watch.read(|report| found = found.or(Some(report))).expect("read");
-        // The kernel answers within send(2).
+        // The kernel answers before send(2) returns.
         assert!(found.is_some_and(|report| report.index == 1 && report.mtu >= 1280), "{found:?}");
     }
 }

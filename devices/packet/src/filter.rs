@@ -13,14 +13,15 @@ pub(crate) struct SockFilter {
 
 const _: () = assert!(size_of::<SockFilter>() == 8);
 
-/// Code that loads a word: BPF_LD | BPF_ABS with BPF_W; then with BPF_H and BPF_B.
+/// Opcodes that load a word, a half-word or a byte from the frame: BPF_LD | BPF_ABS with BPF_W,
+/// BPF_H or BPF_B.
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
-/// Codes of jumps: BPF_JMP | BPF_JEQ and BPF_JMP | BPF_JSET, with BPF_K.
+/// Opcodes of conditional jumps: BPF_JMP | BPF_JEQ and BPF_JMP | BPF_JSET, with BPF_K.
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_ANY_BIT: u16 = 0x45;
-/// Code that ends the program with a constant result: BPF_RET | BPF_K.
+/// Opcode that ends the program with a constant result: BPF_RET | BPF_K.
 const RETURN: u16 = 0x06;
 /// Result of a program that passes the whole frame to the socket.
 const WHOLE: u32 = u32::MAX;
@@ -49,7 +50,7 @@ pub(crate) fn frames_to(mac: [u8; 6]) -> [SockFilter; 8] {
 mod tests {
     use super::*;
 
-    /// Runs a program like the kernel: a load beyond the end of the frame returns 0.
+    /// Runs a program as the kernel does: a load beyond the end of the frame ends it with result 0.
     fn run(program: &[SockFilter], frame: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {
@@ -89,7 +90,7 @@ mod tests {
         assert!(passes(&[2, 0x11, 0x22, 0x33, 0x44, 0x55, 0, 0]));
         assert!(passes(&[0xff; 60]));
         assert!(passes(&[0x33, 0x33, 0, 0, 0, 1, 0]));
-        // An address that differs in one bit belongs to another station.
+        // An address that differs in only one bit is not selected.
         for at in 0..6 {
             let mut frame = [2, 0x11, 0x22, 0x33, 0x44, 0x55, 0, 0];
             frame[at] ^= 4;

@@ -6,26 +6,27 @@
 //!                          └── PacketSocket: frames to the stack's address, and to groups
 //! ```
 //!
-//! - [`PacketSocket::open`] opens an interface for a stack that has its own Ethernet address, or
-//!   some ports of the kernel's addresses. [`OpenError`] describes remedies.
-//! - [`PacketSocket::open_group`] opens an interface for several shards. The kernel delivers the
-//!   frames of a flow to the socket of its shard (PACKET_FANOUT).
-//! - [`PacketSocket`] is a [`Port`](towpath_pool::Port). Frames have up to 64 KiB of TCP or
-//!   UDP, both ways: virtio-net headers leave checksum and segmentation to the kernel.
+//! - [`PacketSocket::open`] opens an interface for a network stack. The stack has its own Ethernet
+//!   address there, or some ports of the kernel's addresses. [`OpenError`] tells the user what to
+//!   do.
+//! - [`PacketSocket::open_group`] opens an interface for several shards (threads of the stack). The
+//!   kernel delivers the frames of a flow to the socket of one shard (PACKET_FANOUT).
+//! - [`PacketSocket`] is a [`Port`](towpath_pool::Port). Frames have up to 64 KiB of TCP or UDP
+//!   data in both directions. Virtio-net headers leave checksums and segmentation to the kernel.
 //!
 //! With ports of the kernel's own addresses, the kernel would answer as well. Therefore a tcx
-//! program, at the entrance of the kernel's stack, drops the frames of which the stack has copies.
+//! program drops the frames for the stack before the kernel processes them; the packet socket has
+//! copies.
 //!
-//! The kernel drops frames to a stack's own Ethernet address, because they are another host's
-//! (PACKET_OTHERHOST). The kernel neither answers nor forwards them. The interface keeps its
-//! addresses and its traffic. Promiscuous mode, and the reception of all groups, end with the
-//! socket, also when the process is killed. An interface does not receive frames that its own
-//! kernel sends: this host does not reach the stack by it, as with a macvlan.
+//! The kernel drops frames to a stack's own Ethernet address, because they are addressed to another
+//! host (PACKET_OTHERHOST). The kernel neither answers nor forwards them. The interface keeps its
+//! addresses and its traffic. Promiscuous mode, and the reception of all multicast frames, end with
+//! the socket, even if the process is killed. An interface does not receive frames that its own
+//! kernel sends. Therefore this host cannot reach the stack by the interface, as with a macvlan.
 //!
 //! Budget:
-//! - up to [`BATCH`] frames per system call, each way;
-//! - a copy of ours for frames of up to [`COPY_MAX`] bytes, and the kernel's alone for larger
-//!   ones.
+//! - up to [`BATCH`] frames per system call, in each direction;
+//! - besides the kernel's copy, one more for frames of up to [`COPY_MAX`] bytes.
 #![warn(missing_docs)]
 
 mod filter;

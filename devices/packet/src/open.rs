@@ -1,4 +1,4 @@
-//! Opens an interface.
+//! Opens an Ethernet interface by a packet socket.
 
 use std::cell::Cell;
 use std::io;
@@ -13,41 +13,41 @@ use towpath_shm::Fd;
 use crate::filter;
 use crate::sys::{self, RecvMemory, SendMemory};
 
-/// A configured socket, to be driven by this process or another one.
+/// A configured packet socket in parts, which can be passed to another process.
 #[derive(Debug)]
 pub struct Parts {
-    /// Descriptors: the socket first, then those of BPF programs, which the kernel detaches when
-    /// they are closed.
+    /// File descriptors: the socket first, then those of BPF programs. The kernel detaches a
+    /// program when its descriptor is closed.
     pub descriptors: Vec<Fd>,
     /// The interface to which the socket is bound.
     pub interface: Interface,
 }
 
-/// A packet socket on an Ethernet interface that the kernel also uses; or one of several such
-/// sockets on the interface.
+/// A packet socket on an Ethernet interface that the kernel also uses. The socket may be one of a
+/// group of sockets on the interface.
 pub struct PacketSocket {
     pub(crate) fd: Fd,
-    /// Descriptors to close together with the socket, for example that of the BPF program that
+    /// File descriptors to close together with the socket, for example that of the BPF program that
     /// hides the stack's frames from the kernel.
     guards: Vec<Fd>,
     pub(crate) interface: Interface,
     pub(crate) receiver: RecvMemory,
     pub(crate) sender: SendMemory,
-    /// Large packet buffers for the next read.
+    /// Large packet buffers, allocated for the next call that receives frames.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
     pub(crate) presence: Presence,
     pub(crate) counters: Counters,
-    /// Frames dropped by the kernel, as of the last call of [`PacketSocket::counters`].
+    /// Number of frames dropped by the kernel, up to the last call of [`PacketSocket::counters`].
     missed: Cell<u64>,
 }
 
 towpath_pool::counters! {
     /// Frame counters of a packet socket.
     pub struct Counters {
-        /// Frames received. Merged frames count once.
+        /// Frames received. Frames that the kernel has merged count as one.
         rx_frames,
-        /// Bytes of received frames.
+        /// Total length of received frames in bytes.
         rx_bytes,
         /// Frames dropped by the kernel because the socket's queue was full.
         rx_missed,
@@ -56,40 +56,40 @@ towpath_pool::counters! {
         /// Frames dropped because their VLAN tag is not an 802.1Q tag, for example an 802.1ad tag
         /// (0x88a8).
         rx_foreign_tag,
-        /// Frames dropped because they exceed the largest buffer.
+        /// Frames dropped because they exceed the largest receive buffer.
         rx_too_long,
-        /// Failed reads, for example while the interface is down.
+        /// Number of failed receive calls, for example while the interface is down.
         rx_errors,
-        /// Frames sent. Frames to be segmented count once.
+        /// Frames sent. A frame that is to be segmented counts as one.
         tx_frames,
-        /// Bytes of sent frames.
+        /// Total length of sent frames in bytes.
         tx_bytes,
-        /// Frames dropped because the kernel refused them: the interface is down, or memory is
-        /// short.
+        /// Frames dropped because the kernel rejected them: the interface is down, or kernel memory
+        /// is exhausted.
         tx_refused,
-        /// Frames to be segmented that were dropped because their checksum is already complete.
+        /// Frames dropped because they are to be segmented, but their checksum is already complete.
         tx_malformed,
-        /// Calls after which the socket's queue was full.
+        /// Number of send calls after which the socket's queue was full.
         tx_blocked,
     }
 }
 
-/// Error of opening an interface, with a remedy.
+/// Error returned when a packet socket cannot be opened. The message tells the user what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The process lacks a capability.
+    /// The process lacks a Linux capability.
     #[error("a packet socket on {name} needs {rights}: {}", .rights.advice())]
     NotPermitted {
         /// Name of the requested interface.
         name: String,
-        /// Missing capabilities.
+        /// Capabilities that the process lacks.
         rights: Rights,
     },
-    /// The interface is unsuitable.
+    /// The interface does not exist or cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The kernel cannot be prevented from answering on the stack's ports.
+    /// The kernel cannot be prevented from answering on the ports of the stack.
     #[error(
         "ports of the kernel's own addresses on {name} need Linux 6.6, CAP_BPF and CAP_NET_ADMIN \
          ({source}): run with sudo, use --xdp, or give the stack an address of its own"
@@ -97,10 +97,10 @@ pub enum OpenError {
     NotWithheld {
         /// Name of the requested interface.
         name: String,
-        /// Error of the system call.
+        /// Error returned by the kernel.
         source: io::Error,
     },
-    /// The kernel cannot distribute flows among several sockets.
+    /// The kernel cannot distribute flows among several packet sockets.
     #[error(
         "several shards on {name} need CAP_BPF and Linux 4.3 ({source}): run with sudo, or use \
          --shards 1"
@@ -108,7 +108,7 @@ pub enum OpenError {
     NotSteered {
         /// Name of the requested interface.
         name: String,
-        /// Error of the system call.
+        /// Error returned by the kernel.
         source: io::Error,
     },
     /// A system call failed.
@@ -116,19 +116,19 @@ pub enum OpenError {
     Io {
         /// Name of the requested interface.
         name: String,
-        /// Description of the failed step.
+        /// Description of what failed.
         step: &'static str,
-        /// Error of the system call.
+        /// Error returned by the kernel.
         source: io::Error,
     },
 }
 
-/// Maximum bytes that the kernel queues for the socket in each direction, if the limits allow that
-/// many. A segment of 64 KiB counts some 100 KiB, so the kernel's default of 208 KiB holds only
-/// two.
+/// Number of bytes that the kernel may queue for the socket in each direction, if its limits
+/// permit. A segment of 64 KiB counts as about 100 KiB, so the kernel's default of 208 KiB has room
+/// for only two.
 const QUEUE_BYTES: u32 = 8 << 20;
 
-/// Configures a socket that is not bound yet.
+/// Sets the options of a packet socket that is not bound yet.
 fn prepare(socket: BorrowedFd<'_>, name: &str) -> Result<(), OpenError> {
     let io = |step| move |source| OpenError::Io { name: name.into(), step, source };
     sys::set_virtio_headers(socket).map_err(io("use virtio-net headers"))?;
@@ -139,22 +139,22 @@ fn prepare(socket: BorrowedFd<'_>, name: &str) -> Result<(), OpenError> {
 }
 
 impl PacketSocket {
-    /// Opens the interface `name` for a stack. `claim` returns the selection of the stack's frames
-    /// for the interface that was found. No other host of the network should have the Ethernet
-    /// address of a station.
+    /// Opens the interface `name` for a network stack. `claim` returns which frames of the
+    /// interface are for the stack. If the stack has its own Ethernet address, no other host of the
+    /// network may have it.
     ///
     /// # Errors
-    /// See [`OpenError`]. The interface is then as it was.
+    /// See [`OpenError`]. The interface is unchanged after an error.
     pub fn open(name: &str, claim: impl FnOnce(&Interface) -> Claim) -> Result<Self, OpenError> {
         let mut sockets = Self::open_group(name, claim, None)?;
         Ok(sockets.pop().expect("a group has a socket"))
     }
 
-    /// Opens the interface `name` for a bridge, which receives all frames. The kernel receives all
-    /// frames as well, so it should have no addresses on the interface of a bridge.
+    /// Opens the interface `name` for a bridge, which receives all frames. The kernel receives them
+    /// as well, so it should have no IP addresses on this interface.
     ///
     /// # Errors
-    /// See [`OpenError`]. The interface is then as it was.
+    /// See [`OpenError`]. The interface is unchanged after an error.
     pub fn open_bridged(name: &str) -> Result<Self, OpenError> {
         let fd = open_socket(name)?;
         let interface = Interface::find(fd.as_fd(), name)?;
@@ -166,11 +166,11 @@ impl PacketSocket {
         Ok(Self::from_parts(Parts { descriptors: vec![fd], interface }))
     }
 
-    /// Opens an interface like [`PacketSocket::open`], with one socket for each queue of
-    /// `steering`, in the order of the queues.
+    /// Opens an interface like [`PacketSocket::open`], with one socket for each queue of `steering`
+    /// (the program that distributes flows).
     ///
     /// # Errors
-    /// See [`OpenError`]. The interface is then as it was.
+    /// See [`OpenError`]. The interface is unchanged after an error.
     pub fn open_group(
         name: &str,
         claim: impl FnOnce(&Interface) -> Claim,
@@ -228,12 +228,12 @@ impl PacketSocket {
         Ok(all)
     }
 
-    /// Keeps the descriptors open while the socket is open.
+    /// Keeps these descriptors open as long as the socket is open.
     pub fn keep(&mut self, descriptors: Vec<Fd>) {
         self.guards.extend(descriptors);
     }
 
-    /// Converts the socket to parts, so that another process can drive it.
+    /// Converts the socket to parts that can be passed to another process.
     pub fn into_parts(self) -> Parts {
         let mut descriptors = vec![self.fd];
         descriptors.extend(self.guards);
@@ -243,7 +243,7 @@ impl PacketSocket {
     /// Creates the port from a socket that was configured, possibly by another process.
     ///
     /// # Panics
-    /// If there is no descriptor.
+    /// Panics if there is no descriptor.
     pub fn from_parts(parts: Parts) -> Self {
         let Parts { descriptors, interface } = parts;
         let mut descriptors = descriptors.into_iter();
@@ -261,30 +261,31 @@ impl PacketSocket {
         }
     }
 
-    /// Returns the interface of the socket.
+    /// Returns the interface to which the socket is bound.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Calls `tell` once after the interface was removed, on the thread that drives the socket.
+    /// Calls `tell` once after the interface was removed, on the thread that polls the socket.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.presence.on_gone(tell);
     }
 
-    /// Returns the current counters.
+    /// Returns the frame counters of this socket.
     pub fn counters(&self) -> Counters {
         self.missed.set(self.missed.get() + u64::from(sys::missed(self.fd.as_fd())));
         Counters { rx_missed: self.missed.get(), ..self.counters }
     }
 
-    /// Checks whether the interface was removed, after the kernel has reported that it is down.
+    /// Checks whether the interface was removed. Called when the kernel has reported that the
+    /// interface is down.
     pub(crate) fn look_whether_gone(&mut self, now_ns: u64) {
         self.presence.look(now_ns, self.fd.as_fd());
     }
 }
 
-/// Creates a packet socket of protocol 0, which receives nothing before `bind`. The caller sets all
-/// options before it calls `bind`.
+/// Creates a packet socket of protocol 0, which receives no frames until `bind`. The caller must
+/// set all options before it calls `bind`.
 fn open_socket(name: &str) -> Result<Fd, OpenError> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None) {
@@ -301,8 +302,8 @@ fn open_socket(name: &str) -> Result<Fd, OpenError> {
 }
 
 impl OpenError {
-    /// Returns the error with all capabilities that the caller needs, if a capability is missing.
-    /// Otherwise a user would learn of the missing capabilities one by one.
+    /// If a capability is missing, returns the error with all capabilities that the caller needs.
+    /// Otherwise a user would learn about the missing capabilities one by one.
     #[must_use]
     pub fn naming(self, rights: Rights) -> Self {
         let is_missing = |source: &io::Error| source.raw_os_error() == Some(libc::EPERM);
@@ -342,8 +343,8 @@ impl Port for PacketSocket {
     }
 
     fn offloads(&self) -> Offloads {
-        // The kernel segments in software if the interface cannot. UDP segmentation (USO) is
-        // supported since Linux 6.2, but packet sockets cannot query it.
+        // The kernel segments TCP in software if the interface cannot. UDP segmentation (USO)
+        // requires Linux 6.2, and cannot be queried by packet sockets.
         Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: false }
     }
 

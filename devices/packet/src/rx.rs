@@ -1,4 +1,4 @@
-//! Receives frames.
+//! Receives frames from a packet socket.
 
 use std::os::fd::AsFd;
 
@@ -7,12 +7,12 @@ use towpath_pool::{Batch, Pool};
 use crate::open::PacketSocket;
 use crate::sys::{BATCH, Received, TPID_8021Q};
 
-/// Maximum length of frames that are copied to a small buffer, which frees the large buffer for the
-/// next call. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
+/// Maximum length in bytes of frames that are copied to a small buffer, so that the large buffer
+/// can be reused at once. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl PacketSocket {
-    /// Receives at most `max` frames, in calls of up to [`BATCH`] frames, or until the socket is
+    /// Receives up to `max` frames, with at most [`BATCH`] per system call, until the socket is
     /// empty. Returns the number of packets added to `out`.
     pub(crate) fn receive(
         &mut self,
@@ -35,7 +35,7 @@ impl PacketSocket {
                     break;
                 }
             };
-            // Count dropped frames as well, because these cost time, too.
+            // Count dropped frames as well, because receiving them takes time, too.
             read += count;
             for n in 0..count {
                 put_out += usize::from(self.take(now_ns, n, pool, out));
@@ -47,7 +47,8 @@ impl PacketSocket {
         put_out
     }
 
-    /// Checks frame `n` of a call and adds it to `out`. Returns whether it was added.
+    /// Checks frame `n` of the last system call, and adds it to `out`. Returns whether it was
+    /// added.
     fn take(&mut self, now_ns: u64, n: usize, pool: &mut Pool, out: &mut Batch) -> bool {
         let Received { header, len, is_cut, tag } = self.receiver.frame(n);
         let packet = &mut self.spare[n];

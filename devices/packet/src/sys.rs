@@ -1,8 +1,8 @@
 //! System calls that need `unsafe`: options of packet sockets, and calls that receive or send
 //! several frames.
 //!
-//! Calls that receive or send frames bypass libc, because a program with an embedded engine may
-//! replace libc's functions by Towpath's own.
+//! System calls that receive or send frames do not use libc, because a program that embeds this
+//! stack may replace libc's functions by ours.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -15,8 +15,8 @@ use towpath_virtio::{HEADER_LEN, HEADER_LEN_LEGACY};
 
 use crate::filter::SockFilter;
 
-/// Maximum number of frames per system call, so that the cost of the call is small compared with
-/// that of the frames. Their buffers of 68 KiB take about 1 MiB.
+/// Maximum number of frames per system call. The number is large enough that the cost of the call
+/// is small compared with that of the frames. Buffers of 68 KiB for them take about 1 MiB.
 pub const BATCH: usize = 16;
 
 /// Constants of linux/if_packet.h.
@@ -58,38 +58,39 @@ const _: () = {
     assert!(size_of::<TpacketStats>() == 8);
 };
 
-/// Enables a virtio-net header before each frame, in both directions.
+/// Enables a virtio-net header before each frame that is received or sent.
 pub(crate) fn set_virtio_headers(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1)
 }
 
-/// Makes the kernel report the VLAN tag that it has removed from a frame.
+/// Makes the kernel report the VLAN tag that it has removed from a received frame.
 pub(crate) fn set_auxiliary_data(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_AUXDATA, &1)
 }
 
-/// Excludes frames that this host sends (since Linux 4.20).
+/// Excludes frames that this host sends from those that the socket receives (since Linux 4.20).
 pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1)
 }
 
-/// Attaches a filter: the socket does not receive frames for which the program returns 0.
+/// Attaches a classic BPF filter. The socket does not receive frames for which the program returns
+/// 0.
 pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
     let filter = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut().cast::<libc::sock_filter>(),
     };
-    // The kernel reads the instructions during the call, and keeps a copy.
+    // The kernel copies the instructions during the call.
     set_plain(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
 }
 
-/// Attaches a filter like [`set_filter`]; `program` is the descriptor of a BPF program (bpf(2)).
+/// Attaches a BPF program as a filter, like [`set_filter`]. `program` is its descriptor (bpf(2)).
 pub(crate) fn set_program(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
 }
 
-/// Adds a bound socket to a fanout group, in which one socket receives each frame. With `None`,
-/// creates a group. Returns the number of the group.
+/// Adds a bound socket to a fanout group, in which each frame is received by one of the sockets.
+/// Creates a group if `group` is `None`. Returns the number of the group.
 pub(crate) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16> {
     let flags = PACKET_FANOUT_EBPF | PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
     let (number, flags) = match group {
@@ -106,27 +107,27 @@ pub(crate) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16
     Ok(value as u16)
 }
 
-/// Makes the program select the group's socket for each frame.
+/// Attaches the BPF program that selects the socket of the fanout group for each frame.
 pub(crate) fn steer(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd())
 }
 
-/// Sets the maximum bytes queued in the kernel in each direction: `bytes` with CAP_NET_ADMIN.
-/// Without it, the maximum is limited by net.core.rmem_max and wmem_max.
+/// Sets the maximum number of bytes that the kernel queues in each direction. Without
+/// CAP_NET_ADMIN, net.core.rmem_max and wmem_max limit it.
 pub(crate) fn set_queues(socket: BorrowedFd<'_>, bytes: u32) {
     let options =
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];
     for (forced, limited) in options {
         let value = bytes as c_int;
         let is_set = set(socket, libc::SOL_SOCKET, forced, &value).is_ok();
-        // Ignore an error: a shorter queue works, but drops earlier.
+        // Ignore an error: a shorter queue works too, but drops frames earlier.
         let _ = is_set || set(socket, libc::SOL_SOCKET, limited, &value).is_ok();
     }
 }
 
-/// Binds the socket to the interface, to receive frames of all protocols.
+/// Binds the packet socket to the interface with this index, to receive frames of all protocols.
 pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
-    // SAFETY: sockaddr_ll consists of integers, for which zero is valid.
+    // SAFETY: `sockaddr_ll` consists of integers, so all zeros are a valid value.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
@@ -137,7 +138,8 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
 }
 
 /// Returns the number of frames that the kernel dropped since the last call because the queue was
-/// full. Bypasses libc, because the thread that drives the socket calls it.
+/// full. Does not use libc, because the program on whose thread it runs may replace libc's
+/// functions by ours.
 pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
     let mut statistics = TpacketStats::default();
     let mut len = size_of::<TpacketStats>() as libc::socklen_t;
@@ -156,7 +158,7 @@ fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &c_int) -> io
     set_plain(socket, level, option, value)
 }
 
-/// Sets an option whose value is one of the kernel's structures.
+/// Sets a socket option whose value is a structure of the kernel.
 fn set_plain<T>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     let value: *const c_void = std::ptr::from_ref(value).cast();
@@ -173,37 +175,37 @@ fn check(status: c_int) -> io::Result<()> {
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
 
-/// CMSG_SPACE(sizeof(struct tpacket_auxdata)): 16 bytes of header, 20 of data, padding.
+/// CMSG_SPACE(sizeof(struct tpacket_auxdata)): 16 bytes of header, 20 bytes of data, and padding.
 const CONTROL_LEN: usize = 40;
 const CONTROL_HEADER_LEN: usize = 16;
 
 const _: () = assert!(size_of::<libc::cmsghdr>() == CONTROL_HEADER_LEN);
 
-/// A frame received by the last call.
+/// A frame received by the last call of recvmmsg(2).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub header: [u8; HEADER_LEN],
-    /// Length of the frame after the header, in bytes.
+    /// Length of the frame in bytes, without the virtio header.
     pub len: usize,
-    /// Whether the frame was longer than its buffer, and truncated.
+    /// Whether the frame was truncated because it was longer than its buffer.
     pub is_cut: bool,
     /// VLAN tag that the kernel removed from the frame.
     pub tag: Option<Tag>,
 }
 
-/// A VLAN tag.
+/// An IEEE 802.1Q VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag {
-    /// EtherType of the tag.
+    /// EtherType of the VLAN tag.
     pub tpid: u16,
-    /// Tag control information: priority and VLAN identifier.
+    /// Tag control information of the VLAN tag: priority and VLAN identifier.
     pub tci: u16,
 }
 
 /// EtherType of an IEEE 802.1Q tag. Linux removes 802.1ad tags (0x88a8) as well.
 pub(crate) const TPID_8021Q: u16 = 0x8100;
 
-/// Memory for recvmmsg(2), reused by each call.
+/// Buffers for recvmmsg(2), reused by each call.
 pub(crate) struct RecvMemory(Box<RecvBatch>);
 
 struct RecvBatch {
@@ -213,22 +215,24 @@ struct RecvBatch {
     messages: [libc::mmsghdr; BATCH],
 }
 
-// SAFETY: each call sets the pointers that it reads, to memory of this value or of its caller.
+// SAFETY: each call sets the pointers that it uses. The pointers refer to memory of this value or
+// of the caller.
 unsafe impl Send for RecvMemory {}
 
 impl Default for RecvMemory {
     fn default() -> Self {
-        // SAFETY: integers, and pointers that each call sets before use. Zero is valid for both.
+        // SAFETY: the structure consists of integers, and of pointers that each call sets before
+        // use. Zeros are valid for both.
         Self(Box::new(unsafe { zeroed() }))
     }
 }
 
 impl RecvMemory {
-    /// Receives a frame into the spare bytes of each packet, at most [`BATCH`] frames, without
+    /// Receives one frame into the spare bytes of each packet, at most [`BATCH`] frames, without
     /// waiting. Returns the number of frames.
     ///
     /// # Errors
-    /// The errno: EAGAIN if there is no frame.
+    /// Returns the errno: EAGAIN if there is no frame.
     pub fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -270,7 +274,7 @@ impl RecvMemory {
     }
 }
 
-/// Returns the VLAN tag of a frame from its control data.
+/// Returns the VLAN tag of a received frame from its control data; `None` if it has none.
 fn tag(control: &[u8]) -> Option<Tag> {
     let data = control.get(CONTROL_HEADER_LEN..CONTROL_HEADER_LEN + size_of::<AuxiliaryData>())?;
     let at = |n: usize| [data[n], data[n + 1]];
@@ -279,7 +283,7 @@ fn tag(control: &[u8]) -> Option<Tag> {
     let status = u32::from_ne_bytes([a, b, c, d]);
     let field = |offset| u16::from_ne_bytes(at(offset));
     let tpid = match status & TP_STATUS_VLAN_TPID_VALID {
-        // Linux before 3.14 removes only 802.1Q tags.
+        // Linux before 3.14 removes only 802.1Q tags, and does not report the EtherType.
         0 => TPID_8021Q,
         _ => field(std::mem::offset_of!(AuxiliaryData, vlan_tpid)),
     };
@@ -287,22 +291,24 @@ fn tag(control: &[u8]) -> Option<Tag> {
     (status & TP_STATUS_VLAN_VALID != 0).then_some(Tag { tpid, tci })
 }
 
-/// Memory for sendmmsg(2), reused by each call.
+/// Buffers for sendmmsg(2), reused by each call.
 pub(crate) struct SendMemory(Box<SendBatch>);
 
 struct SendBatch {
     headers: [[u8; HEADER_LEN_LEGACY]; BATCH],
-    /// Header, linear part, and at most two stretches of a FIFO.
+    /// Parts of each frame: virtio header, packet buffer, and at most two ranges of a send FIFO.
     parts: [[libc::iovec; 4]; BATCH],
     messages: [libc::mmsghdr; BATCH],
 }
 
-// SAFETY: each call sets the pointers that it reads, to memory of this value or of its caller.
+// SAFETY: each call sets the pointers that it uses. The pointers refer to memory of this value or
+// of the caller.
 unsafe impl Send for SendMemory {}
 
 impl Default for SendMemory {
     fn default() -> Self {
-        // SAFETY: integers, and pointers that each call sets before use. Zero is valid for both.
+        // SAFETY: the structure consists of integers, and of pointers that each call sets before
+        // use. Zeros are valid for both.
         Self(Box::new(unsafe { zeroed() }))
     }
 }
@@ -312,7 +318,7 @@ impl SendMemory {
     /// frames.
     ///
     /// # Errors
-    /// The errno of the first frame: EAGAIN if the socket's queue is full.
+    /// Returns the errno for the first frame: EAGAIN if the socket's queue is full.
     pub fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -329,12 +335,12 @@ impl SendMemory {
         let at = self.0.messages.as_mut_ptr().expose_provenance();
         let args = [socket.as_raw_fd() as usize, at, count, libc::MSG_DONTWAIT as usize, 0, 0];
         // SAFETY: the messages point to headers of this value and to bytes of packets borrowed for
-        // 'a, which the kernel only reads. A program that modifies its FIFO during the call affects
-        // only its own data.
+        // 'a, which the kernel only reads. A program that changes its send FIFO during the call
+        // affects only its own data.
         unsafe { syscall(libc::SYS_sendmmsg as usize, args) }
     }
 
-    /// Sets frame `n` of the call to `packet`.
+    /// Fills the entry of sendmmsg(2) for frame `n` with `packet`.
     fn set(&mut self, n: usize, header: &[u8; HEADER_LEN], packet: &Packet) {
         let SendBatch { headers, parts, messages } = &mut *self.0;
         headers[n].copy_from_slice(&header[..HEADER_LEN_LEGACY]);

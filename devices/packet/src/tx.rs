@@ -1,4 +1,4 @@
-//! Sends frames.
+//! Sends frames on a packet socket.
 
 use std::os::fd::AsFd;
 
@@ -8,7 +8,7 @@ use towpath_virtio::HEADER_LEN;
 use crate::open::PacketSocket;
 
 impl PacketSocket {
-    /// Sends packets from the front of `batch`, in calls of up to `BATCH` packets, until the socket
+    /// Sends packets from the front of `batch`, up to `BATCH` per system call, until the socket
     /// accepts no more. Returns the number of packets removed from the batch.
     pub(crate) fn transmit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut taken = 0;
@@ -18,7 +18,7 @@ impl PacketSocket {
                 taken += self.refuse(pool, batch);
                 continue;
             }
-            // `send` stops at a packet whose metadata is inconsistent.
+            // The first packet has inconsistent metadata, at which `send` stops.
             match self.sender.send(self.fd.as_fd(), batch.iter().map_while(headed)) {
                 Ok(0) => {
                     self.counters.tx_malformed += 1;
@@ -38,9 +38,9 @@ impl PacketSocket {
                     self.counters.tx_blocked += 1;
                     break;
                 }
-                // The kernel refused the frame, and a later attempt would not succeed. ENETDOWN:
-                // the interface is down. ENOBUFS, ENOMEM: the qdisc dropped the frame, or memory is
-                // short. EINVAL, EMSGSIZE: the kernel considers the headers invalid.
+                // The kernel rejected the frame, and another attempt would fail as well. ENETDOWN:
+                // the interface is down. ENOBUFS, ENOMEM: the qdisc dropped the frame, or kernel
+                // memory is exhausted. EINVAL, EMSGSIZE: the kernel considers the headers invalid.
                 Err(_) => {
                     self.look_whether_gone(now_ns);
                     taken += self.refuse(pool, batch);
@@ -50,7 +50,7 @@ impl PacketSocket {
         taken
     }
 
-    /// Drops the first packet, which the kernel has refused.
+    /// Drops the first packet of the batch, which the kernel has rejected.
     fn refuse(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.counters.tx_refused += 1;
         self.drop_front(pool, batch)
@@ -63,7 +63,8 @@ impl PacketSocket {
     }
 }
 
-/// Returns a packet with its virtio header; `None` if its metadata is inconsistent.
+/// Returns a packet with the virtio header to send before it; `None` if the packet's metadata is
+/// inconsistent.
 fn headed(packet: &Packet) -> Option<([u8; HEADER_LEN], &Packet)> {
     Some((towpath_virtio::emit(&packet.meta, packet.linear()).ok()?, packet))
 }

@@ -1,4 +1,4 @@
-//! Records the packets of a [`Port`].
+//! Records the packets that pass a [`Port`].
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,30 +9,31 @@ use towpath_pool::{Batch, Packet, Pool, Port};
 use crate::spool::{Spool, SpoolProgress};
 use crate::{CaptureLinkType, Direction, Interface, SNAPLEN_DEFAULT, Writer};
 
-/// Maximum time that a recorded packet stays in memory, so that readers can follow a running
-/// capture.
+/// Maximum time in nanoseconds before a recorded packet is written to the file, so that readers can
+/// follow a running capture.
 const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Pcapng file to which several ports are recorded; clones refer to the same file.
+/// Pcapng file in which the packets of several ports are recorded. Clones refer to the same file.
 ///
-/// Interface 0 is the stack's loopback, for which only dropped packets are recorded. The ports
-/// follow in the order of [`CaptureFile::capture`], matching the stack's interface numbers.
+/// Interface 0 of the file is the stack's loopback, for which only dropped packets are recorded.
+/// The ports follow in the order of [`CaptureFile::capture`], which is also the order of the
+/// stack's interface numbers.
 ///
-/// All interfaces are Ethernet, because libpcap, which tcpdump uses, rejects files with different
-/// interface types and more than one interface of LINKTYPE_RAW. Packets without a link header get
-/// an Ethernet header with zero addresses, as on Linux's loopback.
+/// All interfaces have the type Ethernet. libpcap, which tcpdump uses, rejects files with several
+/// types of interfaces, or with several interfaces of LINKTYPE_RAW. Packets without a link header
+/// get an Ethernet header with zero addresses, as on Linux's loopback.
 #[derive(Debug, Clone)]
 pub struct CaptureFile {
     shared: Arc<Mutex<Shared>>,
     progress: SpoolProgress,
 }
 
-/// Limits of a capture.
+/// Limits of a packet capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of recorded bytes per packet.
+    /// Maximum number of bytes that are recorded per packet; longer packets are truncated.
     pub snaplen: u32,
-    /// Maximum file length in bytes; `None` means unlimited.
+    /// Maximum length of the capture file in bytes; `None` means unlimited.
     pub size: Option<u64>,
 }
 
@@ -42,35 +43,36 @@ impl Default for Limits {
     }
 }
 
-/// Warning for the user of a capture; each is given once.
+/// Warning about a packet capture for the user. Each kind is given once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The file is written more slowly than packets arrive, so some are not recorded.
+    /// Packets arrive faster than the file can be written, so some are not recorded.
     Slow,
-    /// [`Limits::size`] is reached, so recording has ended.
+    /// The file has reached its maximum length, [`Limits::size`]. Recording has ended.
     Full,
-    /// Writing failed, so recording has ended.
+    /// Writing to the file failed with this error. Recording has ended.
     Failed(String),
 }
 
 type Teller = Arc<dyn Fn(Warning) + Send + Sync>;
 
 struct Shared {
-    /// `None` after a write error, because readers find nothing after an incomplete block, and
-    /// after the size limit is reached.
+    /// Writer of the file. `None` after the size limit is reached, and after a write error, because
+    /// readers cannot find blocks after an incomplete one.
     writer: Option<Writer<Spool>>,
     tell: Teller,
     size_max: u64,
-    /// Packets not recorded because writing was too slow.
+    /// Number of packets that were not recorded because writing was too slow.
     lost: u64,
-    /// Whether the packets of each port start with a link header.
+    /// Whether the packets of each interface start with a link header.
     framed: Vec<bool>,
-    /// Difference between Unix time and the engine's clock in nanoseconds.
+    /// Difference in nanoseconds between Unix time and the clock of the `now_ns` arguments.
     unix_offset_ns: u64,
     last_flush_ns: Option<u64>,
     dirty: bool,
-    /// Copy of a packet's tail, because a program may change the original concurrently.
+    /// Copy of the part of a packet that is in a program's memory, because the program may change
+    /// it at any time.
     tail: Vec<u8>,
 }
 
@@ -81,8 +83,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl CaptureFile {
-    /// Starts a capture and its writer thread. `tell` receives warnings on that thread and on
-    /// recording threads, and must not block.
+    /// Starts a packet capture and its writer thread. `tell` receives warnings on that thread and
+    /// on threads that record packets. The function must not block.
     pub fn new(
         out: Box<dyn Write + Send>,
         limits: Limits,
@@ -108,7 +110,7 @@ impl CaptureFile {
         Ok(Self { shared: Arc::new(Mutex::new(shared)), progress })
     }
 
-    /// Records `port` under `name`.
+    /// Returns a port that records all packets of `port`, as an interface called `name`.
     ///
     /// # Errors
     /// Returns an error if the capture has ended.
@@ -117,10 +119,11 @@ impl CaptureFile {
         Ok(Capture { file: self.clone(), iface, port, before: 0 })
     }
 
-    /// Records the queues of one device, which may run on different threads, as one interface.
+    /// Records the queues of one device as one interface. The queues may be used by different
+    /// threads.
     ///
     /// # Errors
-    /// Same as [`CaptureFile::capture`].
+    /// Returns the errors of [`CaptureFile::capture`].
     pub fn capture_queues<P: Port>(
         &self,
         name: &str,
@@ -144,7 +147,7 @@ impl CaptureFile {
     }
 
     /// Records a packet that the stack dropped on interface `iface`, with the reason as a comment.
-    /// A received packet was already recorded when it arrived.
+    /// If the packet was received, it is recorded for the second time.
     ///
     /// `bytes` start with the link header, or with the IP header if the link header is missing. An
     /// outgoing packet may be dropped even before it has an IP header.
@@ -168,22 +171,22 @@ impl CaptureFile {
         });
     }
 
-    /// Waits until everything is written while `go_on` returns true.
+    /// Waits until all recorded packets are written to the file, as long as `go_on` returns true.
     ///
     /// # Errors
-    /// Returns the first error of the capture; `TimedOut` if `go_on` returned false.
+    /// Returns the first error of the capture, or `TimedOut` if `go_on` returned false.
     pub fn finish(&self, go_on: impl FnMut() -> bool) -> io::Result<()> {
         self.lock().flush();
         self.progress.finish(go_on)
     }
 
-    /// Returns the number of packets not recorded because writing was too slow.
+    /// Returns the number of packets that were not recorded because writing was too slow.
     pub fn lost(&self) -> u64 {
         self.lock().lost
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // No panic can leave the state inconsistent between calls of the writer.
+        // Ignore poisoning, because a panic cannot leave the state inconsistent.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -201,7 +204,7 @@ impl Shared {
         });
     }
 
-    /// Records a packet of `len` bytes unless a limit is reached. `give` passes the pieces of the
+    /// Records a packet of `len` bytes unless a limit is reached. `give` passes the parts of the
     /// packet.
     fn record(
         &mut self,
@@ -215,7 +218,8 @@ impl Shared {
         let Some(writer) = &mut self.writer else { return };
         let time_ns = time_ns.wrapping_add(self.unix_offset_ns);
         if writer.len() + writer.packet_len_max(len, comment) > self.size_max {
-            // Bytes that are still buffered count towards the size.
+            // The size limit is reached. Flush bytes that are still buffered, which count towards
+            // the size.
             let result = writer.flush();
             (self.tell)(Warning::Full);
             self.check(result);
@@ -237,7 +241,7 @@ impl Shared {
         self.check(result);
     }
 
-    /// Flushes once a second and adjusts to changes of the system clock.
+    /// Flushes the file once a second, and adopts changes of the system clock.
     fn tick(&mut self, now_ns: u64) {
         if self.last_flush_ns.is_some_and(|last| now_ns.saturating_sub(last) < FLUSH_INTERVAL_NS) {
             return;
@@ -255,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// Ends the capture on an error, which the writer thread has already reported.
+    /// Ends the capture if writing failed. The writer thread has already reported the error.
     fn check(&mut self, result: io::Result<()>) {
         if result.is_err() {
             self.writer = None;
@@ -269,7 +273,7 @@ impl Drop for Shared {
     }
 }
 
-/// Returns an Ethernet header with zero addresses for a packet without a link header.
+/// Returns an Ethernet header with zero addresses, for a packet without a link header.
 fn frame(bytes: &[u8]) -> [u8; 14] {
     header(match bytes.first().map(|byte| byte >> 4) {
         Some(4) => ETHERTYPE_IPV4,
@@ -278,12 +282,13 @@ fn frame(bytes: &[u8]) -> [u8; 14] {
     })
 }
 
-/// Returns an Ethernet header if an Ethernet packet was dropped before it got its own.
+/// Returns the Ethernet header to record if a packet was dropped before it got its own; otherwise
+/// `None`.
 fn missing_header(direction: Direction, bytes: &[u8]) -> Option<[u8; 14]> {
     match (ip_version(bytes), direction) {
         (Some(4), _) => Some(header(ETHERTYPE_IPV4)),
         (Some(_), _) => Some(header(ETHERTYPE_IPV6)),
-        // A received packet has its own header.
+        // A received packet already has an Ethernet header.
         (None, Direction::Inbound) => None,
         (None, Direction::Outbound) => Some(header(ETHERTYPE_LOCAL)),
     }
@@ -297,11 +302,11 @@ fn header(ethertype: u16) -> [u8; 14] {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// Local experimental EtherType (IEEE 802), which readers show as bytes.
+/// Local experimental EtherType (IEEE 802). Packet analyzers show such packets as bytes.
 const ETHERTYPE_LOCAL: u16 = 0x88b5;
 
-/// Returns the IP version if the bytes are a complete IP packet. A link header would have to
-/// contain their exact length at that position.
+/// Returns the IP version if `bytes` are a complete IP packet. A packet that starts with a link
+/// header would only be confused with one if it had its exact length at the same position.
 fn ip_version(bytes: &[u8]) -> Option<u8> {
     let stated =
         |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
@@ -312,17 +317,17 @@ fn ip_version(bytes: &[u8]) -> Option<u8> {
     }
 }
 
-/// Port that records the packets of an inner port in both directions.
+/// Port that records the packets of another port in both directions.
 ///
-/// Packets are recorded as passed: coalesced ones as one packet, and with incomplete checksums if
-/// the device completes them.
+/// Packets are recorded as the stack sees them. Coalesced packets are recorded as one, and
+/// checksums that the device completes are incomplete.
 #[derive(Debug)]
 pub struct Capture<P> {
     file: CaptureFile,
     iface: u32,
     port: P,
-    /// Number of packets at the front of the outgoing batch that were recorded already, because the
-    /// device refused them.
+    /// Number of packets at the front of the outgoing batch that an earlier call has already
+    /// recorded, because the device did not accept them then.
     before: usize,
 }
 
@@ -341,8 +346,8 @@ impl<P: Port> Port for Capture<P> {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        // Record before submitting, because the port frees the buffers. Refused packets are passed
-        // again.
+        // Record packets before submitting them, because the port frees their buffers. Packets that
+        // were not accepted are submitted again, so skip those recorded before.
         let mut shared = self.file.lock();
         shared.tick(now_ns);
         for packet in batch.iter().skip(self.before) {
@@ -377,7 +382,7 @@ mod tests {
     use towpath_pool::Offloads;
     use towpath_shm::{Fragments, Mapping, Stretch};
 
-    /// Link that returns sent packets and accepts `room` packets per call.
+    /// Test port that returns the packets sent to it, and accepts `room` packets per call.
     struct Echo {
         queue: Batch,
         room: usize,
@@ -405,7 +410,7 @@ mod tests {
         }
     }
 
-    /// In-memory file that fails beyond `limit` bytes.
+    /// In-memory file for tests, which fails after `limit` bytes.
     #[derive(Clone)]
     struct Disk {
         bytes: Arc<Mutex<Vec<u8>>>,
@@ -435,8 +440,8 @@ mod tests {
         }
     }
 
-    /// Returns the enhanced packet blocks of a file: interface, time in nanoseconds, data, and
-    /// options.
+    /// Returns the packets (enhanced packet blocks) of a pcapng file: interface, time in
+    /// nanoseconds, data, and options.
     fn packets(file: &[u8]) -> Vec<(u32, u64, Vec<u8>, Vec<u8>)> {
         let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
         let (mut at, mut out) = (0, Vec::new());
@@ -463,7 +468,7 @@ mod tests {
         (CaptureFile::new(Box::new(out), limits, tell).unwrap(), told)
     }
 
-    /// Waits for the writer thread.
+    /// Waits until the condition holds, which depends on the writer thread.
     fn eventually(condition: impl Fn() -> bool) {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(50);
         while !condition() {
@@ -489,7 +494,7 @@ mod tests {
         let mut first = packet(&mut pool, b"head ");
         first.tail = Fragments::new(Stretch::new(&memory, 0, 4), None);
         let mut batch = Batch::from([first, packet(&mut pool, b"second")]);
-        // The second packet is refused once and recorded once.
+        // The second packet is not accepted at first. The packet must be recorded only once.
         assert_eq!(port.submit(10, &mut pool, &mut batch), 1);
         assert_eq!(port.submit(20, &mut pool, &mut batch), 1);
         let mut out = Batch::new();
@@ -498,7 +503,7 @@ mod tests {
         file.finish(|| true).unwrap();
 
         let seen = packets(&disk.bytes());
-        // After the added link header.
+        // Compare the bytes that follow the added link header.
         assert!(seen.iter().all(|p| p.2[..12] == [0; 12]));
         let data: Vec<_> = seen.iter().map(|p| (p.0, &p.2[14..])).collect();
         assert_eq!(data, [(1, &b"head tail"[..]), (1, b"second"), (1, b"head tail"), (1, b"lost")]);
@@ -507,7 +512,7 @@ mod tests {
         assert!(seen[0].1 > 1_700_000_000_000_000_000);
     }
 
-    /// Uses one thread per queue, as shards do.
+    /// Each queue is used by a different thread.
     #[test]
     fn queues_are_recorded_as_one_interface() {
         let disk = Disk::new(usize::MAX);
@@ -552,7 +557,7 @@ mod tests {
         assert_eq!(missing(outbound, &v4[1..]), Some([0x88, 0xb5]));
         assert_eq!(missing(inbound, &frame_of_v4), None);
         assert_eq!(missing(inbound, &[]), None);
-        // On links without headers, every packet gets one.
+        // A packet without a link header gets one that depends on its IP version.
         assert_eq!(
             [&v4, &v6, &vec![1]].map(|p| ethertype(frame(p))),
             [[8, 0], [0x86, 0xdd], [0x88, 0xb5]]
@@ -593,7 +598,7 @@ mod tests {
         assert_eq!(file.finish(|| true).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
-    /// FIFO without a reader until it is opened.
+    /// Output that blocks until it is opened, like a FIFO without a reader.
     #[derive(Clone, Default)]
     struct Stuck(Arc<(Mutex<bool>, std::sync::Condvar)>, Arc<Mutex<Vec<u8>>>);
 
@@ -629,7 +634,7 @@ mod tests {
         *stuck.0.0.lock().unwrap() = true;
         stuck.0.1.notify_all();
         file.finish(|| true).unwrap();
-        // The first packet recorded again contains the number of missing ones (epb_dropcount).
+        // The next recorded packet contains the number of packets lost before it (epb_dropcount).
         let mut batch = Batch::from([packet(&mut pool, b"again")]);
         port.submit(sent, &mut pool, &mut batch);
         file.finish(|| true).unwrap();

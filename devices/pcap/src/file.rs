@@ -1,4 +1,4 @@
-//! Files that contain only complete blocks, even if the disk is full.
+//! Capture files that contain only complete pcapng blocks, even if the disk is full.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,19 +8,19 @@ use std::io::{self, Write};
 #[derive(Debug)]
 pub struct RecordFile {
     file: File,
-    /// Length of the complete blocks in bytes.
+    /// Length in bytes of the complete blocks in the file.
     len: u64,
 }
 
 impl RecordFile {
-    /// Wraps an empty file that is open for writing.
+    /// Creates the writer for an empty file that is open for writing.
     pub fn new(file: File) -> Self {
         Self { file, len: 0 }
     }
 }
 
 impl Write for RecordFile {
-    /// Writes complete blocks.
+    /// Writes complete blocks to the file.
     fn write(&mut self, blocks: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         while written < blocks.len() {
@@ -34,7 +34,8 @@ impl Write for RecordFile {
                 Err(error) => error,
             };
             self.len += whole(&blocks[..written]) as u64;
-            // Ignore errors: a FIFO cannot be truncated, and its reader has the bytes already.
+            // Ignore errors of truncation: a FIFO cannot be truncated, and its reader already has
+            // the bytes.
             let _ = self.file.set_len(self.len);
             return Err(error);
         }
@@ -47,8 +48,8 @@ impl Write for RecordFile {
     }
 }
 
-/// Returns the length of the complete blocks at the start of `bytes`. A block's length follows its
-/// type.
+/// Returns the total length of the complete blocks at the start of `bytes`. In a block, the length
+/// follows the type.
 fn whole(bytes: &[u8]) -> usize {
     let mut end = 0;
     while let Some(&[a, b, c, d]) = bytes.get(end + 4..end + 8) {
@@ -76,7 +77,7 @@ mod tests {
             ends.push(writer.len() as usize);
         }
         let bytes = writer.into_inner().unwrap();
-        // The first block is the section header.
+        // The first block of the file is the section header.
         ends[1] = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
         for len in 0..=bytes.len() {
             let wanted = ends.iter().copied().filter(|end| *end <= len).max();
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(whole(&[0; 64]), 0);
     }
 
-    /// As on a full disk, a write succeeds partially before it fails.
+    /// Tests a write that succeeds partially and then fails, as on a full disk.
     #[test]
     fn a_file_that_cannot_grow_ends_behind_a_whole_block() {
         use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};

@@ -1,7 +1,7 @@
 //! Packet captures: writes pcapng files for Wireshark, tshark and tcpdump.
 //!
-//! A capture is one section with any number of interfaces. Each packet has its time in nanoseconds,
-//! its direction and, if it was dropped, the reason as a comment.
+//! A capture is one pcapng section with any number of interfaces. Each packet has its time in
+//! nanoseconds and its direction. A dropped packet has the reason as a comment.
 //!
 //! ```
 //! use towpath_pcap::{Direction, Interface, CaptureLinkType, Writer};

@@ -1,28 +1,28 @@
 //! Writes bytes to a file on a separate thread.
 //!
-//! Writing may block (network file system, a FIFO without a reader). Packets are recorded on the
-//! engine's thread, which must not block all connections. Therefore recording only appends to
-//! memory, at most [`BACKLOG_MAX`] bytes. Packets beyond that are counted and not recorded.
+//! Writing may block (network file system, a FIFO without a reader). Packets are recorded by the
+//! thread that handles all connections, which must not block. Therefore recording only appends to
+//! memory, at most [`BACKLOG_MAX`] bytes. Packets beyond this limit are counted and not recorded.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Maximum number of unwritten bytes: a tenth of a second of a fast disk's throughput, longer than
-/// usual pauses of a disk.
+/// Maximum number of bytes that wait to be written. A fast disk writes them in a tenth of a second,
+/// which is longer than its usual pauses.
 pub(crate) const BACKLOG_MAX: usize = 32 << 20;
-/// Interval at which a thread that waits for completion calls `go_on`.
+/// Interval at which a thread that waits for the writer thread calls `go_on`.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Output whose bytes are written asynchronously. After it is dropped, the thread ends once
-/// everything is written.
+/// Output whose bytes are written by a separate thread. After this value is dropped, the thread
+/// ends when everything is written.
 #[derive(Debug)]
 pub(crate) struct Spool {
     shared: Arc<Shared>,
 }
 
-/// Handle for waiting until everything is written.
+/// Handle for waiting until the writer thread has written everything.
 #[derive(Debug, Clone)]
 pub(crate) struct SpoolProgress {
     shared: Arc<Shared>,
@@ -32,21 +32,21 @@ pub(crate) struct SpoolProgress {
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Unwritten bytes, including those being written.
+    /// Number of bytes not yet written, including those being written.
     backlog: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<u8>,
-    /// The spool was dropped, so no more bytes follow.
+    /// Whether the `Spool` was dropped, so that no more bytes follow.
     closed: bool,
     error: Option<io::Error>,
     failed: bool,
 }
 
 impl Spool {
-    /// Starts the thread. `failed` is called on it with the first error.
+    /// Starts the writer thread, which calls `failed` with the first error.
     pub fn start(
         out: Box<dyn Write + Send>,
         failed: impl FnOnce(&io::Error) + Send + 'static,
@@ -59,8 +59,8 @@ impl Spool {
         Ok(Self { shared })
     }
 
-    /// Returns whether the next record may be appended. Checked once per record, so that records
-    /// are complete.
+    /// Returns whether the next record may be appended. Call it once per record, so that records
+    /// are appended as a whole.
     pub fn has_room(&self) -> bool {
         self.shared.backlog.load(Ordering::Relaxed) < BACKLOG_MAX
     }
@@ -71,7 +71,7 @@ impl Spool {
 }
 
 impl Write for Spool {
-    /// Appends all bytes. Returns an error if an earlier write failed.
+    /// Appends all bytes for the writer thread. Returns an error if an earlier write failed.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut queue = self.shared.lock();
         if queue.failed {
@@ -83,7 +83,7 @@ impl Write for Spool {
         Ok(data.len())
     }
 
-    /// Does nothing, because the thread writes appended bytes as soon as possible.
+    /// Does nothing, because the writer thread writes appended bytes as soon as possible.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -97,10 +97,10 @@ impl Drop for Spool {
 }
 
 impl SpoolProgress {
-    /// Waits until everything is written while `go_on` returns true.
+    /// Waits until all bytes are written, as long as `go_on` returns true.
     ///
     /// # Errors
-    /// Returns the first write error; `TimedOut` if `go_on` returned false.
+    /// Returns the first write error, or `TimedOut` if `go_on` returned false.
     pub fn finish(&self, mut go_on: impl FnMut() -> bool) -> io::Result<()> {
         let mut queue = self.shared.lock();
         while !queue.failed && self.shared.backlog.load(Ordering::Relaxed) > 0 {
@@ -116,13 +116,14 @@ impl SpoolProgress {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // No panic can leave the queue inconsistent.
+        // Ignore poisoning, because a panic cannot leave the queue inconsistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the appended bytes until the last byte or the first error. Runs on the writer thread.
+    /// Writes the appended bytes until all are written after the end of the capture, or until the
+    /// first error. Runs on the writer thread.
     fn write_all(&self, mut out: Box<dyn Write + Send>, failed: impl FnOnce(&io::Error)) {
-        // Swap two vectors, so that their memory is reused.
+        // Swap the filled vector with an empty one, so that both are reused.
         let mut writing = Vec::new();
         loop {
             let mut queue = self.lock();

@@ -1,4 +1,5 @@
-//! Writes the subset of the pcapng format (draft-ietf-opsawg-pcapng) that a capture needs.
+//! Writes pcapng files, with the parts of the format (draft-ietf-opsawg-pcapng) that a packet
+//! capture needs.
 //!
 //! ```text
 //! block:   type u32 | total length u32 | body, padded to 4 | total length u32 again
@@ -9,54 +10,54 @@
 
 use std::io::{self, BufWriter, Write};
 
-/// Default maximum of recorded bytes per packet, see [`Writer::with_snaplen`]. Same as tcpdump's,
-/// and longer than any packet including segmentation offload.
+/// Default for the maximum number of recorded bytes per packet, see [`Writer::with_snaplen`]. Same
+/// as that of tcpdump, and longer than any packet including segmentation offload.
 pub const SNAPLEN_DEFAULT: u32 = 262_144;
 
-/// Buffered writer of a capture.
+/// Buffered writer of a pcapng file.
 ///
-/// Data may be buffered until [`flush`](Self::flush) or [`into_inner`](Self::into_inner) returns.
-/// After an error the last block may be incomplete, so the capture should be ended; readers show
-/// the packets before it.
+/// Data may stay in the buffer until [`flush`](Self::flush) or [`into_inner`](Self::into_inner)
+/// returns. After an error, the last block may be incomplete, so nothing more should be written.
+/// Readers show the packets before it.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: BufWriter<W>,
     snaplen: u32,
-    /// Total length of all blocks.
+    /// Total length in bytes of all blocks written so far.
     len: u64,
-    /// Lost packets of each interface since the last packet written.
+    /// Number of packets of each interface that were lost since the last packet written.
     lost: Vec<u64>,
 }
 
-/// Captured interface.
+/// Interface of a packet capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface<'a> {
-    /// Name shown by readers.
+    /// Name of the interface that readers show.
     pub name: &'a str,
-    /// Link type of its packets.
+    /// Type of header at the start of the interface's packets.
     pub link_type: CaptureLinkType,
 }
 
-/// Header at the start of an interface's packets.
+/// Type of header at the start of an interface's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CaptureLinkType {
     /// Ethernet header (`LINKTYPE_ETHERNET`).
     Ethernet,
-    /// IPv4 or IPv6 header (`LINKTYPE_RAW`).
+    /// IPv4 or IPv6 header without a link header (`LINKTYPE_RAW`).
     Raw,
 }
 
-/// Direction of a packet as seen from the stack.
+/// Direction of a packet as seen from the network stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Received by the stack.
+    /// Received by the network stack.
     Inbound,
-    /// Sent by the stack.
+    /// Sent by the network stack.
     Outbound,
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a capture of `interfaces`, to which packets refer by index.
+    /// Starts a capture of `interfaces`. Packets refer to them by index.
     pub fn new(out: W, interfaces: &[Interface<'_>]) -> io::Result<Self> {
         Self::with_snaplen(out, interfaces, SNAPLEN_DEFAULT)
     }
@@ -94,12 +95,12 @@ impl<W: Write> Writer<W> {
 
     /// Writes a packet of interface `iface` at `time_ns` nanoseconds of Unix time.
     ///
-    /// The packet is the concatenation of `data`, truncated to the snap length. `original_len` is
-    /// the length on the wire, in case `data` is truncated already. `comment` is free text, by
-    /// convention `drop: ` and the reason for dropped packets.
+    /// The packet consists of the pieces in `data`, truncated to the snap length. `original_len` is
+    /// its length on the wire, in case `data` is already truncated. `comment` is free text, by
+    /// convention `drop: ` and the reason for a dropped packet.
     ///
     /// # Errors
-    /// `InvalidInput` if the interface does not exist; otherwise errors of the output.
+    /// Returns `InvalidInput` if the interface does not exist, otherwise errors of the output.
     pub fn packet(
         &mut self,
         iface: u32,
@@ -147,11 +148,11 @@ impl<W: Write> Writer<W> {
         self.u32(total)
     }
 
-    /// Records that `count` packets of interface `iface` were lost; the next packet of that
+    /// Records that `count` packets of interface `iface` were lost. The next packet of that
     /// interface contains the number.
     ///
     /// # Errors
-    /// `InvalidInput` if the interface does not exist.
+    /// Returns `InvalidInput` if the interface does not exist.
     pub fn note_lost(&mut self, iface: u32, count: u64) -> io::Result<()> {
         let lost = self.lost.get_mut(iface as usize).ok_or_else(unknown_interface)?;
         *lost = lost.saturating_add(count);
@@ -164,7 +165,8 @@ impl<W: Write> Writer<W> {
         self.len
     }
 
-    /// Returns the maximum file space of a packet of `len` bytes with this comment.
+    /// Returns the maximum number of bytes that a packet of `len` bytes with this comment takes in
+    /// the file.
     pub fn packet_len_max(&self, len: u32, comment: Option<&str>) -> u64 {
         let options = comment.map_or(0, |text| option_len(clip(text).len()))
             + option_len(4)
@@ -174,17 +176,17 @@ impl<W: Write> Writer<W> {
         captured + u64::from(BLOCK_OVERHEAD + 20 + options)
     }
 
-    /// Returns the output.
+    /// Returns the output to which blocks are written.
     pub fn output(&self) -> &W {
         self.out.get_ref()
     }
 
-    /// Passes all buffered bytes to the output.
+    /// Writes all buffered bytes to the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Flushes and returns the output.
+    /// Flushes all buffered bytes, and returns the output.
     pub fn into_inner(self) -> io::Result<W> {
         self.out.into_inner().map_err(io::IntoInnerError::into_error)
     }
@@ -210,7 +212,7 @@ impl<W: Write> Writer<W> {
         self.u32(total)
     }
 
-    /// Writes the first `len` bytes of the pieces, and padding.
+    /// Writes the first `len` bytes of the pieces, and the padding that follows.
     fn gather(&mut self, pieces: &[&[u8]], len: u32) -> io::Result<()> {
         let mut left = len as usize;
         for piece in pieces {
@@ -241,12 +243,13 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Returns the length of an option with header and padding; `len` is at most [`VALUE_LEN_MAX`].
+/// Returns the length in bytes of an option with header and padding. `len` is at most
+/// [`VALUE_LEN_MAX`].
 const fn option_len(len: usize) -> u32 {
     4 + (len as u32).next_multiple_of(4)
 }
 
-/// Truncates a text to the maximum option length at a character boundary.
+/// Truncates a text to the maximum length of an option, between two characters.
 fn clip(text: &str) -> &str {
     let mut end = text.len().min(VALUE_LEN_MAX);
     while !text.is_char_boundary(end) {
@@ -263,16 +266,18 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the packet does not fit a block")
 }
 
-/// Buffered bytes after which complete blocks are passed to the output, so that a write covers many
-/// packets.
+/// Number of buffered bytes after which complete blocks are written to the output, so that one
+/// write has many packets.
 const HANDED_LEN: usize = 64 << 10;
-/// Buffer capacity, large enough for [`HANDED_LEN`] plus the longest block, of [`SNAPLEN_DEFAULT`]
-/// and a comment. So each write to the output contains complete blocks only.
+/// Capacity of the buffer in bytes. There is room for [`HANDED_LEN`] and the longest block, of
+/// [`SNAPLEN_DEFAULT`] and a comment. Each write to the output therefore contains only complete
+/// blocks.
 const BUFFER_LEN: usize = 512 << 10;
-/// Length of a block's type and two length fields.
+/// Length in bytes of a block's type and its two length fields.
 const BLOCK_OVERHEAD: u32 = 12;
 const OPTION_END_LEN: u32 = 4;
-/// Maximum option length in bytes: 16 bits, and a multiple of 4 so that padding fits.
+/// Maximum length of an option in bytes: it has 16 bits, and is a multiple of 4 so that the padding
+/// fits.
 const VALUE_LEN_MAX: usize = 65532;
 
 const USER_APPLICATION: &str = "towpath";
@@ -294,7 +299,7 @@ const OPTION_COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
-/// Negative power of ten: 10^-9 seconds.
+/// Option value for timestamps in units of 10^-9 seconds: the negative power of ten.
 const TSRESOL_NANOSECONDS: u8 = 9;
 const EPB_FLAGS: u16 = 2;
 const EPB_DROPCOUNT: u16 = 4;

@@ -1,11 +1,12 @@
 //! Port that replays the packets of a pcap or pcapng capture at their recorded times.
 //!
-//! [`Replay`] is an IP link, because the Ethernet headers of a capture refer to absent stations.
-//! The packets arrive with their recorded intervals, starting with the first call of
+//! [`Replay`] is an IP link, because the Ethernet headers of a capture refer to stations that are
+//! not there. The packets arrive with their recorded intervals, starting with the first call of
 //! [`poll`](towpath_pool::Port::poll). Packets sent by the stack are dropped and counted.
 //!
-//! Checksums are verified as usual. Packets captured on their sending machine often have incomplete
-//! checksums, because the network card would complete them. The stack drops these packets.
+//! Checksums are verified as usual. Packets that were captured on the machine that sent them often
+//! have incomplete checksums, because the network card would complete them. The stack drops these
+//! packets.
 //!
 //! ```
 //! use towpath_pool::{Batch, Pool, Port};

@@ -1,4 +1,4 @@
-//! Reads the records of a capture in order.
+//! Reads the packets of a pcap or pcapng file in order.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -6,46 +6,47 @@ use pcap_parser::pcapng::{Block, OptionCode};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
 
-/// Buffer length: the longest record, which tcpdump limits to 256 KiB, with room for read-ahead.
+/// Size of the read buffer in bytes: the longest record, which tcpdump limits to 256 KiB, and room
+/// for reading ahead.
 const BUFFER_LEN: usize = 1 << 20;
-/// Maximum number of interfaces per section, because each is stored.
+/// Maximum number of interfaces per pcapng section, which limits the memory for them.
 const INTERFACES_MAX: usize = 65_536;
-/// Length of the initial read: the parser expects the first header in one piece.
+/// Number of bytes that are read first, because the parser expects the first header in one piece.
 const START_LEN: usize = 64 << 10;
 const NS: i128 = 1_000_000_000;
 
-/// Error of opening a capture.
+/// Error returned when a capture file cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The file is neither pcap nor pcapng.
+    /// The file is neither a pcap nor a pcapng file.
     #[error("neither a pcap nor a pcapng file")]
     Format,
-    /// The file is compressed.
+    /// The file is compressed. The value is the name of the program that decompresses it.
     #[error("the file is compressed by {0}: unpack it first, as with `{0} -dk FILE`")]
     Compressed(&'static str),
     /// The file is empty or ends within its first header.
     #[error("the file is empty")]
     Empty,
-    /// Unsupported link type of a pcap file, or of all interfaces of a pcapng file.
+    /// The link type of a pcap file, or of all interfaces of a pcapng file, is not supported.
     #[error(
         "the packets are of link type {kind}{}; Ethernet (1) and IP (101, 228, 229) can be \
          replayed",
         advice(*.kind)
     )]
     Link {
-        /// Link type number.
+        /// Number of the link type.
         kind: i32,
     },
-    /// The file cannot be read.
+    /// The capture file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Link types of `tcpdump -i any`.
+/// Link types that `tcpdump -i any` records.
 const COOKED: [Linktype; 2] = [Linktype::LINUX_SLL, Linktype::LINUX_SLL2];
 
-/// Returns a hint how to capture with a supported link type.
+/// Returns how to capture with a supported link type, to be appended to an error message.
 fn advice(link: i32) -> &'static str {
     match COOKED.contains(&Linktype(link)) {
         true => " (Linux cooked, as `tcpdump -i any` writes it: record on one interface instead)",
@@ -57,10 +58,11 @@ fn advice(link: i32) -> &'static str {
 const COMPRESSED: [(&[u8], &str); 3] =
     [(b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zX", "xz")];
 
-/// Comment prefix of records that repeat a dropped packet, as written by `--pcap`.
+/// Prefix of the comment of records that repeat a dropped packet, as written by the option
+/// `--pcap`.
 const DROP_COMMENT: &[u8] = b"drop: ";
 
-/// Type of a packet's first header.
+/// Type of the first header of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     Ethernet,
@@ -78,46 +80,46 @@ impl Link {
     }
 }
 
-/// Recorded packet.
+/// A packet recorded in a capture file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
-    /// Nanoseconds since 1970; `None` if recorded without a time.
+    /// Time in nanoseconds since 1970; `None` if the packet was recorded without a time.
     pub at_ns: Option<i128>,
     pub link: Link,
-    /// Recorded bytes.
+    /// Recorded bytes of the packet, which may be truncated.
     pub bytes: &'a [u8],
-    /// Original packet length in bytes.
+    /// Length of the original packet in bytes.
     pub len: usize,
-    /// Whether the record repeats a dropped packet, with the reason as a comment.
+    /// Whether the record repeats a packet that was dropped, with the reason as a comment.
     pub is_drop: bool,
 }
 
-/// Interface of a pcapng section.
+/// An interface of a pcapng section.
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: Link,
     kind: Linktype,
-    /// Time units per second.
+    /// Resolution of the interface's timestamps: units per second.
     resolution: u64,
-    /// Time offset in seconds.
+    /// Offset that is added to the interface's timestamps, in seconds.
     offset: i64,
 }
 
-/// Reader of a capture.
+/// Reader of a capture file.
 pub(crate) struct Records {
     reader: Box<dyn PcapReaderIterator + Send>,
-    /// Link type of a pcap file's packets, and time units per second.
+    /// For a pcap file: link type of all packets, and timestamp units per second.
     whole: (Link, u32),
     interfaces: Vec<Interface>,
 }
 
-/// Result of reading the next record.
+/// Result of reading the next record of a capture file.
 pub(crate) enum Step {
-    /// A record was read.
+    /// A record was read and passed to the caller.
     Record,
-    /// End of the file.
+    /// The end of the file was reached.
     End,
-    /// The remaining file is malformed.
+    /// The rest of the file is malformed.
     Malformed,
 }
 
@@ -139,8 +141,8 @@ impl Records {
         Ok(records)
     }
 
-    /// Reads up to the first packet of a pcapng file, and fails if it has interfaces but none of a
-    /// supported link type.
+    /// Reads a pcapng file up to its first packet. Returns an error if all interfaces have an
+    /// unsupported link type.
     fn read_interfaces(&mut self) -> Result<(), ReplayError> {
         loop {
             let (len, news) = match self.reader.next() {
@@ -154,7 +156,7 @@ impl Records {
                     }
                     continue;
                 }
-                // End of file or malformed data, which `next` reports.
+                // Ignore the end of the file and malformed data, which `next` reports.
                 Err(_) => return Ok(()),
             };
             if !self.learn(news) {
@@ -171,7 +173,7 @@ impl Records {
         }
     }
 
-    /// Handles a block other than a packet. Returns false if the block is malformed.
+    /// Processes a block that is not a packet. Returns false if the block is malformed.
     fn learn(&mut self, news: RecordEvent) -> bool {
         match news {
             RecordEvent::Section => self.interfaces.clear(),
@@ -183,7 +185,7 @@ impl Records {
         true
     }
 
-    /// Reads the header of a pcap file, which applies to all packets.
+    /// Reads the header of a pcap file, which has the link type of all packets.
     fn read_header(&mut self) -> Result<(), ReplayError> {
         let Ok((len, PcapBlockOwned::LegacyHeader(header))) = self.reader.next() else {
             return Ok(());
@@ -197,7 +199,7 @@ impl Records {
         Ok(())
     }
 
-    /// Passes the next record to `to`.
+    /// Reads the next record, and passes it to `to`.
     pub fn next(&mut self, mut to: impl FnMut(Record<'_>)) -> Step {
         loop {
             let (len, found) = match self.reader.next() {
@@ -228,7 +230,7 @@ impl Records {
     }
 }
 
-/// Block other than a packet.
+/// A block that is not a packet.
 enum RecordEvent {
     Section,
     Interface(Interface),

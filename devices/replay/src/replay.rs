@@ -1,4 +1,4 @@
-//! Port that replays a capture.
+//! Port on which the packets of a capture file arrive.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,27 +15,28 @@ use towpath_wire::ethernet::{self, EtherType};
 use crate::records::{Link, Record, Records, ReplayError, Step};
 
 towpath_pool::counters! {
-    /// Packet counters of a replay.
+    /// Packet counters of a replayed capture.
     #[non_exhaustive]
     pub struct Counters {
         /// Packets received by the stack.
         rx_packets,
         /// Bytes received by the stack.
         rx_bytes,
-        /// Records skipped because the packet is not IP, or has an unsupported link type.
+        /// Records skipped because the packet is not an IP packet, or has an unsupported link type.
         rx_not_ip,
-        /// Records skipped because the packet is truncated (`tcpdump -s`).
+        /// Records skipped because the packet was truncated when it was captured (`tcpdump -s`).
         rx_truncated,
-        /// Records skipped because they repeat a dropped packet with the reason (`--pcap`).
+        /// Records skipped because they repeat a packet that was dropped, as written by the option
+        /// `--pcap`.
         rx_drop_records,
-        /// 1 if the remaining file could not be read.
+        /// 1 if the rest of the file could not be read, otherwise 0.
         rx_malformed,
-        /// Packets sent by the stack and dropped.
+        /// Packets sent by the stack, which are dropped.
         tx_dropped,
     }
 }
 
-/// Handle to the counters of a replay, for other threads.
+/// Handle to the counters of a replayed capture, for other threads.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayStats(Arc<Cells>);
 
@@ -66,19 +67,19 @@ impl ReplayStats {
         }
     }
 
-    /// Returns whether all packets of the file were read.
+    /// Returns whether all packets of the capture file were read.
     pub fn has_ended(&self) -> bool {
         self.0.has_ended.load(Relaxed)
     }
 }
 
-/// Increments a counter that only this thread writes.
+/// Increases a counter that only the current thread writes.
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed) + n, Relaxed);
 }
 
-/// File that is accessed without libc, because a program with an embedded engine may replace libc's
-/// functions by Towpath's own.
+/// Capture file that is read without libc, because a program that embeds this stack may replace
+/// libc's functions by ours.
 struct Source(Fd);
 
 impl Read for Source {
@@ -87,29 +88,31 @@ impl Read for Source {
     }
 }
 
-/// Maximum number of records skipped per poll.
+/// Maximum number of records skipped per poll, so that a poll does not take long.
 const RECORDS_A_LOOK: usize = 256;
 
-/// Link on which the packets of a capture arrive.
+/// Port on which the packets of a capture arrive.
 pub struct Replay {
     records: Records,
     stats: ReplayStats,
-    /// Next packet and its time in the capture's clock.
+    /// Next packet, and its time in nanoseconds in the clock of the capture.
     ahead: Option<(i128, Packet)>,
-    /// Offset from the capture's clock to the port's; `None` before the first packet.
+    /// Offset in nanoseconds from the clock of the capture to that of the port; `None` before the
+    /// first packet.
     ahead_ns: Option<i128>,
-    /// Time of the last record; records without a time or with an earlier one follow immediately.
+    /// Time of the last record in nanoseconds. A record without a time, or with an earlier one,
+    /// follows immediately.
     last_ns: i128,
     start: Start,
     on_end: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Handle with which another thread starts a waiting replay.
+/// Handle with which another thread starts a replay that waits for it.
 #[derive(Debug, Clone, Default)]
 pub struct Start(Arc<AtomicBool>);
 
 impl Start {
-    /// Starts the replay with the port's next turn.
+    /// Starts the replay. Its first packet arrives when the port is polled next.
     pub fn start(&self) {
         self.0.store(true, Relaxed);
     }
@@ -120,10 +123,11 @@ impl Start {
 }
 
 impl Replay {
-    /// Opens a capture. Rejects pipes, because a port must not block.
+    /// Opens a capture file. Rejects pipes, because reading one could block the port.
     ///
     /// # Errors
-    /// The file cannot be opened, has an unknown format, or has an unsupported link type.
+    /// Returns an error if the file cannot be opened, or has an unknown format or an unsupported
+    /// link type.
     pub fn open(path: &Path) -> Result<Self, ReplayError> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
@@ -132,19 +136,19 @@ impl Replay {
         Self::from_fd(OwnedFd::from(file).into())
     }
 
-    /// Replays an open file from its start.
+    /// Replays an open capture file from its start.
     ///
     /// # Errors
-    /// Same as [`Self::open`].
+    /// Returns the errors of [`Self::open`].
     pub fn from_fd(file: Fd) -> Result<Self, ReplayError> {
         rustix::fs::seek(&file, SeekFrom::Start(0)).map_err(io::Error::from)?;
         Self::new(Source(file))
     }
 
-    /// Replays a capture from a reader that does not block.
+    /// Replays a capture from a reader that must not block.
     ///
     /// # Errors
-    /// Same as [`Self::open`].
+    /// Returns the errors of [`Self::open`].
     pub fn new(file: impl Read + Send + 'static) -> Result<Self, ReplayError> {
         let records = Records::new(file)?;
         let stats = ReplayStats::default();
@@ -154,24 +158,24 @@ impl Replay {
         Ok(Self { records, stats, ahead, ahead_ns, last_ns: 0, start, on_end })
     }
 
-    /// Makes the replay wait until it is started. The owner must start it during a turn of its
-    /// stack, or wake the stack afterwards.
+    /// Makes the replay wait until it is started. The caller must start it on the stack's thread,
+    /// or wake the stack afterwards.
     pub fn wait_for_start(&mut self) -> Start {
         self.start = Start::default();
         self.start.clone()
     }
 
-    /// Calls `listener` after the last packet was received.
+    /// Calls `listener` after the last packet of the capture was received.
     pub fn on_end(&mut self, listener: impl FnOnce() + Send + 'static) {
         self.on_end = Some(Box::new(listener));
     }
 
-    /// Returns a handle to the counters.
+    /// Returns a handle to the counters of the replay.
     pub fn stats(&self) -> ReplayStats {
         self.stats.clone()
     }
 
-    /// Reads up to the next packet to replay.
+    /// Reads records up to the next packet to replay.
     fn read_ahead(&mut self, pool: &mut Pool) {
         let (cells, first) = (&self.stats.0, self.ahead_ns.is_none());
         for _ in 0..RECORDS_A_LOOK {
@@ -202,14 +206,14 @@ impl Replay {
         }
     }
 
-    /// Returns the time of the next packet in the port's clock.
+    /// Returns the time in nanoseconds at which the next packet arrives, in the clock of the port.
     fn due_ns(&self) -> Option<u64> {
         let ((at_ns, _), ahead_ns) = (self.ahead.as_ref()?, self.ahead_ns?);
         Some(u64::try_from(at_ns + ahead_ns).unwrap_or(u64::MAX))
     }
 }
 
-/// Returns the IP packet of a record; `None` for other protocols and tagged frames.
+/// Returns the IP packet in a record; `None` for other protocols and for frames with a VLAN tag.
 fn ip_of<'a>(record: &Record<'a>) -> Option<&'a [u8]> {
     let bytes = match record.link {
         Link::Ip => record.bytes,
@@ -257,7 +261,7 @@ impl Port for Replay {
         count
     }
 
-    /// Supports all offloads, because sent packets are dropped.
+    /// Returns that all offloads are supported, because sent packets are dropped.
     fn offloads(&self) -> Offloads {
         Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true }
     }

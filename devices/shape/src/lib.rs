@@ -1,12 +1,12 @@
-//! Delay, loss, rate limit and queue for any port.
+//! Adds delay, loss, a rate limit and a queue to any port.
 //!
-//! [`Shaped`] puts a [`Link`] in front of a port in each direction, like a wire between the stack
-//! and the port. Both links have the configured properties, so a delay of 50 ms gives a round trip
-//! of 100 ms.
+//! [`Shaped`] adds a simulated [`Link`] to a port in each direction, like a wire between the stack
+//! and the port. Both links have the configured properties, so a delay of 50 ms results in a
+//! round-trip time of 100 ms.
 //!
 //! Packets with several segments are segmented before they enter a link, in both directions. Each
-//! segment is lost individually, and uses its share of the rate. The port's offloads stay the same,
-//! because the port still completes the checksums of segments.
+//! segment can be lost individually, and counts towards the rate. The port's offloads stay the
+//! same, because the port still completes the checksums of segments.
 //!
 //! ```
 //! use towpath_link::{Dice, LinkConfig};
@@ -52,30 +52,30 @@
 use towpath_link::{Dice, Dropped, Link, LinkConfig, LinkStats, QueuedPacket};
 use towpath_pool::{Batch, Pool, Port, PortCounters};
 
-/// A port with a link in each direction.
+/// A port with a simulated link in each direction.
 pub struct Shaped<P> {
     port: P,
-    /// Link from the stack to the port.
+    /// Simulated link from the stack to the port.
     egress: Link<QueuedPacket>,
-    /// Link from the port to the stack.
+    /// Simulated link from the port to the stack.
     ingress: Link<QueuedPacket>,
     /// Packets that have passed the egress link, but that the port has not accepted yet.
     ready: Batch,
-    /// Packets from the port to put into the ingress link; empty between calls.
+    /// Packets received from the port, to be put into the ingress link; empty between calls.
     arrived: Batch,
-    /// Packets dropped by a link; empty between calls.
+    /// Packets dropped by a simulated link; empty between calls.
     drops: Vec<Dropped<QueuedPacket>>,
 }
 
-/// Default limit of packets in a link, as in tc-netem(8).
+/// Default for the maximum number of packets in a link, as in tc-netem(8).
 pub const LIMIT_DEFAULT: usize = 1000;
-/// Maximum packets waiting for a port that accepts none. Further packets stay in the link, whose
-/// limit counts them.
+/// Maximum number of packets that wait for a port that does not accept them. Further packets stay
+/// in the link, and count towards its limit.
 const READY_MAX: usize = 64;
 
 impl<P: Port> Shaped<P> {
-    /// Puts links with the properties `[egress, ingress]` in front of a port. Each link has its own
-    /// random stream.
+    /// Adds links with the properties `[egress, ingress]` to a port. Each link has its own sequence
+    /// of random numbers.
     pub fn new(port: P, [egress, ingress]: [LinkConfig; 2], mut dice: Dice) -> Self {
         let limited = |config: LinkConfig| LinkConfig {
             limit: config.limit.or(Some(LIMIT_DEFAULT)),
@@ -91,12 +91,12 @@ impl<P: Port> Shaped<P> {
         }
     }
 
-    /// Returns the counters of the links `[egress, ingress]`.
+    /// Returns the counters of the simulated links `[egress, ingress]`.
     pub fn stats(&self) -> [LinkStats; 2] {
         [self.egress.stats(), self.ingress.stats()]
     }
 
-    /// Submits the packets that have passed the egress link to the port.
+    /// Submits packets that have passed the egress link to the port.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) {
         loop {
             while self.ready.len() < READY_MAX
@@ -132,8 +132,8 @@ impl<P: Port> Port for Shaped<P> {
             && let Some(queued) = self.ingress.poll_packet(now_ns, &mut self.drops)
         {
             let mut packet = queued.into_packet();
-            // Record the arrival at the end of the link, because the stack measures round trips by
-            // it.
+            // Set the arrival time to the end of the link, because the stack measures round-trip
+            // times with it.
             packet.meta.arrival_ns = now_ns;
             out.push_back(packet);
             count += 1;
@@ -142,7 +142,8 @@ impl<P: Port> Port for Shaped<P> {
         count
     }
 
-    /// Accepts the whole batch: the link drops packets beyond its limit, as a network does.
+    /// Accepts all packets of the batch. The link drops packets beyond its limit, as a network
+    /// does.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let count = batch.len();
         let link_type = self.port.link_type();
@@ -158,8 +159,8 @@ impl<P: Port> Port for Shaped<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         let egress = match (self.ready.is_empty(), self.port.blocked()) {
             (true, _) => self.egress.next_timeout_ns(),
-            // The port has not accepted all packets although it is not blocked. No event follows,
-            // so poll again.
+            // Poll again at once: the port has not accepted all packets although it is not blocked,
+            // so no event follows.
             (false, false) => Some(0),
             (false, true) => None,
         };
@@ -167,8 +168,8 @@ impl<P: Port> Port for Shaped<P> {
         [egress, ingress, self.port.next_timeout_ns()].into_iter().flatten().min()
     }
 
-    /// Includes packets in the egress link and those waiting for the port, because they are lost if
-    /// the port is dropped now.
+    /// Returns the undelivered bytes of the port, and of packets that are in the egress link or
+    /// wait for the port. The bytes are lost if the port is dropped now.
     fn undelivered(&self) -> u64 {
         let ready: u64 = self.ready.iter().map(|packet| packet.len() as u64).sum();
         self.port.undelivered() + self.egress.held_bytes() + ready

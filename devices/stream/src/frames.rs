@@ -1,24 +1,24 @@
-//! Frames in a stream of bytes: buffers for both directions.
+//! Buffers for Ethernet frames that are sent and received as a stream of bytes.
 
 use std::io::{self, Read, Write};
 
-/// Maximum length of a frame in bytes: QEMU's largest (NET_BUFSIZE in include/net/net.h).
+/// Maximum length of a frame in bytes: that of QEMU (NET_BUFSIZE in include/net/net.h).
 pub const FRAME_MAX: usize = 4096 + 65_536;
-/// Size of the buffer of a direction in bytes; a batch of frames to send fits in one.
+/// Size in bytes of the buffer for each direction. A batch of frames to send fits in one.
 pub const BUFFER: usize = 256 << 10;
-/// Length of the length before each frame, in bytes.
+/// Length in bytes of the length field before each frame.
 const PREFIX: usize = 4;
 
-/// A length that no frame has: zero, or more than [`FRAME_MAX`]. The position of the next frame is
-/// unknown then.
+/// The length field of a frame is zero or more than [`FRAME_MAX`]. The stream cannot be parsed
+/// further.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadLength;
 
-/// Received bytes.
+/// Buffer for received bytes, from which frames are parsed.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     bytes: Box<[u8]>,
-    /// Range of bytes that are not parsed yet.
+    /// Start and end of the bytes in the buffer that are not parsed yet.
     start: usize,
     end: usize,
 }
@@ -28,9 +28,10 @@ impl FrameReader {
         Self { bytes: vec![0; BUFFER].into(), start: 0, end: 0 }
     }
 
-    /// Reads once, and returns the number of bytes; 0 means the end of the stream.
+    /// Reads from the stream once, and returns the number of bytes; 0 means the end of the stream.
     pub(crate) fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
-        // At most an incomplete frame is left, so this copies less than a frame for each read.
+        // Move the rest of the last read to the front. The rest is only an incomplete frame, so
+        // little is copied.
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         let read = from.read(&mut self.bytes[self.end..])?;
@@ -38,19 +39,20 @@ impl FrameReader {
         Ok(read)
     }
 
-    /// Returns the next frame; `None` if it is incomplete.
+    /// Returns the next frame; `None` if it has not been received completely.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let Some((at, len)) = self.complete()? else { return Ok(None) };
         self.start = at + len;
         Ok(Some(&self.bytes[at..at + len]))
     }
 
-    /// Returns whether [`FrameReader::next`] has a result without another read.
+    /// Returns whether [`FrameReader::next`] can return a frame or an error without another read.
     pub(crate) fn has_next(&self) -> bool {
         !matches!(self.complete(), Ok(None))
     }
 
-    /// Returns position and length of the next frame; `None` if it is incomplete.
+    /// Returns position and length of the next frame; `None` if it has not been received
+    /// completely.
     fn complete(&self) -> Result<Option<(usize, usize)>, BadLength> {
         let unread = &self.bytes[self.start..self.end];
         let Some((prefix, frame)) = unread.split_first_chunk::<PREFIX>() else { return Ok(None) };
@@ -62,11 +64,11 @@ impl FrameReader {
     }
 }
 
-/// Bytes to send.
+/// Buffer for frames to send.
 #[derive(Debug)]
 pub(crate) struct FrameWriter {
     bytes: Vec<u8>,
-    /// Number of bytes that the socket has taken.
+    /// Number of bytes at the start of the buffer that the socket has accepted.
     sent: usize,
 }
 
@@ -75,12 +77,12 @@ impl FrameWriter {
         Self { bytes: Vec::with_capacity(BUFFER), sent: 0 }
     }
 
-    /// Returns whether all bytes were sent.
+    /// Returns whether all frames in the buffer were sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.sent == self.bytes.len()
     }
 
-    /// Appends a frame of this length, which `fill` writes. Returns whether there was room.
+    /// Appends a frame of `len` bytes, which `fill` writes. Returns false if there is no room.
     pub(crate) fn push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         if self.is_empty() {
             self.bytes.clear();
@@ -96,7 +98,7 @@ impl FrameWriter {
         true
     }
 
-    /// Sends as many bytes as the socket takes.
+    /// Sends as many bytes as the socket accepts.
     pub(crate) fn flush(&mut self, to: &mut impl Write) -> io::Result<()> {
         while !self.is_empty() {
             match to.write(&self.bytes[self.sent..]) {
@@ -115,7 +117,7 @@ impl FrameWriter {
 mod tests {
     use super::*;
 
-    /// Stream that gives its bytes in pieces.
+    /// Test stream that returns its bytes in pieces of a given length.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {

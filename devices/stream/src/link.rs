@@ -1,4 +1,4 @@
-//! The connection to a peer, and the set of descriptors that wake the stack.
+//! The connection to a peer, and an epoll descriptor that wakes the stack.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,29 +9,30 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use crate::frames::{FrameReader, FrameWriter};
 use crate::open::{LinkSide, connect};
 
-/// Time between attempts to connect in ns.
+/// Time in nanoseconds between attempts to connect to the peer.
 const RETRY_NS: u64 = 500_000_000;
 
-/// A connected peer.
+/// A connected peer, with the buffers for both directions.
 #[derive(Debug)]
 pub(crate) struct ConnectedPeer {
     pub(crate) stream: UnixStream,
     pub(crate) reader: FrameReader,
     pub(crate) writer: FrameWriter,
-    /// Whether the wake-up set waits for room in the socket.
+    /// Whether epoll waits until the socket accepts more bytes.
     waits_for_room: bool,
 }
 
-/// A link with at most one peer.
+/// A link with at most one connected peer.
 #[derive(Debug)]
 pub(crate) struct StreamLink {
     side: LinkSide,
     peer: Option<ConnectedPeer>,
-    /// Contains the peer or, without one, the listening socket.
+    /// Epoll descriptor for the peer's socket or, without a peer, for the listening socket.
     wakes: OwnedFd,
     retry_ns: u64,
-    /// Whether accepting failed, as without free descriptors. The listening socket would wake the
-    /// stack all the time, so it is removed from `wakes` until `retry_ns`.
+    /// Whether accepting a peer failed, for example because no descriptor is free. The listening
+    /// socket would wake the stack all the time. The socket is therefore removed from `wakes` until
+    /// the time `retry_ns`.
     is_paused: bool,
 }
 
@@ -50,8 +51,8 @@ impl StreamLink {
         self.wakes.as_fd()
     }
 
-    /// Returns the time of the next attempt to find a peer. `None` with a peer, or if the listening
-    /// socket will wake the stack.
+    /// Returns the time in nanoseconds of the next attempt to connect to or accept a peer. Returns
+    /// `None` with a peer, or if the listening socket will wake the stack.
     pub(crate) fn retry_ns(&self) -> Option<u64> {
         let is_timed = self.is_paused || matches!(self.side, LinkSide::Connects(_));
         let waits = self.peer.is_none() && is_timed;
@@ -66,7 +67,7 @@ impl StreamLink {
         self.peer.as_mut()
     }
 
-    /// Looks for a peer if there is none. Returns whether there is a new one.
+    /// Connects to or accepts a peer if there is none. Returns whether there is a new peer.
     pub(crate) fn find_peer(&mut self, now_ns: u64) -> bool {
         if self.peer.is_some() {
             return false;
@@ -89,7 +90,7 @@ impl StreamLink {
             Err(_) => {
                 self.is_paused |= matches!(self.side, LinkSide::Listens(_));
                 if self.is_paused {
-                    // Fails only if the socket is not in the set.
+                    // Ignore the error, which means that the socket is already removed.
                     let _ = self.listen(false);
                 }
                 false
@@ -97,15 +98,16 @@ impl StreamLink {
         }
     }
 
-    /// Ends the connection. Frames of which a part was received or sent are lost.
+    /// Closes the connection to the peer. Frames that are received or sent only partially are lost.
     pub(crate) fn detach(&mut self, now_ns: u64) {
         self.peer = None;
         self.retry_ns = now_ns + RETRY_NS;
-        // Fails only without memory. Peers then wait until the stack polls for another reason.
+        // The call fails only if kernel memory is exhausted. Peers then wait until the stack polls
+        // for another reason.
         let _ = self.listen(true);
     }
 
-    /// Sends as many bytes as the socket takes, and is woken when it takes more.
+    /// Sends as many bytes as the socket accepts. If some are left, waits for room with epoll.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(peer) = &mut self.peer else { return Ok(()) };
         peer.writer.flush(&mut peer.stream)?;
@@ -123,11 +125,11 @@ impl StreamLink {
         epoll::add(&self.wakes, &stream, EventData::new_u64(0), EventFlags::IN)?;
         let (reader, writer) = (FrameReader::new(), FrameWriter::new());
         self.peer = Some(ConnectedPeer { stream, reader, writer, waits_for_room: false });
-        // Further peers wait in the queue of the socket until this one leaves.
+        // Stop listening: further peers wait in the socket's queue until this one disconnects.
         self.listen(false)
     }
 
-    /// Adds the listening socket to the wake-up set, or removes it.
+    /// Adds the listening socket to epoll, or removes it.
     fn listen(&self, wanted: bool) -> io::Result<()> {
         let LinkSide::Listens(listener) = &self.side else { return Ok(()) };
         let socket = &listener.socket;

@@ -1,4 +1,4 @@
-//! Connects to a peer, or waits for one.
+//! Opens a link: connects to a peer, or listens for one.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -11,47 +11,48 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// Reason why a link cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The path is a file, or something else that is not a socket.
+    /// The path exists, but is not a socket.
     #[error("{0} exists and is not a socket; choose another path")]
     NotASocket(String),
     /// The process that listens at the path belongs to another user.
     #[error("the process that listens at {0} belongs to another user")]
     ForeignPeer(String),
-    /// The process that listens at the path has a peer, and its queue of further peers is full.
+    /// The process at the path already has a peer, and its queue of waiting peers is full.
     #[error("{0} has a peer, and others wait for it to leave")]
     Busy(String),
     /// A system call failed.
     #[error("{path}: {source}")]
     System {
-        /// The path.
+        /// Path of the socket.
         path: String,
-        /// Error of the kernel.
+        /// Error returned by the kernel.
         source: io::Error,
     },
 }
 
-/// How the peer is reached.
+/// End of the link that listens: the peer's or ours.
 #[derive(Debug)]
 pub(crate) enum LinkSide {
-    /// The peer listens at this path.
+    /// The peer listens at this path, and we connect.
     Connects(PathBuf),
-    /// The peer connects to this socket.
+    /// We listen, and the peer connects to this socket.
     Listens(PeerListener),
 }
 
-/// A listening socket, whose file is removed when this value is dropped.
+/// A listening Unix socket. Its file is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PeerListener {
     pub(crate) socket: UnixListener,
     path: PathBuf,
-    /// Device and inode of the file, which another process may have replaced since.
+    /// Device and inode number of the socket's file, because another process may have replaced the
+    /// file.
     identity: Option<(u64, u64)>,
 }
 
-/// Connects to the peer that listens at `path`; otherwise listens there.
+/// Connects to the peer that listens at `path`. If there is none, listens at `path`.
 pub(crate) fn open(path: &Path) -> Result<(LinkSide, Option<UnixStream>), OpenError> {
     let failed = |source| OpenError::System { path: path.display().to_string(), source };
-    // Absolute, so that a later change of the working directory has no effect.
+    // Make the path absolute, so that a later change of the working directory has no effect.
     let path = &std::path::absolute(path).map_err(failed)?;
     match connect(path) {
         Ok(peer) => return Ok((LinkSide::Connects(path.clone()), Some(peer))),
@@ -71,8 +72,8 @@ pub(crate) fn open(path: &Path) -> Result<(LinkSide, Option<UnixStream>), OpenEr
     Ok((LinkSide::Listens(listener), None))
 }
 
-/// Connects to the peer that listens at `path`, if it belongs to this user or to root. Never waits:
-/// returns the error `WouldBlock` if the queue of the listening socket is full.
+/// Connects to the peer that listens at `path`, if it belongs to this user or to root. Returns the
+/// error `WouldBlock` instead of waiting if the socket's queue is full.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -80,7 +81,7 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     check(socket.into())
 }
 
-/// Refuses a peer of another user.
+/// Rejects a peer that belongs to another user.
 fn check(peer: UnixStream) -> io::Result<UnixStream> {
     let user = rustix::net::sockopt::socket_peercred(&peer)?.uid;
     if !user.is_root() && user != rustix::process::geteuid() {
@@ -90,7 +91,7 @@ fn check(peer: UnixStream) -> io::Result<UnixStream> {
     Ok(peer)
 }
 
-/// Removes a socket that a killed process has left.
+/// Removes a socket file that was left by a process that was killed.
 fn remove_stale(path: &Path) -> Result<(), OpenError> {
     let failed = |source| OpenError::System { path: path.display().to_string(), source };
     let found = std::fs::symlink_metadata(path).map_err(failed)?;
@@ -105,7 +106,8 @@ impl PeerListener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // The file gets this mode when the socket is bound, so other users never have access.
+        // The socket's file gets these permissions when the socket is bound, so other users never
+        // have access.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         let identity = std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
@@ -114,7 +116,7 @@ impl PeerListener {
         Ok(listener)
     }
 
-    /// Returns the next peer that waits; the error `WouldBlock` if there is none.
+    /// Accepts the next peer that waits. Returns the error `WouldBlock` if there is none.
     pub(crate) fn accept(&self) -> io::Result<UnixStream> {
         check(self.socket.accept()?.0)
     }

@@ -1,4 +1,4 @@
-//! Exchanges frames with the peer of a link.
+//! Exchanges Ethernet frames with the peer of a link.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use crate::frames::FRAME_MAX;
 use crate::link::{ConnectedPeer, StreamLink};
 use crate::open::{self, OpenError};
 
-/// End of a link over a Unix socket. Frames are dropped while it has no peer.
+/// An end of a link over a Unix socket. Frames are dropped while no peer is connected.
 #[derive(Debug)]
 pub struct StreamPort {
     link: StreamLink,
@@ -18,45 +18,45 @@ pub struct StreamPort {
 }
 
 towpath_pool::counters! {
-    /// Frame counters of an end since its creation.
+    /// Frame counters of one end of a link since its creation.
     #[non_exhaustive]
     pub struct Counters {
-        /// Frames received.
+        /// Frames received from the peer.
         rx_frames,
-        /// Bytes of frames received.
+        /// Total length of received frames in bytes.
         rx_bytes,
-        /// Connections ended because the peer sent an impossible length.
+        /// Connections closed because the peer sent an invalid frame length.
         rx_malformed,
-        /// Frames sent.
+        /// Frames sent to the peer.
         tx_frames,
-        /// Bytes of frames sent.
+        /// Total length of sent frames in bytes.
         tx_bytes,
         /// Frames dropped because they exceed [`FRAME_MAX`].
         tx_too_long,
         /// Frames dropped because no peer was connected.
         tx_no_peer,
-        /// Times the socket was full. The frames stay with the stack.
+        /// Number of times that the socket was full. The sender keeps the frames.
         tx_blocked,
-        /// Peers that connected.
+        /// Number of peers that have connected.
         peers,
     }
 }
 
-/// Result of looking for the next frame.
+/// Result of reading the next frame from the peer's socket.
 enum NextFrame {
     Frame,
-    /// The socket is empty.
+    /// The socket has no complete frame.
     Wait,
-    /// The connection has to end.
+    /// The connection must be closed.
     End,
 }
 
 impl StreamPort {
-    /// Connects to the peer that listens at `path`. Otherwise listens there, and removes a socket
-    /// that a killed process has left.
+    /// Connects to the peer that listens at `path`. If there is none, listens there. Removes a
+    /// socket file that was left by a process that was killed.
     ///
     /// # Errors
-    /// [`OpenError`] if the path is taken, or if the kernel refuses.
+    /// Returns [`OpenError`] if the path is in use, or a system call fails.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::System { path: path.display().to_string(), source };
         let (side, stream) = open::open(path)?;
@@ -65,12 +65,12 @@ impl StreamPort {
         Ok(Self { link, counters: Counters { peers, ..Counters::default() } })
     }
 
-    /// Returns the counters since creation.
+    /// Returns the counters since this end was created.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Appends the next frame to `out`.
+    /// Receives the next frame from the peer, and appends it to `out`.
     fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch) -> NextFrame {
         let Some(ConnectedPeer { stream, reader, .. }) = self.link.peer_mut() else {
             return NextFrame::Wait;
@@ -97,8 +97,8 @@ impl StreamPort {
         NextFrame::Frame
     }
 
-    /// Moves frames from the front of `batch` to the buffer of the peer until it is full. Returns
-    /// their number.
+    /// Moves frames from the front of `batch` to the peer's send buffer until it is full. Returns
+    /// the number of frames moved.
     fn append(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut taken = 0;
         while let Some(packet) = batch.pop_front() {
@@ -148,7 +148,7 @@ impl Port for StreamPort {
             if self.link.flush().is_err() {
                 self.link.detach(now_ns);
             }
-            // With room in the socket nothing would wake the stack, so continue at once.
+            // Continue at once if the socket has room, because nothing would wake the stack.
             let is_full = self.link.peer().is_some_and(|peer| !peer.writer.is_empty());
             if is_full || batch.is_empty() {
                 break;
@@ -170,7 +170,8 @@ impl Port for StreamPort {
         Some(self.link.wake_fd())
     }
 
-    /// The descriptor is that of an epoll set, which is readable once the socket has room.
+    /// If the socket is full, the descriptor of the port, which is that of epoll, becomes readable
+    /// when the socket has room.
     fn blocked(&self) -> bool {
         self.link.peer().is_some_and(|peer| !peer.writer.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Transfer of a device from a privileged process that opens it to the process that drives it.
+//! Passes a TAP or TUN device from a privileged process that opens it to the process that uses it.
 
 use std::os::fd::AsFd;
 
@@ -8,36 +8,36 @@ use crate::kind::Kind;
 use crate::open::{OpenError, Tap};
 use crate::sys;
 
-/// Parts of a configured device.
+/// A configured TAP or TUN device in parts, which can be passed to another process.
 #[derive(Debug)]
 pub struct Parts {
-    /// Descriptor of the device.
+    /// File descriptor of the device.
     pub fd: Fd,
-    /// Name of the interface.
+    /// Name of the network interface.
     pub name: String,
-    /// Whether the kernel segments UDP datagrams (since Linux 6.2).
+    /// Whether the kernel can segment UDP datagrams of this device (since Linux 6.2).
     pub udp_segmentation: bool,
 }
 
 impl Tap {
-    /// Converts a TAP device to parts. The device exists as long as a process has the descriptor
+    /// Converts a TAP device to parts. The device exists as long as any process has the descriptor
     /// open.
     pub fn into_parts(self) -> Parts {
         let (name, udp_segmentation) = (self.name().to_owned(), self.udp_segmentation);
         Parts { fd: self.fd, name, udp_segmentation }
     }
 
-    /// Creates the port from the descriptor of a device of this kind that another program has
-    /// created. The kernel's end of the link keeps the settings of that program. If the device was
-    /// created without IFF_VNET_HDR, frames have no offloads, and at most the MTU.
+    /// Creates the port from the descriptor of a device that another program has created. The
+    /// kernel's interface keeps the settings of that program. If the device was created without
+    /// IFF_VNET_HDR, frames have no offloads, and at most the length of the MTU.
     ///
     /// # Errors
-    /// [`OpenError::Descriptor`] if the descriptor is not a device of this kind, or if the kernel
-    /// reports that the device was created without IFF_NO_PI. [`OpenError::Io`] if the kernel
-    /// refuses the offloads.
+    /// Returns [`OpenError::Descriptor`] if the descriptor is not a device of this kind, or if the
+    /// kernel reports that the device was created without IFF_NO_PI. Returns [`OpenError::Io`] if
+    /// the kernel rejects the offloads.
     ///
-    /// Linux 6.18 reports IFF_NO_PI for a TUN device that was created without the flag, too.
-    /// Packets of such a device begin with a further header, and are dropped.
+    /// For a TUN device that was created without IFF_NO_PI, Linux 6.18 reports that flag
+    /// nevertheless. Packets of such a device start with an additional header, and are dropped.
     pub fn from_descriptor(fd: Fd, kind: Kind) -> Result<Self, OpenError> {
         let refused = |why| OpenError::Descriptor { kind, why };
         let (name, flags) = sys::attached(fd.as_fd())
@@ -62,7 +62,7 @@ impl Tap {
         Self::set_up(fd, kind, name)
     }
 
-    /// Creates the port from the parts of a device, possibly in another process.
+    /// Creates the port from the parts of a device, which may come from another process.
     pub fn from_parts(parts: Parts) -> Self {
         Self::over(parts.fd, Kind::Tap, parts.name, parts.udp_segmentation)
     }

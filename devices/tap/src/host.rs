@@ -1,6 +1,8 @@
-//! Configures the kernel's end of the link by rtnetlink(7): sets it up, with an MTU and addresses.
+//! Configures the kernel's interface of a TAP or TUN device by rtnetlink(7): sets it up, with an
+//! MTU and IP addresses.
 //!
-//! Only three messages with four attributes are needed, so this file builds them itself.
+//! Builds the netlink messages without a library, because only three messages with four attributes
+//! are needed.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -10,64 +12,65 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use towpath_interface::Rights;
 
-/// Capability to change devices and addresses.
+/// Linux capability required to change devices and addresses.
 pub(crate) const NET_ADMIN: Rights = Rights(&["NET_ADMIN"]);
 
-/// Error of configuring the kernel's end, with a remedy.
+/// Error returned when the kernel's interface cannot be configured. The message tells the user what
+/// to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The device may be used, but only an administrator may configure its addresses.
+    /// The user may use the device, but only an administrator may configure its interface.
     #[error(
         "setting up {name} needs {NET_ADMIN}: {}",
         NET_ADMIN.advice_or(&format!("run with sudo, or have it done once with `{commands}`"))
     )]
     NotPermitted {
-        /// Name of the device.
+        /// Name of the network interface.
         name: String,
-        /// Commands for an administrator.
+        /// Commands that an administrator should run.
         commands: String,
     },
-    /// The interface does not exist.
+    /// There is no interface with this name.
     #[error("there is no interface {name}")]
     NoInterface {
         /// Name of the requested interface.
         name: String,
     },
-    /// Another route leads to the same network.
+    /// A different route to the same network exists.
     #[error(
         "cannot add a route to {ip}/{len} through {name}: there is one already; \
          `ip route show {ip}/{len}` shows it"
     )]
     RouteTaken {
-        /// Name of the device.
+        /// Name of the interface to which the route was to be added.
         name: String,
-        /// Address of the network.
+        /// Address of the route's network.
         ip: IpAddr,
-        /// Prefix length of the network.
+        /// Prefix length of the route's network.
         len: u8,
     },
-    /// Another request to the kernel failed.
+    /// A request to the kernel failed.
     #[error("cannot {step} on {name}")]
     Io {
-        /// Name of the device.
+        /// Name of the network interface.
         name: String,
-        /// Description of the failed step.
+        /// Description of what failed.
         step: String,
-        /// Error of the kernel.
+        /// Error returned by the kernel.
         source: io::Error,
     },
 }
 
-/// Maximum frames queued in the device in each direction; the kernel's default is 1000. A
+/// Maximum number of frames queued in the device in each direction; the kernel's default is 1000. A
 /// listener's backlog may be as long, and all clients of a server may connect at once. A dropped
-/// frame costs a client its retransmission timeout.
+/// SYN would delay a client by its retransmission timeout.
 pub const QUEUE_LEN: u32 = 4096;
 
-/// Brings interface `name` up with `mtu` and gives it `addresses` with their prefix lengths.
+/// Sets interface `name` up with an MTU and with IP addresses, each with a prefix length.
 ///
-/// Existing settings are left alone, so a device that an administrator prepared works without
-/// privileges.
+/// Settings that are already in effect are not changed. Therefore no privileges are needed for a
+/// device that an administrator has configured.
 pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(), HostError> {
     let io = |step: &str| {
         let step = step.to_owned();
@@ -85,7 +88,7 @@ pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(
     let usable = link.mtu == mtu && link.up;
     if !usable || link.queue_len < QUEUE_LEN {
         match netlink.set_link(link.index, mtu, link.queue_len.max(QUEUE_LEN)) {
-            // Accept a shorter queue on a device that an administrator configured.
+            // On a device that an administrator configured, a shorter queue is acceptable.
             Err(error) if forbidden(&error) && usable => {}
             Err(error) if forbidden(&error) => return Err(refused()),
             other => other.map_err(io("set the MTU and bring the link up"))?,
@@ -103,12 +106,12 @@ pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(
 }
 
 /// Returns the number of open queues of a TUN/TAP device; `None` before Linux 4.20, which does not
-/// report it.
+/// report the number.
 pub(crate) fn open_queues(name: &str) -> io::Result<Option<u32>> {
     Netlink::open()?.link(name).map(|link| link.queues)
 }
 
-/// Whether the kernel has this address. If so, a socket can bind to it.
+/// Returns whether this address is assigned to the host, by binding a socket to it.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -165,13 +168,13 @@ impl Netlink {
     fn add_address(&mut self, index: u32, ip: IpAddr, prefix_len: u8) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWADDR, flags);
-        // Skip duplicate address detection (RFC 4862 §5.4), which takes a second. The other end of
-        // the link is this process, so no other host can have the address.
+        // Skip duplicate address detection (RFC 4862 §5.4), which takes a second. No other host can
+        // have the address, because this process is at the other end of the link.
         let (family, octets, address_flags) = match ip {
             IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec(), 0),
             IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec(), libc::IFA_F_NODAD as u8),
         };
-        // struct ifaddrmsg: family, prefix length, flags, scope, index.
+        // Fields of `struct ifaddrmsg`: family, prefix length, flags, scope, index.
         message.put(&[family, prefix_len, address_flags, libc::RT_SCOPE_UNIVERSE]);
         message.put(&index.to_ne_bytes());
         message.attribute(libc::IFA_LOCAL, &octets);
@@ -179,7 +182,7 @@ impl Netlink {
         self.exchange(message).map(drop)
     }
 
-    /// Sends one request, and returns the message that answers it.
+    /// Sends a netlink request, and returns the message that answers it.
     pub(crate) fn exchange(&mut self, message: Message) -> io::Result<Vec<u8>> {
         self.sequence += 1;
         let bytes = message.finish(self.sequence);
@@ -193,11 +196,11 @@ impl Netlink {
     }
 }
 
-/// Length of `struct nlmsghdr` and of `struct ifinfomsg`.
+/// Lengths of `struct nlmsghdr` and `struct ifinfomsg` in bytes.
 const NLMSG_LEN: usize = 16;
 const IFINFO_LEN: usize = 16;
 
-/// Returns a `struct ifinfomsg`: family and padding, type, index, flags, mask of the flags to
+/// Builds a `struct ifinfomsg`: family and padding, type, index, flags, mask of the flags to
 /// change.
 fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
     let mut out = [0; IFINFO_LEN];
@@ -221,7 +224,7 @@ impl Message {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Appends a `struct rtattr`: length without padding, type, value.
+    /// Appends a netlink attribute (`struct rtattr`): length without padding, type, value.
     pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) {
         let len = 4 + value.len() as u16;
         self.put(&len.to_ne_bytes());
@@ -276,18 +279,18 @@ fn parse_link(reply: &[u8]) -> Option<Link> {
     Some(Link { index, up, mtu: mtu?, queue_len: queue_len.unwrap_or(0), queues })
 }
 
-/// Returns the number of queues from the driver-specific attributes.
+/// Parses the number of queues from the driver-specific attributes of a TUN/TAP interface.
 fn parse_queues(link_info: &[u8]) -> Option<u32> {
-    // From linux/if_link.h.
+    // Constants of linux/if_link.h.
     const IFLA_TUN_NUM_QUEUES: u16 = 8;
     let find = |list, wanted| attributes(list).find(|(kind, _)| *kind == wanted);
     let (_, data) = find(link_info, libc::IFLA_INFO_DATA)?;
     u32_at(find(data, IFLA_TUN_NUM_QUEUES)?.1, 0)
 }
 
-/// Iterates over types and values of a list of attributes, up to the first truncated attribute.
+/// Iterates over types and values of a list of netlink attributes, up to the first truncated one.
 pub(crate) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    // Mask of the type: the upper bits describe the encoding of the value.
+    // Mask of an attribute's type; the upper two bits describe the encoding of the value.
     const KIND: u16 = 0x3fff;
     std::iter::from_fn(move || {
         let (len, kind) = (usize::from(u16_at(list, 0)?), u16_at(list, 2)? & KIND);

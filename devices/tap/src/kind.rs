@@ -4,13 +4,13 @@ use std::fmt;
 
 use towpath_pool::LinkType;
 
-/// Kind of a device.
+/// Kind of a device of the TUN/TAP driver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// An Ethernet link with neighbours.
+    /// TAP: an Ethernet link with neighbours.
     #[default]
     Tap,
-    /// IP packets without a link header, exchanged with the kernel alone.
+    /// TUN: IP packets without a link header, exchanged only with the kernel.
     Tun,
 }
 
@@ -23,8 +23,8 @@ impl Kind {
         }
     }
 
-    /// Returns the mode as spelled in ip-tuntap(8); `multi_queue` is true for a device with several
-    /// queues.
+    /// Returns the mode of the device in the spelling of ip-tuntap(8). `multi_queue` is true for a
+    /// device with several queues.
     pub(crate) fn mode(self, multi_queue: bool) -> &'static str {
         match (self, multi_queue) {
             (Self::Tap, false) => "tap",

@@ -1,21 +1,22 @@
 //! TAP and TUN devices: exchange Ethernet frames or IP packets with the kernel of this machine.
-//! Virtio-net headers let one read or write transfer up to 64 KiB of TCP or UDP (checksum and
+//! Virtio-net headers let one read or write transfer up to 64 KiB of TCP or UDP data (checksum and
 //! segmentation offload in both directions).
 //!
-//! - [`Tap::open`] creates a device, which is removed with the process, or opens one that an
-//!   administrator created for this user. [`OpenError`] describes remedies.
-//! - [`Tap`] is a [`Port`](towpath_pool::Port). `rx` reads one packet per call. `tx` passes the
-//!   linear part and the tail of a packet to the kernel in one `writev`, without copying them.
+//! - [`Tap::open`] creates a device, which is removed when the process ends, or opens one that an
+//!   administrator created for this user. [`OpenError`] tells the user what to do.
+//! - [`Tap`] is a [`Port`](towpath_pool::Port). `rx` reads one packet per system call. `tx` writes
+//!   the packet's buffer and its tail (payload in a send FIFO) by one `writev`, without copying
+//!   them.
 //! - [`Tap::open_queues`] opens a device with several queues, each a port for its own thread.
-//!   [`Tap::steer`] makes the kernel put the frames of each flow into the queue of its owner.
-//! - [`set_up_host`] assigns addresses to the kernel's end of the link.
+//!   [`Tap::steer`] makes the kernel put all frames of a flow into the same queue.
+//! - [`set_up_host`] assigns addresses to the kernel's interface of the device.
 //! - [`add_default_route`] adds a default route through the device.
 //! - [`add_routes`] adds routes to networks through the device; [`leads_through`] returns whether
-//!   packets of this host take such a route.
+//!   packets of this host to an address take such a route.
 //!
-//! Budget: one system call per packet or merged packet. Large packets cost one copy per byte (the
-//! kernel's). Frames of at most [`COPY_MAX`] bytes cost two, so that no large buffer is held by a
-//! small frame.
+//! Budget: one system call per packet or merged packet. Large packets are copied once, by the
+//! kernel. Frames of at most [`COPY_MAX`] bytes are copied twice, so that a small frame does not
+//! occupy a large buffer.
 #![warn(missing_docs)]
 
 mod hand_over;

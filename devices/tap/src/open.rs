@@ -1,4 +1,4 @@
-//! Opens a device, and creates it if needed.
+//! Opens a TAP or TUN device, and creates it if needed.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,17 +11,17 @@ use crate::kind::Kind;
 use crate::pace::TapPace;
 use crate::sys;
 
-/// A TAP or TUN device. Unless another program has made the device persistent, it is removed when
-/// this value is dropped, also if the process is killed.
+/// A TAP or TUN device. The device is removed when this value is dropped or the process ends,
+/// unless another program has made it persistent.
 #[derive(Debug)]
 pub struct Tap {
     pub(crate) fd: Fd,
     name: String,
     kind: Kind,
     pub(crate) udp_segmentation: bool,
-    /// Whether a virtio header precedes each frame.
+    /// Whether each frame is preceded by a virtio header.
     pub(crate) has_header: bool,
-    /// Large packet for the next read.
+    /// Large packet buffer, allocated for the next read.
     pub(crate) spare: Option<Packet>,
     pub(crate) pace: TapPace,
     pub(crate) blocked: bool,
@@ -39,41 +39,42 @@ impl std::fmt::Debug for OnGone {
     }
 }
 
-/// Options for opening a device.
+/// Options for opening a TAP or TUN device.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Name of the interface. `None`: `towpath%d`, in which the kernel replaces `%d` by the first
-    /// free number.
+    /// Name of the network interface. With `None` it is `towpath%d`, in which the kernel replaces
+    /// `%d` by the first free number.
     pub name: Option<String>,
 }
 
 towpath_pool::counters! {
-    /// Frame counters of a device.
+    /// Frame counters of a TAP or TUN device.
     pub struct Counters {
-        /// Frames read. Merged frames count once.
+        /// Frames received. Frames that the kernel has merged count as one.
         rx_frames,
-        /// Bytes of frames read.
+        /// Total length of received frames in bytes.
         rx_bytes,
         /// Frames dropped because their virtio header is inconsistent.
         rx_malformed,
-        /// Frames dropped because they exceed the largest buffer.
+        /// Frames dropped because they exceed the largest receive buffer.
         rx_too_long,
-        /// Failed reads.
+        /// Number of failed reads from the device.
         rx_errors,
-        /// Frames written. Frames to be segmented count once.
+        /// Frames sent. A frame that is to be segmented counts as one.
         tx_frames,
-        /// Bytes of frames written.
+        /// Total length of sent frames in bytes.
         tx_bytes,
-        /// Frames dropped because the kernel refused them: the link is down, or memory is short.
+        /// Frames dropped because the kernel rejected them: the interface is down, or kernel memory
+        /// is exhausted.
         tx_refused,
-        /// Frames to be segmented that were dropped because their checksum is already complete.
+        /// Frames dropped because they are to be segmented, but their checksum is already complete.
         tx_malformed,
-        /// Times that the device accepted no more frames.
+        /// Number of times that the device accepted no more frames.
         tx_blocked,
     }
 }
 
-/// Error of opening a device, with a remedy.
+/// Error returned when a TAP or TUN device cannot be opened. The message tells the user what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -84,13 +85,13 @@ pub enum OpenError {
         path = sys::TUN_PATH
     )]
     NoTun,
-    /// The process has no permission to open the device file.
+    /// The process has no permission to open the device file of the TUN/TAP driver.
     #[error(
         "no permission to open {path}: `sudo chmod 666 {path}` is the usual mode",
         path = sys::TUN_PATH
     )]
     TunForbidden,
-    /// The process lacks CAP_NET_ADMIN, and no such device was created for this user.
+    /// The process lacks CAP_NET_ADMIN, and no device with this name was created for its user.
     #[error(
         "making the {kind} device {name} needs {NET_ADMIN}: {}",
         NET_ADMIN.advice_or(&format!(
@@ -101,12 +102,12 @@ pub enum OpenError {
     NotPermitted {
         /// Name of the requested device.
         name: String,
-        /// Kind of the requested device.
+        /// Kind of the requested device, TAP or TUN.
         kind: Kind,
-        /// Mode as spelled in ip-tuntap(8).
+        /// Mode of the device in the spelling of ip-tuntap(8).
         mode: &'static str,
     },
-    /// The device has a single queue, but more were requested.
+    /// The device has one queue, but more were requested.
     #[error(
         "the TAP device {name} has one queue, where {queues} are needed: have it made with \
          `sudo ip tuntap add dev {name} mode {mode} user $USER`",
@@ -115,63 +116,63 @@ pub enum OpenError {
     OneQueue {
         /// Name of the requested device.
         name: String,
-        /// Number of requested queues.
+        /// Number of queues that were requested.
         queues: usize,
     },
-    /// Another process uses the device.
+    /// Another process has the device open.
     #[error("the {kind} device {name} is in use by another process; choose another name")]
     Busy {
-        /// Kind of the requested device.
+        /// Kind of the requested device, TAP or TUN.
         kind: Kind,
         /// Name of the requested device.
         name: String,
     },
-    /// Another interface has this name.
+    /// An interface with this name exists, but is not a device of this kind.
     #[error("{name} exists and is not a {kind} device; choose another name")]
     NotTap {
-        /// Kind of the requested device.
+        /// Kind of the requested device, TAP or TUN.
         kind: Kind,
         /// Name of the requested device.
         name: String,
     },
-    /// The name is not valid for an interface.
+    /// The name is not valid for a network interface.
     #[error(
         "{name:?} is no interface name: 1 to {max} characters without space, '/' or ':'",
         max = sys::NAME_MAX
     )]
     BadName {
-        /// The invalid name.
+        /// The name that is not valid.
         name: String,
     },
-    /// The given descriptor is not a device of this kind, or cannot be used.
+    /// The file descriptor given by the user is not a device of this kind, or cannot be used.
     #[error("the descriptor is not a {kind} device that can be used: {why}")]
     Descriptor {
-        /// Expected kind.
+        /// Kind of device that was expected.
         kind: Kind,
-        /// Reason.
+        /// Reason why the descriptor cannot be used.
         why: &'static str,
     },
-    /// Another system call failed.
+    /// A system call failed.
     #[error("cannot set up the {kind} device {name}: {step}")]
     Io {
-        /// Kind of the requested device.
+        /// Kind of the requested device, TAP or TUN.
         kind: Kind,
         /// Name of the requested device.
         name: String,
-        /// Description of the failed step.
+        /// Description of what failed.
         step: &'static str,
-        /// Error of the kernel.
+        /// Error returned by the kernel.
         source: io::Error,
     },
 }
 
 impl Tap {
-    /// Creates the device, or opens an existing one that belongs to this user and is not in use.
+    /// Creates a TAP device, or opens an existing one that belongs to this user and is not in use.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
         Self::open_kind(Kind::Tap, options)
     }
 
-    /// Opens a device like [`Self::open`], of the given kind and with one queue.
+    /// Creates or opens a device of the given kind, with one queue, like [`Self::open`].
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -183,8 +184,8 @@ impl Tap {
         Self::set_up(fd, kind, name)
     }
 
-    /// Sets the virtio header length and offloads of an attached queue, and returns the device.
-    /// Falls back to offloads without UDP segmentation on kernels that refuse it.
+    /// Sets the virtio header length and the offloads of a device. If the kernel rejects UDP
+    /// segmentation, enables the remaining offloads only.
     pub(crate) fn set_up(fd: Fd, kind: Kind, name: String) -> Result<Self, OpenError> {
         let io = |step| {
             let name = name.clone();
@@ -198,7 +199,7 @@ impl Tap {
         Ok(Self::over(fd, kind, name, udp_segmentation))
     }
 
-    /// Creates the port for a device that is set up.
+    /// Creates the port for a device whose header length and offloads are set.
     pub(crate) fn over(fd: Fd, kind: Kind, name: String, udp_segmentation: bool) -> Self {
         Self {
             fd,
@@ -215,30 +216,30 @@ impl Tap {
         }
     }
 
-    /// Returns the name of the interface.
+    /// Returns the name of the network interface.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the kind of the device.
+    /// Returns the kind of the device, TAP or TUN.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether the device stays when this process ends, like a device that an administrator has
-    /// created.
+    /// Returns whether the device continues to exist when this process ends, because it was made
+    /// persistent.
     pub fn is_persistent(&self) -> bool {
-        // Assume that the device is persistent if the query fails, so that no setting is left in
+        // If the query fails, treat the device as persistent, so that no setting is left behind in
         // it.
         sys::is_persistent(self.fd.as_fd()).unwrap_or(true)
     }
 
-    /// Calls `tell` once after the device was deleted, on the thread that drives it.
+    /// Calls `tell` once after the device was deleted, on the thread that polls the port.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.on_gone.0 = Some(Box::new(tell));
     }
 
-    /// Records that the device was deleted, which is final.
+    /// Records that the device was deleted, and calls the function of [`Self::on_gone`].
     pub(crate) fn vanish(&mut self) {
         self.gone = true;
         if let Some(tell) = self.on_gone.0.take() {
@@ -252,13 +253,13 @@ impl Tap {
     }
 }
 
-/// Default name of the interface.
+/// Name of the interface if the user gives none.
 pub(crate) const NAME_UNLESS_GIVEN: &str = "towpath%d";
 
-/// Checks that a name is valid for an interface.
+/// Checks that Linux allows a name for a network interface.
 ///
 /// # Errors
-/// [`OpenError`] if Linux does not allow the name.
+/// Returns [`OpenError`] if Linux does not allow the name.
 pub fn check_name(name: &str) -> Result<(), OpenError> {
     let usable = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
     let reserved = name == "." || name == "..";
@@ -268,7 +269,7 @@ pub fn check_name(name: &str) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Opens a descriptor of the TUN/TAP driver, which [`attach`] makes a queue of a device.
+/// Opens a descriptor of the TUN/TAP driver. [`attach`] attaches it to a queue of a device.
 pub(crate) fn open_tun(kind: Kind, name: &str) -> Result<Fd, OpenError> {
     sys::open_tun().map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,
@@ -279,7 +280,7 @@ pub(crate) fn open_tun(kind: Kind, name: &str) -> Result<Fd, OpenError> {
 
 fn attach(fd: BorrowedFd<'_>, kind: Kind, name: &str) -> Result<String, OpenError> {
     let mut result = sys::set_iff(fd, kind, name, false);
-    // A device created with `multi_queue` can only be attached with the same flag.
+    // EINVAL may mean that the device was created with `multi_queue`, so try again with that flag.
     if result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
         let single = result;
         result = sys::set_iff(fd, kind, name, true).or(single);
@@ -287,7 +288,7 @@ fn attach(fd: BorrowedFd<'_>, kind: Kind, name: &str) -> Result<String, OpenErro
     result.map_err(|source| not_attached((kind, false), name, source))
 }
 
-/// Returns the reason why the descriptor could not be attached to the device.
+/// Returns the error that explains why the descriptor could not be attached to the device.
 pub(crate) fn not_attached(
     (kind, multi_queue): (Kind, bool),
     name: &str,
@@ -313,7 +314,7 @@ impl Port for Tap {
     }
 
     fn offloads(&self) -> Offloads {
-        // Only the virtio header can describe what the kernel is to compute.
+        // Offloads require the virtio header, which describes them to the kernel.
         Offloads {
             checksum: self.has_header,
             tcp_segmentation: self.has_header,

@@ -1,57 +1,57 @@
-//! Decides when to read from a device again. A read is a system call even if no frame is there.
+//! Decides when to read from a device again. A read is a system call even if there is no frame.
 //!
 //! A frame that arrives alone, for example a request on one connection, would cost two reads that
 //! find nothing. The first follows the frame, the second follows the answer. Both reads are skipped
 //! as long as frames arrive one at a time. A read is also skipped right after the kernel has
-//! reported that the device is empty. No frame is lost by skipping: before the stack sleeps, the
-//! kernel reports whether frames are there. A stack that does not sleep reads again in its next
-//! turn but one.
+//! reported that the device is empty. No frame is lost: before the stack sleeps, the kernel reports
+//! whether frames are there. A stack that does not sleep skips at most every second poll.
 
-/// Recent arrivals of frames.
+/// Recent arrivals of frames at a device, from which the need for further reads is estimated.
 #[derive(Debug, Default)]
 pub(crate) struct TapPace {
     /// Number of consecutive polls that found exactly one frame, up to [`ALONE`].
     alone: u8,
-    /// Number of frames since a second read was last attempted.
+    /// Number of frames since a poll last tried to read a second frame.
     unasked: u8,
-    /// Arrival time of the last frame in ns.
+    /// Arrival time of the last frame in nanoseconds.
     last_ns: u64,
-    /// Whether to skip the next poll.
+    /// Whether to skip the next poll of the device.
     pausing: bool,
-    /// Whether the last poll was skipped, and readiness has not been checked since.
+    /// Whether the last poll was skipped, and the kernel has not been asked since then whether
+    /// there are frames.
     left_out: bool,
-    /// Whether a readiness check found the device empty.
+    /// Whether the kernel has reported that the device is empty.
     empty: bool,
 }
 
 /// Number of consecutive polls with a single frame after which the next frame is assumed to be
 /// single, too.
 const ALONE: u8 = 8;
-/// Number of frames after which a second read is attempted nevertheless.
+/// Number of frames after which a poll tries to read a second frame even if frames arrive alone.
 const ASK_EVERY: u8 = 16;
-/// Interval in ns below which frames may belong to a burst.
+/// Interval in nanoseconds below which successive frames may belong to a burst.
 const CLOSE_NS: u64 = 15_000;
 
 impl TapPace {
-    /// Returns whether to skip a poll. Called before the first read of the poll.
+    /// Returns whether to skip a poll of the device. Call it before the first read.
     pub fn pauses(&mut self) -> bool {
         let pauses = std::mem::take(&mut self.pausing);
         self.left_out |= pauses;
         pauses || std::mem::take(&mut self.empty)
     }
 
-    /// Records a readiness check: `ready` is true if the device has frames.
+    /// Records whether the kernel has reported that the device has frames.
     pub fn looked(&mut self, ready: bool) {
         *self = Self { pausing: false, left_out: false, empty: !ready, ..*self };
     }
 
-    /// Returns whether to read a second frame in a poll. Called after the first frame; `is_long` is
-    /// true for a large one.
+    /// Returns whether to try to read another frame in this poll. Call it after the first frame;
+    /// `is_long` means a large frame.
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
-        // A long frame is usually one of several. After a skipped poll, several frames may be
-        // queued. In both cases reset the assumption that frames arrive alone.
+        // Assume again that frames arrive in groups. A long frame is usually one of several, and
+        // after a skipped poll several may be queued.
         if is_long || std::mem::take(&mut self.left_out) {
             self.alone = 0;
         }
@@ -64,7 +64,7 @@ impl TapPace {
         false
     }
 
-    /// Records the number of frames of a poll that attempted a second read.
+    /// Records the number of frames of a poll that tried to read a second one.
     pub fn found(&mut self, frames: usize) {
         match frames {
             0 => {}
@@ -78,8 +78,8 @@ impl TapPace {
 mod tests {
     use super::*;
 
-    /// Simulates single frames at intervals of 50 µs from `ns` on. Returns the number of frames
-    /// after which a second read was attempted.
+    /// Simulates `count` single frames at intervals of 50 µs from time `ns` on. Returns the number
+    /// of polls that tried to read a second frame.
     fn asked_after(pace: &mut TapPace, ns: u64, count: u64) -> usize {
         let asked = (1..=count).filter(|n| {
             pace.looked(true);
@@ -97,7 +97,7 @@ mod tests {
         let mut pace = TapPace::default();
         assert_eq!(asked_after(&mut pace, 0, ALONE.into()), ALONE.into());
         assert_eq!(asked_after(&mut pace, 1 << 30, 17 * 10), 10);
-        // Two frames arrive at once.
+        // Two frames arrive at the same time.
         while !pace.asks_on(1 << 40, false) {}
         pace.found(2);
         assert_eq!(asked_after(&mut pace, 1 << 41, ALONE.into()), ALONE.into());
@@ -127,7 +127,7 @@ mod tests {
         pace.looked(false);
         pace.looked(true);
         assert!(!pace.pauses());
-        // No frame has arrived while the device was not polled.
+        // The device was not polled for a while, but no frame has arrived.
         asked_after(&mut pace, 0, 20);
         assert!(!pace.asks_on(1 << 40, false));
         pace.looked(false);

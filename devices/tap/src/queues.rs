@@ -1,4 +1,4 @@
-//! Devices with several queues, each with its own port.
+//! TAP devices with several queues, each of which is a port of its own.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,11 +11,11 @@ use crate::open::{NAME_UNLESS_GIVEN, OpenError, Options, Tap, check_name, not_at
 use crate::sys;
 
 impl Tap {
-    /// Creates a device with `count` queues. An existing device is used if it was created with
-    /// `multi_queue`, belongs to this user and is not in use. The kernel numbers the queues in the
-    /// order in which they are returned.
+    /// Creates a TAP device with `count` queues. An existing device is used if it was created with
+    /// `multi_queue`, belongs to this user and is not in use. The queues are returned in the order
+    /// of the kernel's numbers.
     ///
-    /// With `count` 1, this is [`Tap::open`].
+    /// With `count` 1, this is the same as [`Tap::open`].
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -33,8 +33,8 @@ impl Tap {
             name = attached.map_err(|source| refused(kind, &name, count, source))?;
             queues.push(Self::set_up(fd, kind, name.clone())?);
         }
-        // Another process may have queues of this device. If the kernel does not report their
-        // number, continue.
+        // Reject the device if another process has queues of it. Continue if the kernel does not
+        // report their number.
         match host::open_queues(&name) {
             Ok(Some(open)) if open as usize != count => Err(OpenError::Busy { kind, name }),
             _ => Ok(queues),
@@ -42,12 +42,12 @@ impl Tap {
     }
 
     /// Makes the kernel distribute frames among the queues of the device by `steering`; `None`
-    /// restores the kernel's own distribution. Applies to the whole device, whichever queue is used
-    /// for the call, and stays in effect on a persistent device.
+    /// restores the kernel's own distribution. Applies to all queues of the device, and stays in
+    /// effect if the device is persistent.
     ///
     /// # Errors
-    /// EPERM without CAP_BPF or CAP_SYS_ADMIN in the initial user namespace; EINVAL or ENOSYS
-    /// before Linux 4.16, which does not support steering.
+    /// Returns EPERM without CAP_BPF or CAP_SYS_ADMIN in the initial user namespace. Returns EINVAL
+    /// or ENOSYS before Linux 4.16, which does not support steering.
     pub fn steer(&self, steering: Option<&Steering>) -> io::Result<()> {
         let load = |steering: &Steering| {
             towpath_bpf::load(towpath_bpf::Kind::SocketFilter, &steering.program(Place::Link))
@@ -57,8 +57,8 @@ impl Tap {
     }
 }
 
-/// Returns the reason why a queue could not be attached. The kernel returns EINVAL both for a
-/// device with a single queue and for an interface that is not a TAP device.
+/// Returns the error that explains why a queue could not be attached. The kernel returns EINVAL
+/// both for a device with one queue and for an interface that is not a TAP device.
 fn refused(kind: Kind, name: &str, queues: usize, source: io::Error) -> OpenError {
     let is_invalid = source.raw_os_error() == Some(libc::EINVAL);
     if is_invalid && open_tun(kind, name).is_ok_and(|fd| has_one_queue(fd.as_fd(), kind, name)) {
@@ -67,7 +67,7 @@ fn refused(kind: Kind, name: &str, queues: usize, source: io::Error) -> OpenErro
     not_attached((kind, true), name, source)
 }
 
-/// Whether the interface is a TAP device with a single queue, in use or not.
+/// Returns whether the interface is a TAP device with one queue, in use or not.
 fn has_one_queue(fd: std::os::fd::BorrowedFd<'_>, kind: Kind, name: &str) -> bool {
     match sys::set_iff(fd, kind, name, false) {
         Ok(_) => true,

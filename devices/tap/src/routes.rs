@@ -1,34 +1,35 @@
-//! Routes of this host through a device, and whether the host's own packets take these routes.
+//! Adds routes of this host through a device, and checks whether packets of this host take these
+//! routes.
 
 use std::io;
 use std::net::IpAddr;
 
 use crate::host::{HostError, Message, Netlink, attributes, u32_at};
 
-/// Address and prefix length of a network.
+/// IP network: address and prefix length.
 pub type Network = (IpAddr, u8);
 
-/// Properties of a packet, besides its destination, that select its route.
+/// Properties of a packet other than its destination that affect routing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks<'a> {
-    /// SO_MARK of the socket.
+    /// Mark of the socket that sends the packet (SO_MARK).
     pub mark: Option<u32>,
-    /// Interface to which the socket is bound.
+    /// Interface to which the sending socket is bound.
     pub interface: Option<&'a str>,
 }
 
-/// Length of `struct nlmsghdr` and of `struct rtmsg`.
+/// Lengths of `struct nlmsghdr` and `struct rtmsg` in bytes.
 const NLMSG_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
-/// Offset of `rtm_scope`.
+/// Offset of `rtm_scope` in `struct rtmsg`.
 const RTMSG_SCOPE: usize = 6;
 
-/// Adds a route to each of `networks` through interface `name`. Ignores a route that leads there
-/// already: a device that stays has kept those of an earlier program. The kernel removes routes
+/// Adds routes to `networks` through interface `name`. An existing route through this interface is
+/// kept: a persistent device may have routes of an earlier program. The kernel removes routes
 /// together with the interface.
 ///
 /// # Errors
-/// Returns the first error of the kernel; routes added before it stay.
+/// Returns the first error of the kernel. Routes added before it remain.
 pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
     let step = |step: String| move |source| HostError::Io { name: name.into(), step, source };
     let mut netlink = Netlink::open().map_err(step("open a netlink socket".into()))?;
@@ -56,11 +57,11 @@ pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Adds a default route through interface `name` to its neighbour `router`, for packets that match
+/// Adds a default route through interface `name` and its neighbour `router`, for packets that match
 /// no other route.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses the route.
+/// Returns an error if the kernel rejects the route.
 pub fn add_default_route(name: &str, router: IpAddr) -> Result<(), HostError> {
     let step = |step: String| move |source| HostError::Io { name: name.into(), step, source };
     let mut netlink = Netlink::open().map_err(step("open a netlink socket".into()))?;
@@ -76,10 +77,11 @@ pub fn add_default_route(name: &str, router: IpAddr) -> Result<(), HostError> {
     added.map(drop).map_err(step(format!("add a route through {router}")))
 }
 
-/// Whether a packet of this host to `to` is sent on interface `name`.
+/// Returns whether this host sends packets to address `to` on interface `name`.
 ///
 /// # Errors
-/// Returns an error if the kernel has no route to `to` (ENETUNREACH), or no such interface.
+/// Returns an error if the kernel has no route to `to` (ENETUNREACH), or if there is no such
+/// interface.
 pub fn leads_through(name: &str, to: IpAddr, marks: Marks<'_>) -> io::Result<bool> {
     let mut netlink = Netlink::open()?;
     let through = netlink.link(name)?.index;
@@ -100,7 +102,7 @@ pub fn leads_through(name: &str, to: IpAddr, marks: Marks<'_>) -> io::Result<boo
     Ok(out.ok_or(io::ErrorKind::InvalidData)? == through)
 }
 
-/// Returns a `struct rtmsg`: family, lengths of both prefixes, class, table, protocol, scope, type,
+/// Builds a `struct rtmsg`: family, lengths of both prefixes, class, table, protocol, scope, type,
 /// flags.
 fn rtmsg(ip: IpAddr, len: u8) -> [u8; RTMSG_LEN] {
     let (family, scope) = match ip {

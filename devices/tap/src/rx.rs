@@ -1,4 +1,4 @@
-//! Receives frames.
+//! Receives frames from a TAP or TUN device.
 
 use std::io::IoSliceMut;
 
@@ -8,13 +8,13 @@ use towpath_virtio::HEADER_LEN;
 
 use crate::open::Tap;
 
-/// Maximum length of frames that are copied to a small buffer, which frees the large buffer for the
-/// next read. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
+/// Maximum length in bytes of frames that are copied to a small buffer, so that the large buffer
+/// can be reused at once. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl Tap {
-    /// Reads at most `max` frames, or until the device is empty. Returns the number of packets
-    /// added to `out`.
+    /// Reads up to `max` frames, until the device is empty. Returns the number of packets added to
+    /// `out`.
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,
@@ -26,15 +26,16 @@ impl Tap {
         if self.pace.pauses() {
             return received;
         }
-        // Count every read, including those of dropped frames. The descriptor stays readable if
-        // frames remain.
+        // Count every read, including those whose frames are dropped. If frames remain, the
+        // descriptor stays readable.
         for read in 0..max {
             let is_long = || out.back().is_some_and(|packet| packet.len() > COPY_MAX);
             if self.gone || read == 1 && !self.pace.asks_on(now_ns, is_long()) {
                 return received;
             }
             let mut packet = self.spare.take().unwrap_or_else(|| pool.take(Pool::LARGE));
-            // Without a header, the zeros describe a frame without offloads.
+            // If the device has no virtio header, a header of zeros describes a frame without
+            // offloads.
             let mut header = [0; HEADER_LEN];
             let header_len = if self.has_header { HEADER_LEN } else { 0 };
             let room = packet.spare_mut().len();
@@ -63,8 +64,8 @@ impl Tap {
         received
     }
 
-    /// Checks a frame and adds it to `out`. If the frame is dropped, its buffer becomes the spare
-    /// buffer.
+    /// Checks a received frame, and adds it to `out`. If the frame is dropped, its buffer is kept
+    /// for the next read.
     fn take(
         &mut self,
         now_ns: u64,
@@ -74,7 +75,7 @@ impl Tap {
         pool: &mut Pool,
         out: &mut Batch,
     ) -> bool {
-        // A frame that fills the buffer completely may have been truncated.
+        // A frame that fills the buffer completely may have been truncated, so drop it.
         let too_long = packet.len() == room;
         let meta = match towpath_virtio::parse(header, packet.linear()) {
             Ok(meta) if !too_long => meta,
@@ -123,13 +124,13 @@ mod tests {
     use super::*;
     use crate::kind::Kind;
 
-    /// Dropped frames count towards the limit of a turn, too.
+    /// Tests that dropped frames count towards the maximum number of frames per poll, too.
     #[test]
     fn malformed_frames_do_not_hold_the_reader() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let mut tap = Tap::over(Fd::from(OwnedFd::from(ours)), Kind::Tap, "test".into(), false);
-        // gso_type means TCP over IPv4, but NEEDS_CSUM is missing.
+        // The header says TCP over IPv4 (gso_type), but lacks the flag NEEDS_CSUM.
         let mut frame = [0; HEADER_LEN + 64];
         frame[1] = 1;
         for _ in 0..8 {
@@ -162,7 +163,7 @@ mod tests {
         }
     }
 
-    /// A burst arrives after single frames, at a stack that keeps turning for another reason.
+    /// Tests a burst that arrives after single frames, while the stack polls without sleeping.
     #[test]
     fn a_burst_after_lonely_frames_does_not_wait() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();

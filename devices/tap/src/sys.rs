@@ -1,5 +1,5 @@
-//! System calls that need `unsafe`: the TUN/TAP ioctls, and a `writev` from memory that programs
-//! may write.
+//! System calls that need `unsafe`: ioctls of the TUN/TAP driver, and `writev` from memory that
+//! programs may change.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,7 +14,7 @@ use crate::kind::Kind;
 /// Device file of the TUN/TAP driver.
 pub const TUN_PATH: &str = "/dev/net/tun";
 
-/// Maximum length of an interface name, without the NUL.
+/// Maximum length of an interface name in bytes, without the terminating NUL.
 pub const NAME_MAX: usize = libc::IFNAMSIZ - 1;
 
 /// Opens [`TUN_PATH`] in non-blocking mode.
@@ -24,7 +24,7 @@ pub fn open_tun() -> io::Result<Fd> {
 }
 
 /// Creates the device `name`, or opens it if it exists, and returns its name. The kernel replaces a
-/// `%d` in the name by a number. The caller has checked the length.
+/// `%d` in the name by a number. The caller must have checked the length of the name.
 pub fn set_iff(
     fd: BorrowedFd<'_>,
     kind: Kind,
@@ -32,7 +32,7 @@ pub fn set_iff(
     multi_queue: bool,
 ) -> io::Result<String> {
     assert!(name.len() <= NAME_MAX);
-    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
+    // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -51,10 +51,9 @@ pub fn set_iff(
     Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
 }
 
-/// Returns the name and the flags (IFF_TUN and others) of the device that is attached to a
-/// descriptor.
+/// Returns the name of the device attached to a descriptor, and its flags (IFF_TUN and others).
 pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
-    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
+    // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // SAFETY: TUNGETIFF writes one ifreq, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) })?;
@@ -64,9 +63,9 @@ pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
     Ok((String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned(), flags.into()))
 }
 
-/// Whether the attached device continues to exist when no process has it open.
+/// Returns whether the attached device continues to exist when no process has it open.
 pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
+    // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // SAFETY: TUNGETIFF writes one ifreq, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) })?;
@@ -75,17 +74,17 @@ pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_PERSIST != 0)
 }
 
-/// Sets the length of the virtio header in front of each frame.
+/// Sets the length of the virtio header that precedes each frame.
 pub fn set_header_len(fd: BorrowedFd<'_>) -> io::Result<()> {
     let len = HEADER_LEN as libc::c_int;
     // SAFETY: TUNSETVNETHDRSZ reads one int, a local.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })
 }
 
-/// Sets the offloads for received frames: partial checksums and merged TCP segments; with `udp`
-/// also merged UDP datagrams.
+/// Enables offloads for frames that are received from the kernel: partial checksums and merged TCP
+/// segments. With `udp`, also merged UDP datagrams.
 pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
-    // From linux/if_tun.h; USO4 and USO6 since Linux 6.2.
+    // Constants of linux/if_tun.h; USO4 and USO6 exist since Linux 6.2.
     const TUN_F_CSUM: libc::c_uint = 0x01;
     const TUN_F_TSO4: libc::c_uint = 0x02;
     const TUN_F_TSO6: libc::c_uint = 0x04;
@@ -100,7 +99,7 @@ pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, bits as libc::c_ulong) })
 }
 
-/// Sets the program that selects the queue for each frame; `None` restores the kernel's own
+/// Sets the BPF program that selects the queue for each frame; `None` restores the kernel's own
 /// selection.
 pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let program: libc::c_int = program.map_or(-1, |program| program.as_raw_fd());
@@ -112,16 +111,17 @@ fn check(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The memory areas of a frame: virtio header, linear part, and at most two ranges of a FIFO.
+/// The parts of a frame for `writev`: virtio header, packet buffer, and at most two ranges of a
+/// send FIFO.
 pub struct FramePieces<'a> {
     iovecs: [libc::iovec; 4],
     used: usize,
-    /// Keeps the memory that the pointers refer to borrowed.
+    /// Borrows the memory to which the pointers refer.
     _packet: std::marker::PhantomData<&'a towpath_pool::Packet>,
 }
 
 impl<'a> FramePieces<'a> {
-    /// Returns the memory areas of `packet`, with `header` in front.
+    /// Creates the list of the parts of `packet`, preceded by `header`.
     pub fn new(header: &'a [u8], packet: &'a towpath_pool::Packet) -> Self {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut out = Self { iovecs: [none; 4], used: 0, _packet: std::marker::PhantomData };
@@ -138,13 +138,13 @@ impl<'a> FramePieces<'a> {
         self.used += 1;
     }
 
-    /// Writes the memory areas as one frame.
+    /// Writes the parts as one frame.
     pub fn write(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let at = self.iovecs.as_ptr().expose_provenance();
         let args = [fd.as_raw_fd() as usize, at, self.used, 0, 0, 0];
         // SAFETY: every iovec points to memory of the packet or the header, borrowed for 'a, which
-        // the kernel only reads. A program that modifies its FIFO during the call affects only its
-        // own data.
+        // the kernel only reads. A program that changes its send FIFO during the call affects only
+        // its own data.
         let written = unsafe { syscall(libc::SYS_writev as usize, args) };
         written.map_err(io::Error::from_raw_os_error)
     }

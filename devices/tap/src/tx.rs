@@ -1,4 +1,4 @@
-//! Sends frames.
+//! Sends frames to a TAP or TUN device.
 
 use std::os::fd::AsFd;
 
@@ -7,12 +7,12 @@ use towpath_pool::{Batch, Packet, Pool};
 use crate::open::Tap;
 use crate::sys::FramePieces;
 
-/// Result of sending a frame.
+/// Result of sending one frame.
 enum FrameSent {
     Yes,
     /// The frame was dropped and counted.
     Lost,
-    /// The device has no room now; retry later.
+    /// The device has no room now, so the frame must be sent later.
     Later,
 }
 
@@ -58,9 +58,9 @@ impl Tap {
                 Some(libc::EINTR) => continue,
                 Some(libc::EAGAIN) => return FrameSent::Later,
                 Some(libc::EBADFD) => self.vanish(),
-                // The kernel refused the frame, and a later attempt would not succeed. EIO: the
-                // link is down. ENOBUFS, ENOMEM: no memory. EINVAL: the kernel considers the
-                // headers invalid.
+                // The kernel rejected the frame, and another attempt would fail as well. EIO: the
+                // interface is down. ENOBUFS, ENOMEM: kernel memory is exhausted. EINVAL: the
+                // kernel considers the headers invalid.
                 _ => {}
             }
             self.counters.tx_refused += 1;

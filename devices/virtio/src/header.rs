@@ -1,12 +1,12 @@
-//! The header in front of each frame: `struct virtio_net_hdr_v1` (virtio 1.2 §5.1.6), 12 bytes in
-//! the byte order of this machine, as on Linux.
+//! The virtio header that precedes each frame: `struct virtio_net_hdr_v1` (virtio 1.2 §5.1.6), 12
+//! bytes in native byte order, as on Linux.
 
 use towpath_pool::{Checksum, Meta, Protocol, Segmentation};
 
-/// Length of the header in bytes, set on TUN/TAP devices by TUNSETVNETHDRSZ.
+/// Length of the virtio header in bytes, set on TUN/TAP devices by TUNSETVNETHDRSZ.
 pub const HEADER_LEN: usize = 12;
-/// Length in bytes of `struct virtio_net_hdr`, which packet sockets use (PACKET_VNET_HDR). Lacks
-/// the number of buffers at the end of the header.
+/// Length in bytes of `struct virtio_net_hdr`, which packet sockets use (PACKET_VNET_HDR). The last
+/// field, the number of buffers, is missing.
 pub const HEADER_LEN_LEGACY: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
@@ -16,34 +16,34 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-/// Flag of TCP segments of which only the first may carry CWR.
+/// Flag of a TCP packet to be segmented, of which only the first segment may have CWR.
 const GSO_ECN: u8 = 0x80;
 
-/// CWR in the flags byte of a TCP header.
+/// Bit of CWR in the flags byte of a TCP header.
 const TCP_CWR: u8 = 0x80;
 /// Offsets of the data offset and of the flags in a TCP header.
 const TCP_DATA_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
 const TCP_HEADER_MIN: usize = 20;
-/// Offsets of the checksum in a TCP header, and in a UDP header.
+/// Offsets of the checksum in a TCP header and in a UDP header.
 const TCP_CHECKSUM: u16 = 16;
 const UDP_CHECKSUM: u16 = 6;
 const UDP_HEADER_LEN: usize = 8;
 
-/// Error: the header is inconsistent, in itself or with its frame.
+/// Error: fields of the virtio header contradict each other or the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the virtio header contradicts itself or its frame")]
 pub struct Malformed;
 
-/// Parses the header in front of a frame, and returns the metadata of the frame.
+/// Parses the virtio header of a frame, and returns the frame's metadata.
 ///
 /// Offsets must be inside the frame. The length of the headers is read from the frame, because
 /// `hdr_len` is only a hint about the sender's memory layout.
 ///
 /// # Errors
-/// [`Malformed`] if an offset is beyond the end of the frame, the segmentation type is unknown or
-/// the segment size is 0. Also if a frame to be segmented has no partial checksum at the offset of
-/// its protocol.
+/// Returns [`Malformed`] if an offset is beyond the end of the frame, the segmentation type is
+/// unknown, or the segment size is 0. Also if a frame to be segmented has no partial checksum at
+/// the offset of its protocol.
 pub fn parse(header: &[u8; HEADER_LEN], frame: &[u8]) -> Result<Meta, Malformed> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let (flags, gso_type, gso_size, start, offset) =
@@ -73,7 +73,7 @@ fn parse_segmentation(
     checksum: Checksum,
     frame: &[u8],
 ) -> Result<Segmentation, Malformed> {
-    // virtio 1.2, 5.1.6.4.1: a sender that sets gso_type must set NEEDS_CSUM as well.
+    // A sender that sets gso_type must set NEEDS_CSUM as well (virtio 1.2, 5.1.6.4.1).
     let Checksum::Partial { start, offset } = checksum else { return Err(Malformed) };
     let start = usize::from(start);
     let (protocol, transport_len) = match (kind, offset) {
@@ -96,11 +96,12 @@ fn tcp_header_len(frame: &[u8], start: usize) -> Result<usize, Malformed> {
     if len < TCP_HEADER_MIN { Err(Malformed) } else { Ok(len) }
 }
 
-/// Returns the header for a packet to be sent; `linear` contains its protocol headers.
+/// Creates the virtio header for a packet to be sent. `linear` is the packet's buffer, which
+/// contains its protocol headers.
 ///
 /// # Errors
-/// [`Malformed`] if the packet is to be segmented, but its checksum is complete: the device could
-/// not compute the checksum of each segment.
+/// Returns [`Malformed`] if the packet is to be segmented but its checksum is complete, because the
+/// device could not compute the checksum of each segment.
 pub fn emit(meta: &Meta, linear: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
     let mut header = [0; HEADER_LEN];
     let mut put = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
@@ -143,7 +144,7 @@ mod tests {
         out
     }
 
-    /// Builds a frame with Ethernet, IPv4, and TCP with 12 bytes of options and 3000 bytes of
+    /// Builds a frame for tests: Ethernet, IPv4, and TCP with 12 bytes of options and 3000 bytes of
     /// payload.
     fn tcp_frame() -> Vec<u8> {
         let mut frame = vec![0; 14 + 20 + 32 + 3000];
@@ -155,7 +156,8 @@ mod tests {
 
     #[test]
     fn header_length_comes_from_the_frame() {
-        // Linux sets a wrong hint of 1500 for a linear buffer.
+        // Linux sets hdr_len to a wrong value of 1500 for packets in one buffer. The value must be
+        // ignored.
         let meta =
             parse(&header(NEEDS_CSUM, GSO_TCPV4, [1500, 1448, 34, 16, 1]), &tcp_frame()).unwrap();
         assert_eq!(meta.checksum, Checksum::Partial { start: 34, offset: 16 });
@@ -195,7 +197,8 @@ mod tests {
 
     #[test]
     fn no_header_panics() {
-        // Every combination of flags and kinds, with offsets around the ends of short frames.
+        // Every combination of flags and segmentation types, with offsets around the ends of short
+        // frames.
         for frame in [&[][..], &[0xff; 13], &[0xff; 60]] {
             for flags in 0..8 {
                 for kind in (0..8).chain(0x80..0x88) {

@@ -1,7 +1,7 @@
-//! The virtio-net header, in which Linux's TUN/TAP devices, packet sockets and virtual machines
-//! describe the remaining work for a packet: its checksum and segmentation.
+//! The virtio-net header, used by Linux's TUN/TAP devices, packet sockets and virtual machines. The
+//! header describes the work that is still to be done for a packet: its checksum and segmentation.
 //!
-//! - [`parse`] reads the header in front of a received frame, and checks it against the frame;
+//! - [`parse`] parses the header of a received frame, and checks it against the frame;
 //! - [`emit`] creates the header of a frame to be sent.
 //!
 //! Budget: a few loads and stores per packet, and no allocation.

@@ -1,7 +1,7 @@
 //! Splits an Ethernet port into a port per VLAN (IEEE 802.1Q).
 //!
 //! [`split`] takes a trunk, a port with tagged frames, and returns one port for each given VLAN. A
-//! stack uses each as a separate interface with untagged frames.
+//! network stack uses each of them as a separate interface with untagged frames.
 //!
 //! ```text
 //!   stack   eth0      eth0.10     eth0.20
@@ -12,12 +12,12 @@
 //!                   any Ethernet port
 //! ```
 //!
-//! Tags of received frames are removed, whether the device leaves them in the frame or in
-//! [`Meta::vlan`](towpath_pool::Meta::vlan). Tags of sent frames are in the frame. Frames of other
-//! VLANs are dropped and counted.
+//! VLAN tags are removed from received frames, whether the device leaves them in the frame or in
+//! [`Meta::vlan`](towpath_pool::Meta::vlan). Tags are inserted into sent frames. Received frames of
+//! other VLANs are dropped and counted.
 //!
-//! All ports of a trunk run on one thread, so their common lock is uncontended. The lock is taken
-//! once per batch.
+//! All ports of a trunk are used by one thread, so their common lock is uncontended. The lock is
+//! taken once per batch.
 //!
 //! ```
 //! use towpath_pool::{Batch, Pool, Port};

@@ -1,15 +1,15 @@
-//! Parses, removes and inserts VLAN tags.
+//! Parses, removes and inserts IEEE 802.1Q VLAN tags.
 
 use towpath_pool::{Checksum, Packet};
 
 use crate::VlanError;
 
-/// Frames of a trunk that belong to a port.
+/// Selects the frames of a trunk that belong to one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Vlan {
-    /// Untagged and priority-tagged frames.
+    /// Frames without a VLAN tag, or with a tag whose identifier is 0 (priority only).
     Untagged,
-    /// Frames with this VLAN identifier.
+    /// Frames with this VLAN identifier in their tag.
     Tagged(u16),
 }
 
@@ -17,31 +17,31 @@ pub enum Vlan {
 /// table 9-2).
 const ID_MIN: u16 = 1;
 const ID_MAX: u16 = 4094;
-/// Mask of the identifier in a tag.
+/// Mask of the VLAN identifier in a tag.
 const ID_MASK: u16 = 0x0fff;
-/// Length of both addresses, which precede the tag, in bytes.
+/// Length in bytes of destination and source address, which precede the VLAN tag.
 const ADDRESSES_LEN: usize = 12;
-/// Length of a tag with its EtherType in bytes.
+/// Length of a VLAN tag in bytes, including its EtherType.
 const TAG_LEN: usize = 4;
 /// EtherType of an 802.1Q tag.
 const TPID: [u8; 2] = [0x81, 0x00];
-/// EtherTypes of tags: 802.1Q, 802.1ad, and two older values for the latter.
+/// EtherTypes of VLAN tags: 802.1Q, 802.1ad, and two older values of 802.1ad.
 const TAGS: [[u8; 2]; 4] = [TPID, [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 
-/// Reason for dropping a received frame.
+/// Reason why a received frame is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnfitFrame {
-    /// The frame is truncated within its tag.
+    /// The frame ends within its VLAN tag.
     Malformed,
-    /// The frame has a tag other than 802.1Q, or a second tag.
+    /// The frame has a VLAN tag other than 802.1Q, or a second tag.
     Foreign,
 }
 
 impl Vlan {
-    /// Returns the VLAN with an identifier.
+    /// Creates the selection of the VLAN with identifier `id`.
     ///
     /// # Errors
-    /// [`VlanError::Id`] unless it is between 1 and 4094.
+    /// Returns [`VlanError::Id`] unless `id` is between 1 and 4094.
     pub fn tagged(id: u16) -> Result<Self, VlanError> {
         match id {
             ID_MIN..=ID_MAX => Ok(Self::Tagged(id)),
@@ -49,7 +49,7 @@ impl Vlan {
         }
     }
 
-    /// Returns the VLAN of a tag.
+    /// Returns the VLAN of a frame from its tag control information.
     fn of_tag(tci: u16) -> Self {
         match tci & ID_MASK {
             0 => Self::Untagged,
@@ -58,8 +58,8 @@ impl Vlan {
     }
 }
 
-/// Removes the tag of a frame and returns its VLAN. Rejects frames with a further tag: otherwise a
-/// bridge would forward them to that VLAN.
+/// Removes the VLAN tag of a frame, and returns its VLAN. Rejects frames with a second tag, because
+/// a bridge would forward them to the VLAN of that tag.
 pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, UnfitFrame> {
     let vlan = strip_first(packet).ok_or(UnfitFrame::Malformed)?;
     match packet.linear().get(ADDRESSES_LEN..ADDRESSES_LEN + 2) {
@@ -68,7 +68,7 @@ pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, UnfitFrame> {
     }
 }
 
-/// Removes an 802.1Q tag; `None` if the frame is truncated within it.
+/// Removes the frame's first 802.1Q tag, if any. Returns `None` if the frame ends within the tag.
 fn strip_first(packet: &mut Packet) -> Option<Vlan> {
     if let Some(tci) = packet.meta.vlan.take() {
         return Some(Vlan::of_tag(tci));
@@ -85,7 +85,8 @@ fn strip_first(packet: &mut Packet) -> Option<Vlan> {
     Some(vlan)
 }
 
-/// Inserts a tag; `None` if the frame is shorter than its addresses or has no headroom.
+/// Inserts a VLAN tag. Returns `None` if the frame is shorter than its addresses, or has no
+/// headroom.
 pub(crate) fn insert(packet: &mut Packet, vlan: Vlan) -> Option<()> {
     let Vlan::Tagged(id) = vlan else { return Some(()) };
     if packet.linear().len() < ADDRESSES_LEN || packet.headroom() < TAG_LEN {
@@ -99,7 +100,8 @@ pub(crate) fn insert(packet: &mut Packet, vlan: Vlan) -> Option<()> {
     shift(packet, |place| place.checked_add(TAG_LEN as u16))
 }
 
-/// Adjusts the header offsets in a frame's offload metadata.
+/// Adjusts the header offsets in a packet's offload metadata, because a tag was inserted or
+/// removed.
 fn shift(packet: &mut Packet, moved: impl Fn(u16) -> Option<u16>) -> Option<()> {
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
         *start = moved(*start)?;

@@ -1,4 +1,4 @@
-//! Trunk port that carries several VLANs, and its per-VLAN ports.
+//! A trunk port that carries several VLANs, and the ports of the individual VLANs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,39 +10,39 @@ use towpath_shm::Fd;
 
 use crate::tag::{self, UnfitFrame, Vlan};
 
-/// Maximum number of frames queued per VLAN. Ports of one stack are polled in each turn, so only an
-/// abandoned port reaches it.
+/// Maximum number of received frames queued per VLAN. All ports of a stack are polled regularly, so
+/// only a port that is not used any more reaches the maximum.
 const WAITING_MAX: usize = 1024;
 
-/// Error of splitting a port into VLANs.
+/// Error returned when a port cannot be split into VLANs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VlanError {
-    /// Invalid VLAN identifier: 0 and 4095 are reserved.
+    /// The VLAN identifier is 0 or above 4094, which are reserved.
     #[error("{0} is no VLAN: identifiers are 1 to 4094")]
     Id(u16),
-    /// The port is not an Ethernet port.
+    /// The port does not carry Ethernet frames.
     #[error("only Ethernet frames have VLAN tags")]
     NoEthernet,
-    /// The same VLAN is given twice.
+    /// The same VLAN was given twice.
     #[error("{0:?} is wanted twice")]
     Twice(Vlan),
-    /// No descriptor is available.
+    /// No file descriptor is available.
     #[error("no descriptor for a VLAN: {0}")]
     Io(#[from] io::Error),
 }
 
 towpath_pool::counters! {
-    /// Frames dropped by a trunk.
+    /// Counters of the frames that a trunk port has dropped.
     #[non_exhaustive]
     pub struct Counters {
-        /// Received frames of another VLAN, with two tags, or with a tag other than 802.1Q.
+        /// Received frames that belong to another VLAN, have two tags, or a tag other than 802.1Q.
         rx_foreign,
-        /// Received frames truncated within their tag.
+        /// Received frames that end within their VLAN tag.
         rx_malformed,
-        /// Received frames beyond the maximum of 1024 queued per port.
+        /// Received frames dropped because 1024 frames were already queued for their VLAN.
         rx_overflow,
-        /// Frames to send that are too short for Ethernet.
+        /// Frames to be sent that are shorter than an Ethernet header.
         tx_malformed,
     }
 }
@@ -50,11 +50,11 @@ towpath_pool::counters! {
 pub(crate) struct Trunk<P> {
     pub port: P,
     vlans: Vec<Vlan>,
-    /// Received frames by VLAN.
+    /// Received frames of each VLAN that its port has not polled yet.
     waiting: Vec<Batch>,
-    /// Tagged frames that the port has not accepted yet.
+    /// Tagged frames to be sent that the trunk port has not accepted yet.
     refused: Batch,
-    /// Buffer for received frames; empty between calls.
+    /// Buffer for frames received from the trunk port; empty between calls.
     arrived: Batch,
     counters: Counters,
 }
@@ -64,16 +64,15 @@ pub struct VlanPort<P> {
     trunk: Arc<Mutex<Trunk<P>>>,
     place: usize,
     offloads: Offloads,
-    /// Duplicate of the port's descriptor, because an epoll instance accepts each descriptor only
-    /// once.
+    /// Duplicate of the trunk port's descriptor, because epoll accepts each descriptor only once.
     wake: Option<Fd>,
 }
 
-/// Splits a port by VLAN tags and returns a port for each of `vlans`, in order.
+/// Splits a port by VLAN tags, and returns one port for each of `vlans`, in the same order.
 ///
 /// # Errors
-/// [`VlanError::NoEthernet`] and [`VlanError::Twice`]; [`VlanError::Io`] if no descriptor is
-/// available, of which each port needs one.
+/// Returns [`VlanError::NoEthernet`], [`VlanError::Twice`], or [`VlanError::Io`] if no file
+/// descriptor is available for one of the ports.
 pub fn split<P: Port>(port: P, vlans: &[Vlan]) -> Result<Vec<VlanPort<P>>, VlanError> {
     if port.link_type() != LinkType::Ethernet {
         return Err(VlanError::NoEthernet);
@@ -109,14 +108,14 @@ impl<P> VlanPort<P> {
         self.trunk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the counters of the whole trunk.
+    /// Returns the counters of the trunk, which its ports share.
     pub fn counters(&self) -> Counters {
         self.trunk().counters
     }
 }
 
 impl<P: Port> Trunk<P> {
-    /// Receives frames and queues each for the port of its VLAN.
+    /// Receives frames from the trunk port, and queues each for the port of its VLAN.
     fn receive(&mut self, now_ns: u64, pool: &mut Pool, max: usize) {
         self.port.poll(now_ns, pool, &mut self.arrived, max);
         while let Some(mut frame) = self.arrived.pop_front() {
@@ -137,7 +136,8 @@ impl<P: Port> Trunk<P> {
         }
     }
 
-    /// Submits the frames that the port has refused before. Returns true if no such frame is left.
+    /// Submits the frames that the trunk port has not accepted before. Returns true if it has
+    /// accepted all of them.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) -> bool {
         if !self.refused.is_empty() {
             self.port.submit(now_ns, pool, &mut self.refused);
@@ -159,7 +159,8 @@ impl<P: Port> Port for VlanPort<P> {
         count
     }
 
-    /// Accepts the whole batch, or nothing while the port has not accepted earlier frames.
+    /// Accepts all frames of the batch, or none while the trunk port has not accepted earlier
+    /// frames.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut trunk = self.trunk();
         if !trunk.flush(now_ns, pool) {
@@ -208,14 +209,15 @@ impl<P: Port> Port for VlanPort<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         let trunk = self.trunk();
         match trunk.waiting[self.place].is_empty() {
-            // Another port of the trunk received these frames, so the device's descriptor does not
-            // signal them.
+            // Poll at once: frames for this VLAN were received by another port of the trunk, so the
+            // trunk's descriptor does not signal them.
             false => Some(0),
             true => trunk.port.next_timeout_ns(),
         }
     }
 
-    /// Returns 0 except for the first port of the trunk, because owners sum their ports.
+    /// Returns the trunk's undelivered bytes for its first port, and 0 for the others, so that a
+    /// sum over all ports is correct.
     fn undelivered(&self) -> u64 {
         if self.place == 0 { self.trunk().port.undelivered() } else { 0 }
     }

@@ -1,9 +1,9 @@
-//! The packet socket that complements an XDP socket.
+//! The packet socket that is used together with an XDP socket.
 //!
-//! - For a stack with its own Ethernet address, it enables promiscuous mode while it is open, and
-//!   receives copies of multicast and broadcast frames.
-//! - For a stack with the kernel's addresses, it receives copies of frames that both need, because
-//!   an XDP program delivers each frame only once.
+//! - If the stack has its own Ethernet address, the packet socket enables promiscuous mode while it
+//!   is open. The socket receives copies of multicast and broadcast frames.
+//! - If the stack shares the kernel's addresses, the packet socket receives copies of frames that
+//!   both need. An XDP program delivers each frame only once.
 //! - The packet socket answers queries about the interface and reports its removal, which an XDP
 //!   socket cannot.
 
@@ -18,33 +18,34 @@ use towpath_shm::Fd;
 
 use crate::left_out;
 
-/// Maximum number of frames received per call; multicast frames and ICMP errors are rare.
+/// Maximum number of frames received per call. Multicast frames and ICMP errors are rare.
 const BATCH: usize = 16;
 
-/// Packet socket, and an epoll descriptor for both sockets.
+/// Packet socket next to an XDP socket, and an epoll descriptor for both.
 #[derive(Debug)]
 pub(crate) struct Beside {
     socket: Fd,
     ready: Fd,
-    /// Whether senders on this machine may have left checksums incomplete.
+    /// Whether frames come from this machine, so that their checksums may be incomplete.
     from_here: bool,
-    /// Whether the XDP socket is polled for writability, too.
+    /// Whether epoll also waits until the XDP socket is writable.
     awaits_room: bool,
 }
 
-/// Result of receiving from the packet socket.
+/// Result of receiving frames from the packet socket.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     /// Number of packets added to `out`.
     pub count: usize,
-    /// Number of frames that exceed the buffer size.
+    /// Number of frames dropped because they exceed the buffer size.
     pub too_long: u64,
     /// Whether the kernel reported an error, for example because the interface went down.
     pub failed: bool,
 }
 
 impl Beside {
-    /// Creates the packet socket, polled together with an XDP socket.
+    /// Creates the state of the packet socket `socket`, with an epoll descriptor for it and the XDP
+    /// socket.
     pub fn new(socket: Fd, xdp: BorrowedFd<'_>, from_here: bool) -> io::Result<Self> {
         let ready: Fd = epoll::create(epoll::CreateFlags::CLOEXEC)?.into();
         for (n, fd) in [socket.as_fd(), xdp].into_iter().enumerate() {
@@ -54,8 +55,8 @@ impl Beside {
         Ok(Self { socket, ready, from_here, awaits_room: false })
     }
 
-    /// Returns the epoll descriptor, which is readable if a socket is readable or writability was
-    /// awaited.
+    /// Returns the epoll descriptor. The descriptor is readable if one of the sockets is, or if
+    /// room was awaited and the XDP socket is writable.
     pub fn ready(&self) -> BorrowedFd<'_> {
         self.ready.as_fd()
     }
@@ -65,18 +66,18 @@ impl Beside {
         self.socket.as_fd()
     }
 
-    /// Starts or stops polling the XDP socket for writability.
+    /// Starts or stops waiting with epoll until the XDP socket is writable.
     pub fn await_room(&mut self, xdp: BorrowedFd<'_>, awaits: bool) {
         if std::mem::replace(&mut self.awaits_room, awaits) == awaits {
             return;
         }
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, awaits);
-        // Ignore errors: the port also retries by a timer.
+        // Ignore errors, because the port also retries after a timeout.
         let _ = epoll::modify(&*self.ready, xdp, epoll::EventData::new_u64(1), flags);
     }
 
-    /// Receives pending copies, at most `max`.
+    /// Receives up to `max` frames from the packet socket, without waiting.
     pub fn receive(&self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> Received {
         let mut received = Received::default();
         for _ in 0..max.min(BATCH) {

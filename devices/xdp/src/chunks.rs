@@ -1,52 +1,55 @@
-//! Chunks of the frame memory (UMEM), and their current owner.
+//! Chunks of the memory that an XDP socket shares with the kernel (UMEM), and whether the kernel
+//! owns them.
 
-/// Chunk size in bytes: a page, the kernel's maximum for aligned chunks.
+/// Size of a chunk in bytes: a page, the kernel's maximum for aligned chunks.
 pub const CHUNK: usize = 4096;
 
-/// Error: the descriptor names no chunk owned by the kernel, or exceeds its chunk.
+/// Error: the kernel's descriptor does not refer to a chunk that the kernel owns, or exceeds the
+/// chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadDescriptor;
 
-/// Chunks for receiving, followed by chunks for sending.
+/// All chunks of an XDP socket: those for receiving, followed by those for sending.
 ///
-/// Descriptors from the kernel are validated: they must name a chunk that was given to the kernel
-/// and not returned yet.
+/// Descriptors from the kernel are validated. Each must refer to a chunk that was given to the
+/// kernel and has not been returned.
 #[derive(Debug)]
 pub struct Chunks {
     receive: Part,
     send: Part,
 }
 
-/// Consecutive chunks of one direction.
+/// Adjacent chunks for one direction.
 #[derive(Debug)]
 struct Part {
     first: usize,
-    /// Length of the frame in each chunk that the kernel owns; 0 for receive chunks.
+    /// For each chunk that the kernel owns, the length of the frame in it in bytes; 0 for
+    /// receiving.
     away: Vec<Option<u32>>,
     /// Indices of chunks that the kernel does not own.
     idle: Vec<usize>,
-    /// Number of chunks returned so far.
+    /// Number of times that the kernel has returned a chunk.
     taken_back: u64,
 }
 
 impl Chunks {
-    /// Creates chunks for the given numbers of frames.
+    /// Creates the given numbers of chunks for receiving and for sending.
     pub fn new(receive: usize, send: usize) -> Self {
         Self { receive: Part::new(0, receive), send: Part::new(receive, send) }
     }
 
-    /// Returns the total size of the chunks in bytes.
+    /// Returns the total size in bytes of these numbers of chunks.
     pub fn len(receive: usize, send: usize) -> usize {
         (receive + send) * CHUNK
     }
 
-    /// Gives a receive chunk to the kernel and returns its address.
+    /// Gives a chunk for receiving to the kernel, and returns its address within the UMEM.
     pub fn fill(&mut self) -> Option<u64> {
         self.receive.hand_out(0)
     }
 
-    /// Takes back the chunk of a received frame. Returns the offset of its bytes, which remain
-    /// valid until the chunk is given to the kernel again.
+    /// Takes back the chunk of a received frame from the kernel. Returns the offset of the frame,
+    /// whose bytes remain valid until the chunk is given to the kernel again.
     ///
     /// # Errors
     /// Returns an error if the descriptor is invalid.
@@ -59,13 +62,14 @@ impl Chunks {
         Ok(address as usize)
     }
 
-    /// Gives a chunk with `len` bytes to send to the kernel and returns its address.
+    /// Gives a chunk with a frame of `len` bytes to be sent to the kernel, and returns its address
+    /// within the UMEM.
     pub fn take(&mut self, len: u32) -> Option<u64> {
         self.send.hand_out(len)
     }
 
-    /// Takes back the chunk of a sent frame and returns its length, which byte queue limits
-    /// (`towpath_qdisc::QueueLimits`) need.
+    /// Takes back the chunk of a sent frame from the kernel. Returns the length of the frame, which
+    /// byte queue limits (`towpath_qdisc::QueueLimits`) need.
     ///
     /// # Errors
     /// Returns an error if the address is invalid.
@@ -78,12 +82,12 @@ impl Chunks {
         [&self.receive, &self.send].map(|part| part.away.len() - part.idle.len()).iter().sum()
     }
 
-    /// Returns the number of chunks that the kernel has returned so far.
+    /// Returns the number of times that the kernel has returned a chunk.
     pub fn taken_back(&self) -> u64 {
         self.receive.taken_back + self.send.taken_back
     }
 
-    /// Returns the number of free send chunks.
+    /// Returns the number of free chunks for sending.
     pub fn free(&self) -> usize {
         self.send.idle.len()
     }

@@ -1,8 +1,8 @@
-//! Detects checksums that a sender on this machine left incomplete.
+//! Detects checksums that a sender on this machine has left incomplete.
 //!
-//! A veth end receives frames as the peer's kernel built them. Their checksum field contains only
-//! the pseudo-header sum, because a network card would complete it. XDP sockets do not provide this
-//! information.
+//! An end of a veth receives frames as the kernel built them for the other end. Their checksum
+//! field contains only the sum of the pseudo-header, because a network card would complete it. XDP
+//! sockets do not report this.
 
 use towpath_pool::Checksum;
 
@@ -12,12 +12,12 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const V6_HEADER_LEN: usize = 40;
-/// More-fragments bit and fragment offset (RFC 791, section 3.1).
+/// Mask of the more-fragments bit and the fragment offset (RFC 791, section 3.1).
 const FRAGMENT: u16 = 0x3fff;
 
-/// Returns the checksum state of a frame from a veth. A checksum equal to the pseudo-header sum is
-/// incomplete; otherwise it must be verified. A damaged frame is mistaken for an incomplete one
-/// with probability 2^-16, as for a valid one.
+/// Returns the checksum state of a frame received from a veth. A checksum equal to the sum of the
+/// pseudo-header is incomplete; any other must be verified. A damaged frame looks incomplete with a
+/// probability of 2^-16, the same as that of a wrong checksum being valid.
 pub(crate) fn checksum(frame: &[u8]) -> Checksum {
     left_out(frame).unwrap_or_default()
 }
@@ -59,14 +59,14 @@ fn left_out(frame: &[u8]) -> Option<Checksum> {
 mod tests {
     use super::*;
 
-    /// Builds a UDP datagram with 4 bytes from 10.1.0.1 to 10.1.0.2.
+    /// Builds a UDP datagram with 4 bytes of payload from 10.1.0.1 to 10.1.0.2.
     fn udp(checksum: [u8; 2]) -> Vec<u8> {
         let ip = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 1, 10, 1, 0, 2];
         let header = [0, 9, 0, 9, 0, 12, checksum[0], checksum[1], b'b', b'y', b't', b'e'];
         [&[0; 12][..], &IPV4, &ip, &header].concat()
     }
 
-    /// 0x0a01 + 0x0001 + 0x0a01 + 0x0002 + 17 + 12.
+    /// Sum of the pseudo-header: 0x0a01 + 0x0001 + 0x0a01 + 0x0002 + 17 + 12.
     const PSEUDO: [u8; 2] = [0x14, 0x22];
 
     #[test]

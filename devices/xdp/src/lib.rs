@@ -1,18 +1,18 @@
-//! Ethernet interfaces of this machine through XDP sockets (AF_XDP). The kernel's own stack never
-//! receives the frames of our stack.
+//! Ethernet interfaces of this machine through XDP sockets (AF_XDP). The kernel's network stack
+//! never receives the frames of our stack.
 //!
 //! ```text
 //!   network ── interface ── XDP program ──┬── XdpSocket: frames of the stack
 //!                                         └── kernel: all others
 //! ```
 //!
-//! - [`XdpSocket::open`] loads and attaches the program, and binds the socket; [`OpenError`]
-//!   describes remedies.
+//! - [`XdpSocket::open`] loads and attaches the BPF program, and binds the socket. [`OpenError`]
+//!   tells the user what to do.
 //! - [`XdpSocket`] is a [`Port`](towpath_pool::Port). XDP sockets have no offloads, so each frame
 //!   has one segment.
-//! - [`Queue`] is the socket without its descriptors: four rings and their frames.
+//! - [`Queue`] is the socket without its descriptors: four rings and the memory for frames.
 //!
-//! The program is detached when the socket is closed, even if the process is killed.
+//! The BPF program is detached when the socket is closed, even if the process is killed.
 //!
 //! Budget: one copy per frame and direction, and no system call for received frames.
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! Opens an interface as an XDP socket.
+//! Opens an Ethernet interface by an XDP socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,104 +16,110 @@ use crate::queue::Queue;
 use crate::ring::Ring;
 use crate::sys;
 
-/// XDP socket of an Ethernet interface that the kernel also uses. An XDP program redirects the
-/// stack's frames to it.
+/// XDP socket on an Ethernet interface that the kernel also uses. A BPF program redirects the
+/// frames for our network stack to it.
 #[derive(Debug)]
 pub struct XdpSocket {
     fd: Fd,
     queue: Queue,
-    /// BPF link to the interface, and descriptors that must be closed with the socket.
+    /// Descriptor that attaches the BPF program to the interface, and further descriptors to be
+    /// closed with the socket.
     _guards: Vec<Fd>,
     beside: Beside,
     facts: XdpProperties,
     blocked: bool,
-    /// Whether the kernel has not sent all frames of the transmit ring.
+    /// Whether the transmit ring has frames that the kernel has not sent yet.
     is_behind: bool,
-    /// Number of polls until the packet socket is polled as well; 0 or 1 for the next poll.
+    /// Number of polls of the XDP socket until the packet socket is polled as well; 0 or 1 for the
+    /// next poll.
     polls_to_copies: u32,
     presence: Presence,
     now_ns: u64,
 }
 
-/// Properties of an open socket.
+/// Properties of an open XDP socket.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct XdpProperties {
-    /// Interface of the socket.
+    /// Interface to which the socket is bound.
     pub interface: Interface,
-    /// Delivery mode.
+    /// How the kernel delivers frames to the socket.
     pub mode: Mode,
-    /// MTU in bytes: the smaller of the interface's and `frame_mtu`.
+    /// MTU in bytes: that of the interface or `frame_mtu`, whichever is smaller.
     pub mtu_max: u32,
     /// Maximum IP packet length in bytes that the socket supports, regardless of the interface.
     pub frame_mtu: u32,
 }
 
-/// Delivery mode of frames.
+/// How the kernel delivers frames to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mode {
-    /// Whether the program runs in the driver (native mode) instead of after it (generic mode).
+    /// Whether the BPF program runs in the network driver (native mode), not after it (generic
+    /// mode).
     pub in_driver: bool,
-    /// Whether the driver reads and writes frames in place, without copies by the kernel.
+    /// Whether the driver reads and writes the socket's memory itself (zero-copy mode).
     pub zero_copy: bool,
 }
 
-/// Socket that is set up, to be driven by this process or another one.
+/// A configured XDP socket in parts, which can be passed to another process.
 #[derive(Debug)]
 pub struct Parts {
-    /// Descriptors of the socket, its memory file, the BPF link, and the packet socket. Closing the
-    /// latter two detaches the program and ends promiscuous mode. Any further descriptors are kept
-    /// open as long as the socket.
+    /// File descriptors: the XDP socket, its memory, the link of the BPF program, and the packet
+    /// socket. Closing the last two detaches the program and ends promiscuous mode. Further
+    /// descriptors are kept open as long as the socket.
     pub descriptors: Vec<Fd>,
-    /// Properties of the socket.
+    /// Properties of the XDP socket.
     pub facts: XdpProperties,
 }
 
 towpath_pool::counters! {
     /// Frame counters of an XDP socket.
     pub struct Counters {
-        /// Frames received.
+        /// Frames received by the XDP socket.
         rx_frames,
-        /// Bytes received.
+        /// Total length of received frames in bytes.
         rx_bytes,
-        /// Frames that the kernel receives, too: multicast and broadcast frames, or ARP and NDP
-        /// answers and ICMP errors.
+        /// Received frames that the kernel receives, too: multicast and broadcast frames, or ARP
+        /// and NDP answers and ICMP errors.
         rx_copies,
-        /// Frames dropped by the kernel because the stack did not keep up.
+        /// Frames dropped by the kernel because the receive ring was full.
         rx_missed,
-        /// Frames dropped because their descriptor names no chunk owned by the kernel.
+        /// Frames dropped because their descriptor does not refer to a chunk that the kernel owns.
         rx_malformed,
         /// Frames dropped because they exceed the maximum length.
         rx_too_long,
-        /// Frames passed to the kernel.
+        /// Frames passed to the kernel for transmission.
         tx_frames,
-        /// Bytes sent.
+        /// Total length of frames passed to the kernel, in bytes.
         tx_bytes,
-        /// Bytes of completed frames; the kernel still holds `tx_bytes` minus this number.
+        /// Total length of frames that the kernel has finished sending, in bytes. The kernel still
+        /// has `tx_bytes` minus this number.
         tx_completed_bytes,
-        /// Frames dropped because they exceed the kernel's maximum length.
+        /// Frames dropped because they exceed the maximum length of the kernel.
         tx_too_long,
-        /// Completions that name no frame in transmission.
+        /// Entries of the completion ring that do not refer to a frame being sent.
         tx_malformed,
-        /// Calls after which the transmit ring was full.
+        /// Number of send calls after which the transmit ring was full.
         tx_blocked,
-        /// 1 in zero-copy mode, 0 if the kernel copies frames.
+        /// 1 if the driver accesses frames without copies (zero-copy mode), 0 if the kernel copies
+        /// them.
         zero_copy,
-        /// 1 in native mode, 0 in generic mode.
+        /// 1 if the BPF program runs in the driver (native mode), 0 if it runs after it (generic
+        /// mode).
         in_driver,
     }
 }
 
-/// Error of opening an interface, with a remedy.
+/// Error returned when an XDP socket cannot be opened. The message tells the user what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The process lacks a capability.
+    /// The process lacks a Linux capability.
     #[error("an XDP socket on {name} needs {RIGHTS}: {}", RIGHTS.advice())]
     NotPermitted {
         /// Name of the interface.
         name: String,
     },
-    /// The interface cannot be used.
+    /// The interface does not exist or cannot be used.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
     /// The kernel does not support XDP sockets.
@@ -122,7 +128,7 @@ pub enum OpenError {
         /// Name of the interface.
         name: String,
     },
-    /// The interface has several receive queues, but a socket serves only one.
+    /// The interface has several receive queues, but an XDP socket receives from only one.
     #[error(
         "{name} receives by {queues} queues, and an XDP socket has one: \
          `sudo ethtool -L {name} combined 1`"
@@ -130,10 +136,10 @@ pub enum OpenError {
     SeveralQueues {
         /// Name of the interface.
         name: String,
-        /// Number of receive queues.
+        /// Number of receive queues of the interface.
         queues: u32,
     },
-    /// Another XDP program is attached, for example by another run.
+    /// Another XDP program is attached to the interface.
     #[error(
         "{name} has an XDP program already (`ip link show dev {name}`): end the run that has it, \
          or remove it with `sudo ip link set dev {name} xdp off`"
@@ -142,14 +148,14 @@ pub enum OpenError {
         /// Name of the interface.
         name: String,
     },
-    /// The memory cannot be locked.
+    /// The limit of locked memory is too low for the socket's frames.
     #[error(
         "the limit of locked memory is too low for {bytes} bytes of frames: raise it with `ulimit \
          -l unlimited`, or have CAP_IPC_LOCK as well: {}",
         RIGHTS.advice()
     )]
     LockedMemory {
-        /// Required bytes.
+        /// Number of bytes to be locked.
         bytes: usize,
     },
     /// A system call failed.
@@ -157,46 +163,50 @@ pub enum OpenError {
     Io {
         /// Name of the interface.
         name: String,
-        /// Failed step.
+        /// Description of what failed.
         step: &'static str,
-        /// Error of the system.
+        /// Error returned by the kernel.
         source: io::Error,
     },
 }
 
-/// Capabilities for the program, the packet socket, and the locked memory. IPC_LOCK lifts
+/// Linux capabilities for the BPF program, the packet socket, and locked memory. IPC_LOCK lifts
 /// RLIMIT_MEMLOCK, which is 8 MiB for most users.
 const RIGHTS: Rights = Rights(&["NET_ADMIN", "NET_RAW", "BPF", "IPC_LOCK"]);
-/// Number of ring entries: receive, transmit, fill, completion. A TCP peer with a window of 4 MiB
-/// sends batches of 2800 frames.
+/// Numbers of entries of the rings: receive, transmit, fill, completion. The receive ring has room
+/// for the 2800 frames that a TCP peer sends in a window of 4 MiB.
 const SIZES: [u32; 4] = [4096, 2048, 4096, 2048];
-/// Number of chunks for receiving and for sending.
+/// Numbers of chunks for receiving and for sending.
 const RECEIVE: usize = SIZES[2] as usize;
 const SEND: usize = SIZES[1] as usize;
-/// Maximum number of this socket's bytes in the device's queue.
+/// Maximum number of bytes of this socket in the device's transmit queue.
 const QUEUE_BYTES: u32 = 8 << 20;
-/// Headroom of a received frame in its chunk in bytes (XDP_PACKET_HEADROOM).
+/// Number of bytes in a chunk before a received frame (XDP_PACKET_HEADROOM).
 const HEADROOM: usize = 256;
-/// Maximum IP packet length of a frame with several buffers.
+/// Maximum length in bytes of an IP packet in a frame with several chunks.
 const FRAME_MTU: u32 = 65_535;
-/// Length of an Ethernet header with a VLAN tag in bytes.
+/// Length in bytes of an Ethernet header with a VLAN tag.
 const LINK_LEN: usize = 18;
-/// Maximum number of wake-up calls per `submit`: the kernel sends 32 frames per call.
+/// Maximum number of system calls per `submit` that make the kernel send. The kernel sends 32
+/// frames per call.
 const WAKEUPS_MAX: u32 = SIZES[1] / 32;
-/// Number of ring polls per poll of the packet socket, which takes a system call and receives few
-/// frames. The packet socket is polled at once if the descriptor is ready while the ring is empty.
+/// Number of polls of the XDP socket per poll of the packet socket, which takes a system call and
+/// rarely has frames. The packet socket is polled at once if the epoll descriptor is ready but the
+/// receive ring is empty.
 const POLLS_TO_COPIES: u32 = 16;
 /// Index of the packet socket in [`Parts::descriptors`].
 const PACKET_SOCKET: usize = 3;
-/// Time after which frames that the kernel did not accept are retried.
+/// Time in nanoseconds after which sending is tried again if the kernel did not accept frames.
 const RETRY_NS: u64 = 1_000_000;
 
-/// Binds the socket to the first queue. Returns whether a frame may have several buffers.
+/// Binds the socket to the first queue of the interface. Returns whether a frame may have several
+/// chunks.
 fn bind(socket: BorrowedFd<'_>, interface: &Interface) -> Result<bool, OpenError> {
     if sys::bind(socket, interface.index, 0, true).is_ok() {
         return Ok(true);
     }
-    // Bind for one buffer per frame, before Linux 6.6 or if the driver supports only one buffer.
+    // Before Linux 6.6, or if the driver supports only one chunk per frame, bind without this
+    // option.
     let bound = sys::bind(socket, interface.index, 0, false);
     bound.map(|()| false).map_err(|source| match source.raw_os_error() {
         Some(libc::EBUSY) => OpenError::Taken { name: interface.name.clone() },
@@ -204,7 +214,8 @@ fn bind(socket: BorrowedFd<'_>, interface: &Interface) -> Result<bool, OpenError
     })
 }
 
-/// Attaches the program to the interface. Returns the link and whether native mode is used.
+/// Attaches the BPF program to the interface. Returns the descriptor of the link, and whether
+/// native mode is used.
 fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), OpenError> {
     let attach = |mode| towpath_bpf::attach_xdp(program, interface.index, mode);
     match attach(XdpMode::Driver) {
@@ -212,7 +223,7 @@ fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), 
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             Err(OpenError::Taken { name: interface.name.clone() })
         }
-        // The driver does not support XDP at all, or not with this MTU: use generic mode.
+        // If the driver does not support XDP, or not with this MTU, use generic mode.
         Err(_) => match attach(XdpMode::Generic) {
             Ok(link) => Ok((link, false)),
             Err(source) => Err(named(&interface.name, "attach an XDP program", source)),
@@ -221,18 +232,19 @@ fn attach(program: BorrowedFd<'_>, interface: &Interface) -> Result<(Fd, bool), 
 }
 
 impl Parts {
-    /// Returns the packet socket of the same interface.
+    /// Returns the packet socket that is bound to the same interface.
     pub fn packet_socket(&self) -> BorrowedFd<'_> {
         self.descriptors[PACKET_SOCKET].as_fd()
     }
 }
 
 impl XdpSocket {
-    /// Opens the interface `name` for a stack. `claim` selects the stack's frames, given the
-    /// interface. For a station, promiscuous mode is enabled.
+    /// Opens the interface `name` for a network stack. `claim` returns which frames of the
+    /// interface are for the stack. If the stack has its own Ethernet address, promiscuous mode is
+    /// enabled.
     ///
     /// # Errors
-    /// See [`OpenError`]. The interface is then unchanged.
+    /// See [`OpenError`]. The interface is unchanged after an error.
     pub fn open(name: &str, claim: impl FnOnce(&Interface) -> Claim) -> Result<Parts, OpenError> {
         let failed = |step| move |source: io::Error| named(name, step, source);
         let packets = rustix::net::socket_with(
@@ -283,15 +295,15 @@ impl XdpSocket {
         let mtu_max = interface.mtu.min(frame_mtu);
         let mode = Mode { in_driver, zero_copy };
         let facts = XdpProperties { interface, mode, mtu_max, frame_mtu };
-        // The memory is kept by its open file, which the process that drives the socket maps.
+        // Pass the file of the memory, which the process that uses the socket maps.
         let file = memory.file().expect("a shared mapping has a file");
         let file = rustix::io::fcntl_dupfd_cloexec(file, 0);
         let file = file.map_err(|errno| failed("keep the frames")(errno.into()))?;
         Ok(Parts { descriptors: vec![fd, file.into(), link, packets.into()], facts })
     }
 
-    /// Creates the port from a socket that was set up, possibly by another process, and not used
-    /// yet.
+    /// Creates the port from a socket that was configured, possibly by another process, and has not
+    /// been used yet.
     ///
     /// # Errors
     /// Returns an error if descriptors are missing or memory cannot be mapped.
@@ -326,17 +338,17 @@ impl XdpSocket {
         })
     }
 
-    /// Returns the interface of the socket.
+    /// Returns the interface to which the socket is bound.
     pub fn interface(&self) -> &Interface {
         &self.facts.interface
     }
 
-    /// Calls `tell` once after the interface was removed, on the thread that drives the socket.
+    /// Calls `tell` once after the interface was removed, on the thread that polls the socket.
     pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.presence.on_gone(tell);
     }
 
-    /// Returns the current counters.
+    /// Returns the frame counters of this socket.
     pub fn counters(&self) -> Counters {
         let lost = sys::statistics(self.fd.as_fd());
         let Mode { in_driver, zero_copy } = self.facts.mode;
@@ -348,7 +360,7 @@ impl XdpSocket {
         }
     }
 
-    /// Checks whether the interface was removed, after an error of the kernel.
+    /// Checks whether the interface was removed. Called when the kernel has returned an error.
     fn look_whether_gone(&mut self) {
         self.presence.look(self.now_ns, self.beside.socket());
     }
@@ -364,7 +376,7 @@ impl XdpSocket {
         count
     }
 
-    /// Makes the kernel send the frames of the transmit ring.
+    /// Makes the kernel send the frames in the transmit ring.
     fn wake_sender(&mut self) {
         self.is_behind = false;
         for _ in 0..WAKEUPS_MAX {
@@ -374,7 +386,8 @@ impl XdpSocket {
             }
             match sys::wake_sender(self.fd.as_fd()) {
                 Ok(()) | Err(libc::EINTR | libc::EAGAIN) => {}
-                // EBUSY, ENOBUFS: the device queue is full. ENETDOWN: the interface is down.
+                // EBUSY, ENOBUFS: the transmit queue of the device is full. ENETDOWN: the interface
+                // is down.
                 Err(error) => {
                     if matches!(error, libc::ENETDOWN | libc::ENXIO) {
                         self.look_whether_gone();
@@ -391,7 +404,7 @@ impl XdpSocket {
     }
 }
 
-/// Creates the error of a failed step.
+/// Creates the error for a system call that failed.
 fn named(name: &str, step: &'static str, source: io::Error) -> OpenError {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { name: name.into() },

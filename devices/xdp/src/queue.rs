@@ -1,4 +1,4 @@
-//! Queue of an XDP socket, without its descriptors: four rings and their frames.
+//! An XDP socket without its descriptors: four rings and the memory for frames.
 
 use towpath_pool::{Batch, Packet, Pool};
 use towpath_shm::Mapping;
@@ -10,32 +10,32 @@ use crate::ring::{Descriptor, Ring};
 
 /// Maximum frame length in bytes: IP packet, Ethernet header and VLAN tag.
 const FRAME_MAX: usize = 65_535 + 18;
-/// Maximum number of chunks per frame (MAX_SKB_FRAGS and the first one).
+/// Maximum number of chunks per frame (MAX_SKB_FRAGS plus the first one).
 const CHUNKS_MAX: usize = 18;
 
-/// Rings and memory of an XDP socket, with counters.
+/// Rings and memory of an XDP socket, and its frame counters.
 #[derive(Debug)]
 pub struct Queue {
     memory: Mapping,
     chunks: Chunks,
-    /// Receive and transmit ring.
+    /// Receive ring and transmit ring.
     received: Ring,
     to_send: Ring,
-    /// Fill and completion ring.
+    /// Fill ring and completion ring.
     fill: Ring,
     sent: Ring,
-    /// Incomplete received frame of several chunks.
+    /// Received frame of several chunks that is not complete yet.
     begun: Option<Packet>,
-    /// Whether the remaining chunks of the current frame are dropped because of an error.
+    /// Whether the remaining chunks of the current frame must be dropped because of an error.
     is_skipping: bool,
-    /// Whether frames come from a kernel on this machine, which may leave checksums incomplete.
+    /// Whether frames come from this machine, so that their checksums may be incomplete.
     from_here: bool,
     pub(crate) counters: Counters,
 }
 
 impl Queue {
-    /// Creates a queue over the rings `[receive, transmit, fill, completion]` and the memory of
-    /// `chunks`, and gives all receive chunks to the kernel.
+    /// Creates a queue with the rings `[receive, transmit, fill, completion]` and the memory of
+    /// `chunks`. Gives all chunks for receiving to the kernel.
     pub fn new(memory: Mapping, chunks: Chunks, rings: [Ring; 4], from_here: bool) -> Self {
         let [received, to_send, fill, sent] = rings;
         let counters = Counters::default();
@@ -56,32 +56,32 @@ impl Queue {
         queue
     }
 
-    /// Returns the number of chunks owned by the kernel.
+    /// Returns the number of chunks that the kernel owns.
     pub fn held_by_kernel(&self) -> usize {
         self.chunks.away()
     }
 
-    /// Returns the number of chunks that the kernel has returned so far.
+    /// Returns the number of times that the kernel has returned a chunk.
     pub fn taken_back(&self) -> u64 {
         self.chunks.taken_back()
     }
 
-    /// Returns the current counters.
+    /// Returns the frame counters of this queue.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Returns whether the kernel needs a wake-up call to receive more.
+    /// Returns whether the kernel needs a system call to continue receiving.
     pub(crate) fn receiver_sleeps(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// Returns whether the kernel needs a wake-up call to send more.
+    /// Returns whether the kernel needs a system call to continue sending.
     pub(crate) fn sender_sleeps(&self) -> bool {
         self.to_send.needs_wakeup()
     }
 
-    /// Returns the number of frames that the kernel has not processed yet.
+    /// Returns the number of frames in the transmit ring that the kernel has not processed yet.
     pub(crate) fn unsent(&self) -> u32 {
         self.to_send.waiting()
     }
@@ -91,7 +91,8 @@ impl Queue {
         self.received.available() == 0
     }
 
-    /// Takes at most `max` entries and returns the number of packets added to `out`.
+    /// Takes at most `max` entries from the receive ring. Returns the number of packets added to
+    /// `out`.
     pub fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let before = out.len();
         let count = self.received.available().min(max.try_into().unwrap_or(u32::MAX));
@@ -115,8 +116,8 @@ impl Queue {
         out.len() - before
     }
 
-    /// Adds an entry of the receive ring to the current frame. Returns the packet if the entry
-    /// completes the frame.
+    /// Adds an entry of the receive ring to the current frame. Returns the packet if the frame is
+    /// complete.
     fn take(&mut self, descriptor: &Descriptor, pool: &mut Pool) -> Option<Packet> {
         let Descriptor { address, len, goes_on } = *descriptor;
         let is_skipped = std::mem::replace(&mut self.is_skipping, false);
@@ -150,7 +151,7 @@ impl Queue {
         Some(packet)
     }
 
-    /// Drops the current frame including its remaining entries.
+    /// Drops the current frame. If it continues in further entries, these will be dropped as well.
     fn skip(&mut self, goes_on: bool, pool: &mut Pool) {
         if let Some(packet) = self.begun.take() {
             pool.give(packet);
@@ -158,7 +159,7 @@ impl Queue {
         self.is_skipping = goes_on;
     }
 
-    /// Gives free receive chunks to the kernel.
+    /// Gives free chunks for receiving to the kernel, by the fill ring.
     fn refill(&mut self) {
         let mut is_changed = false;
         for _ in 0..self.fill.room() {
@@ -194,7 +195,7 @@ impl Queue {
         taken
     }
 
-    /// Copies a packet to `count` chunks.
+    /// Copies a packet to `count` chunks, and adds them to the transmit ring.
     fn put(&mut self, packet: &Packet, count: usize) {
         self.counters.tx_frames += 1;
         self.counters.tx_bytes += packet.len() as u64;
@@ -223,7 +224,7 @@ impl Queue {
         }
     }
 
-    /// Takes back the chunks of sent frames.
+    /// Takes back the chunks of sent frames, by the completion ring.
     pub(crate) fn reclaim(&mut self) {
         let count = self.sent.available();
         for _ in 0..count {

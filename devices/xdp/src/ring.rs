@@ -1,27 +1,27 @@
-//! Descriptor ring shared with the kernel (Documentation/networking/af_xdp.rst).
+//! A ring of descriptors shared with the kernel (Documentation/networking/af_xdp.rst).
 //!
-//! The peer can write arbitrary values at any time. Therefore indices are read once and clamped,
-//! and [`crate::Chunks`] validates the entries.
+//! The other side may write any value at any time. Therefore indices are read once and limited, and
+//! [`crate::Chunks`] validates the entries.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use towpath_shm::Mapping;
 
-/// Offsets in a ring's memory in bytes (`struct xdp_ring_offset`).
+/// Offsets in the memory of a ring in bytes (`struct xdp_ring_offset`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RingLayout {
-    /// Producer index, modulo 2^32.
+    /// Offset of the producer's index, which counts entries modulo 2^32.
     pub producer: u64,
-    /// Consumer index, modulo 2^32.
+    /// Offset of the consumer's index, which counts entries modulo 2^32.
     pub consumer: u64,
-    /// First entry.
+    /// Offset of the first entry.
     pub entries: u64,
-    /// Flags of the kernel.
+    /// Offset of the flags that the kernel sets.
     pub flags: u64,
 }
 
-/// XDP_RING_NEED_WAKEUP: the kernel sleeps until a system call wakes it.
+/// XDP_RING_NEED_WAKEUP: the kernel waits for a system call before it continues.
 const NEED_WAKEUP: u32 = 1;
 
 /// Entry of the receive and transmit rings (`struct xdp_desc`).
@@ -37,7 +37,7 @@ const DESCRIPTOR_LEN: usize = 16;
 const ADDRESS_LEN: usize = 8;
 const CONTINUED: u32 = 1;
 
-/// Producer or consumer side of a ring.
+/// A side of a ring, either the producer or the consumer.
 #[derive(Debug)]
 pub struct Ring {
     memory: Mapping,
@@ -45,22 +45,22 @@ pub struct Ring {
     consumer: usize,
     entries: usize,
     flags: usize,
-    /// Number of entries, a power of two.
+    /// Number of entries of the ring, a power of two.
     size: u32,
-    /// Index of this side's next entry; visible to the peer after [`Ring::publish`] or
+    /// Index of the next entry of this side. The other side sees it after [`Ring::publish`] or
     /// [`Ring::release`].
     next: u32,
 }
 
 impl Ring {
-    /// Returns the memory size in bytes of a ring with `size` entries, of [`Descriptor`]s or
-    /// addresses.
+    /// Returns the size in bytes of the memory of a ring. Its `size` entries are [`Descriptor`]s
+    /// or, if `has_descriptors` is false, addresses.
     pub(crate) fn bytes(layout: &RingLayout, size: u32, has_descriptors: bool) -> usize {
         let entry = if has_descriptors { DESCRIPTOR_LEN } else { ADDRESS_LEN };
         layout.entries as usize + size as usize * entry
     }
 
-    /// Creates one side of an unused ring with `size` entries, a power of two.
+    /// Creates one side of an empty ring with `size` entries, a power of two.
     pub fn new(memory: Mapping, layout: &RingLayout, size: u32) -> Self {
         let place = |offset: u64| offset as usize;
         Self {
@@ -74,7 +74,7 @@ impl Ring {
         }
     }
 
-    /// Returns whether the kernel waits for a wake-up call.
+    /// Returns whether the kernel waits for a system call before it continues.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.memory.u32(self.flags).load(Acquire) & NEED_WAKEUP != 0
     }
@@ -85,13 +85,15 @@ impl Ring {
         produced.wrapping_sub(self.next).min(self.size)
     }
 
-    /// Returns the number of entries that the producer can add; 0 if the peer's index is invalid.
+    /// Returns the number of entries that the producer can add; 0 if the consumer's index is
+    /// invalid.
     pub(crate) fn room(&self) -> u32 {
         let consumed = self.memory.u32(self.consumer).load(Acquire);
         self.size.saturating_sub(self.next.wrapping_sub(consumed))
     }
 
-    /// Returns the number of entries that the consumer has not taken yet.
+    /// Returns the number of entries that the producer has added and the consumer has not taken
+    /// yet.
     pub(crate) fn waiting(&self) -> u32 {
         self.size - self.room()
     }
@@ -100,7 +102,7 @@ impl Ring {
         self.entries + (self.next & (self.size - 1)) as usize * len
     }
 
-    /// Takes one of the [`Self::available`] entries.
+    /// Takes the next descriptor as the consumer. [`Self::available`] must not be 0.
     pub(crate) fn take_descriptor(&mut self) -> Descriptor {
         let at = self.entry(DESCRIPTOR_LEN);
         self.next = self.next.wrapping_add(1);
@@ -110,14 +112,14 @@ impl Ring {
         Descriptor { address, len, goes_on: options & CONTINUED != 0 }
     }
 
-    /// Takes one of the [`Self::available`] addresses.
+    /// Takes the next address as the consumer. [`Self::available`] must not be 0.
     pub(crate) fn take_address(&mut self) -> u64 {
         let at = self.entry(ADDRESS_LEN);
         self.next = self.next.wrapping_add(1);
         self.memory.u64(at).load(Relaxed)
     }
 
-    /// Adds an entry; requires [`Self::room`].
+    /// Adds a descriptor as the producer. [`Self::room`] must not be 0.
     pub(crate) fn put_descriptor(&mut self, descriptor: Descriptor) {
         let at = self.entry(DESCRIPTOR_LEN);
         self.next = self.next.wrapping_add(1);
@@ -127,19 +129,19 @@ impl Ring {
         self.memory.u32(at + 12).store(options, Relaxed);
     }
 
-    /// Adds an address; requires [`Self::room`].
+    /// Adds an address as the producer. [`Self::room`] must not be 0.
     pub(crate) fn put_address(&mut self, address: u64) {
         let at = self.entry(ADDRESS_LEN);
         self.next = self.next.wrapping_add(1);
         self.memory.u64(at).store(address, Relaxed);
     }
 
-    /// Publishes the added entries to the peer.
+    /// Makes the added entries visible to the consumer.
     pub(crate) fn publish(&self) {
         self.memory.u32(self.producer).store(self.next, Release);
     }
 
-    /// Releases the taken entries to the peer.
+    /// Makes the space of the taken entries available to the producer.
     pub(crate) fn release(&self) {
         self.memory.u32(self.consumer).store(self.next, Release);
     }

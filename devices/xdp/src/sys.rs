@@ -1,7 +1,8 @@
-//! System calls that need `unsafe`: XDP socket options and wake-up calls.
+//! System calls that need `unsafe`: XDP socket options, and calls that make the kernel continue
+//! sending or receiving.
 //!
-//! Wake-up calls bypass libc, because in a program with an embedded engine the libc functions refer
-//! to that program's sockets.
+//! The latter do not use libc, because a program that embeds this stack may replace libc's
+//! functions by ours.
 
 use std::io;
 use std::mem::size_of;
@@ -14,7 +15,7 @@ use towpath_shm::{Fd, Mapping};
 use crate::chunks::CHUNK;
 use crate::ring::RingLayout;
 
-// From linux/if_xdp.h.
+// Constants of linux/if_xdp.h.
 const SOL_XDP: c_int = 283;
 const XDP_MMAP_OFFSETS: c_int = 1;
 const XDP_RX_RING: c_int = 2;
@@ -74,18 +75,18 @@ const _: () = {
     assert!(size_of::<Statistics>() == 48);
 };
 
-/// Opens an unbound XDP socket.
+/// Opens an XDP socket that is not bound.
 pub(crate) fn open() -> io::Result<Fd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: socket(2) takes only numbers.
+    // SAFETY: socket(2) takes only numbers, no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, kind, 0) };
     check(fd)?;
     // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
 }
 
-/// Registers `memory` as the socket's UMEM, and sets the ring sizes in descriptors: RX, TX, fill,
-/// completion.
+/// Registers `memory` as the socket's UMEM (memory for frames). Sets the numbers of entries of the
+/// rings: receive, transmit, fill, completion.
 pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) -> io::Result<()> {
     let registration = MemoryRegistration {
         address: memory.u8(0).as_ptr() as u64,
@@ -95,7 +96,7 @@ pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) 
         flags: 0,
         metadata_len: 0,
     };
-    // The kernel pins the pages of the mapping's file while the socket is open.
+    // The kernel pins the registered pages in memory while the socket is open.
     set(socket, XDP_UMEM_REG, &registration)?;
     for (option, size) in RING_OPTIONS.into_iter().zip(sizes) {
         set(socket, option, &size)?;
@@ -103,15 +104,15 @@ pub(crate) fn set_up(socket: BorrowedFd<'_>, memory: &Mapping, sizes: [u32; 4]) 
     Ok(())
 }
 
-/// Returns the layouts of the four rings.
+/// Returns the offsets in the memory of the four rings.
 pub(crate) fn layouts(socket: BorrowedFd<'_>) -> io::Result<[RingLayout; 4]> {
     let mut layouts = [RingLayout::default(); 4];
     get(socket, XDP_MMAP_OFFSETS, &mut layouts)?;
     Ok(layouts)
 }
 
-/// Binds to a queue, in zero-copy mode if the driver supports it. With `several`, frames may have
-/// several chunks (since Linux 6.6).
+/// Binds the socket to a queue of the interface, in zero-copy mode if the driver supports it. With
+/// `several`, frames may have several chunks (since Linux 6.6).
 pub(crate) fn bind(
     socket: BorrowedFd<'_>,
     interface: u32,
@@ -126,7 +127,7 @@ pub(crate) fn bind(
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Binds a packet socket to an interface, to receive copies of the received frames that a program
+/// Binds a packet socket to an interface, to receive copies of those frames that a BPF program
 /// selects.
 pub(crate) fn copy_to(
     packets: BorrowedFd<'_>,
@@ -145,7 +146,7 @@ pub(crate) fn copy_to(
         // SAFETY: setsockopt(2) reads an int, which is a local.
         check(unsafe { libc::setsockopt(fd, level, option, value.cast(), len) })?;
     }
-    // SAFETY: sockaddr_ll is plain integers: all zero is a valid value.
+    // SAFETY: `sockaddr_ll` consists of integers, so all zeros are a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
@@ -155,13 +156,14 @@ pub(crate) fn copy_to(
     check(unsafe { libc::bind(fd, (&raw const address).cast(), len) })
 }
 
-/// Sets the maximum number of bytes in the device's queue, as far as permitted.
+/// Sets the maximum number of bytes of this socket in the device's transmit queue, as far as the
+/// kernel permits.
 pub(crate) fn set_send_queue(socket: BorrowedFd<'_>, bytes: u32) {
     let value = bytes as c_int;
     let len = size_of::<c_int>() as libc::socklen_t;
     for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
         let fd = socket.as_raw_fd();
-        // SAFETY: setsockopt(2) reads an int, which is a local.
+        // SAFETY: setsockopt(2) reads an int, which is a local variable.
         let status = unsafe {
             libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), len)
         };
@@ -177,28 +179,29 @@ pub(crate) fn is_zero_copy(socket: BorrowedFd<'_>) -> bool {
     get(socket, XDP_OPTIONS, &mut options).is_ok() && options & XDP_OPTIONS_ZEROCOPY != 0
 }
 
-/// Returns the kernel's drop counters.
+/// Returns the kernel's counters of dropped frames.
 pub(crate) fn statistics(socket: BorrowedFd<'_>) -> Statistics {
     let mut statistics = Statistics::default();
-    // Succeeds even after the interface was removed.
+    // Ignore the result: the call succeeds even after the interface was removed.
     let _ = get(socket, XDP_STATISTICS, &mut statistics);
     statistics
 }
 
-/// Makes the kernel process the transmit ring.
+/// Makes the kernel send the frames in the transmit ring.
 ///
 /// # Errors
-/// Returns the errno. EAGAIN: more frames are pending, or the device queue is full.
+/// Returns the errno. EAGAIN means that frames remain, or that the transmit queue of the device is
+/// full.
 pub(crate) fn wake_sender(socket: BorrowedFd<'_>) -> Result<(), i32> {
     let args = [socket.as_raw_fd() as usize, 0, 0, libc::MSG_DONTWAIT as usize, 0, 0];
-    // SAFETY: sendto(2) with no bytes and no address accesses no memory.
+    // SAFETY: sendto(2) without data and address accesses no memory.
     unsafe { syscall(libc::SYS_sendto as usize, args) }.map(drop)
 }
 
-/// Makes the kernel process the fill ring.
+/// Makes the kernel use the chunks in the fill ring.
 pub(crate) fn wake_receiver(socket: BorrowedFd<'_>) {
     let args = [socket.as_raw_fd() as usize, 0, 0, libc::MSG_DONTWAIT as usize, 0, 0];
-    // SAFETY: recvfrom(2) with no bytes and no address accesses no memory.
+    // SAFETY: recvfrom(2) without data and address accesses no memory.
     let _ = unsafe { syscall(libc::SYS_recvfrom as usize, args) };
 }
 
@@ -209,14 +212,14 @@ fn set<T>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_XDP, option, value, len) })
 }
 
-/// Reads an option by a direct system call. With an embedded engine, the thread that drives the
-/// socket runs in a program, where libc's functions refer to the program's sockets.
+/// Reads a socket option by a system call without libc, because a program that embeds this stack
+/// may replace libc's functions by ours.
 fn get<T>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let to = std::ptr::from_mut(value).expose_provenance();
     let to_len = (&raw mut len).expose_provenance();
     let args = [socket.as_raw_fd() as usize, SOL_XDP as usize, option as usize, to, to_len, 0];
-    // SAFETY: getsockopt(2) writes at most `len` bytes to the value, which is plain integers.
+    // SAFETY: getsockopt(2) writes at most `len` bytes to the value, which consists of integers.
     let result = unsafe { syscall(libc::SYS_getsockopt as usize, args) };
     result.map(drop).map_err(io::Error::from_raw_os_error)
 }

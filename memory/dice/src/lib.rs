@@ -1,5 +1,5 @@
-//! Deterministic pseudo-random numbers: [`Dice`] for links, queueing disciplines and tests, and
-//! [`mix`] for hashes.
+//! Deterministic pseudo-random numbers: [`Dice`] for simulated links, queueing disciplines and
+//! tests, and [`mix`] for hashes.
 //!
 //! Equal seeds give equal sequences on every machine. The crate has no dependencies, so that each
 //! layer can use it in its tests.
@@ -8,59 +8,61 @@
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
-/// The only source of random numbers for links and disciplines. Not for secrets, because a seed can
-/// be computed from a few numbers.
+/// Links and queueing disciplines take random numbers only from it. Do not use it for secrets,
+/// because the seed can be computed from a few numbers.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates one of several independent streams of a seed.
+    /// Creates the generator for one of several independent sequences of numbers with the same
+    /// seed.
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(mix(mix(seed).wrapping_add(stream)))
     }
 
-    /// Creates an independent stream for a part, such as each link of a network.
+    /// Creates an independent generator, for example for each link of a network.
     #[must_use]
     pub fn split(&mut self) -> Self {
         Self(mix(self.next_u64()))
     }
 
-    /// Returns the next 64 bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// Returns the next 32 bits.
+    /// Returns the next 32 random bits.
     pub fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// Returns a number in [0, 1).
+    /// Returns a random number in [0, 1).
     pub fn unit(&mut self) -> f64 {
-        // A double has 53 bits of precision.
+        // Use 53 bits, the precision of an `f64`.
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns a number below `bound`, or 0 for a bound of 0. Uses Lemire's multiplication, with a
-    /// bias below `bound` / 2^64.
+    /// Returns a random number below `bound`, or 0 for a bound of 0. Uses Lemire's multiplication;
+    /// the probabilities differ by less than `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Returns an index into a list of `len` entries; 0 for an empty list.
+    /// Returns a random index into a list of `len` entries; 0 for an empty list.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// Returns whether an event with this probability occurs: never for 0, always for 1.
+    /// Returns true with the given probability: never for 0, always for 1.
     pub fn falls(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 }
 
-/// Mixes 64 bits so that each bit of the result depends on each bit of `z`: the finalizer of
-/// SplitMix64. Not for hash tables that an adversary can fill, because it has no secret.
+/// Mixes 64 bits so that each bit of the result depends on each bit of `z` (the finalizer of
+/// SplitMix64). The function has no secret, so do not use it for hash tables that an adversary can
+/// fill.
 #[inline]
 pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

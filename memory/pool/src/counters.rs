@@ -1,6 +1,7 @@
 /// Declares a structure of counters and an iterator over their names and values.
 ///
-/// Each field is a public `u64`; `iter` returns names and values in the order of declaration.
+/// Each counter is a public `u64` field. `iter` returns names and values in the order of
+/// declaration.
 ///
 /// ```
 /// towpath_pool::counters! {
@@ -27,7 +28,7 @@ macro_rules! counters {
         $visibility struct $Counters { $( $(#[$of_one])* pub $name: u64, )* }
 
         impl $Counters {
-            /// Returns names and values in the order of declaration.
+            /// Iterates over names and values of the counters, in the order of declaration.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [ $( (stringify!($name), self.$name), )* ].into_iter()
             }

@@ -1,14 +1,14 @@
-//! Packet buffers and packet metadata.
+//! Packet buffers and the metadata of packets.
 //!
 //! A [`Packet`] has a linear part in a buffer from a [`Pool`]: the headers, and for received
-//! packets all bytes. An outgoing packet may have a tail of [`Fragments`] that reference payload in
-//! a socket's FIFO, to avoid a copy. The FIFO keeps these bytes until the packet is returned by
-//! [`Pool::give`]; packets may be returned in any order. Code that keeps a packet for seconds
-//! should call [`Packet::linearize`] first. Otherwise the program's FIFO fills up, and its memory
+//! packets all bytes. An outgoing packet may have a tail of [`Fragments`] that refer to payload in
+//! a socket's send FIFO, which saves a copy. The FIFO keeps these bytes until the packet is
+//! returned by [`Pool::give`]. Packets may be returned in any order. Call [`Packet::linearize`]
+//! before keeping a packet for seconds. Otherwise the program's FIFO fills up, and its memory
 //! cannot be reused by other sockets.
 //!
-//! [`Meta`] travels with the packet: checksum state, segment size, VLAN, arrival time, hash. With
-//! it a device can leave these steps to the stack, or the stack to the device.
+//! [`Meta`] is the metadata of a packet: checksum state, segment size, VLAN, arrival time, hash.
+//! With it, a device can leave checksums and segmentation to the stack, or the stack to the device.
 //!
 //! # Example
 //! A packet is built from the inside out: the payload first, then each header in front of it.

@@ -1,31 +1,31 @@
-//! Packets, batches of packets, and the buffer pool.
+//! Packets, batches of packets, and the pool of packet buffers.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
 
 use towpath_shm::Fragments;
 
-/// A received or outgoing packet: one frame (Ethernet link) or one IP packet (IP link). With
-/// [`Segmentation`] it has up to 64 KiB of payload.
+/// A received or outgoing packet: a frame (Ethernet link) or an IP packet (IP link). With
+/// [`Segmentation`], it has up to 64 KiB of payload.
 #[derive(Debug)]
 pub struct Packet {
     buffer: PacketBuffer,
     start: u32,
     end: u32,
-    /// Payload after the linear part, stored in a FIFO to which it holds a reference; see
-    /// [`Packet::linearize`].
+    /// Payload after the linear part, stored in a socket's FIFO. The packet holds a reference to
+    /// the FIFO's memory; see [`Packet::linearize`].
     pub tail: Fragments,
     /// Metadata of the packet; [`Pool::take`] returns a packet with default metadata.
     pub meta: Meta,
 }
 
-/// Memory of a packet. Both variants are a pointer and a length at the same offset, so only code
-/// that frees the buffer has to distinguish them.
+/// Memory of a packet. Both variants start with a pointer and a length, so only code that frees the
+/// memory has to distinguish them.
 #[derive(Debug)]
 enum PacketBuffer {
-    /// Memory of the pool.
+    /// A buffer of the pool.
     Pool(Box<[u8]>),
-    /// Memory of a device, identified by its number.
+    /// A buffer of a device, with the number of the device.
     Frame(&'static mut [u8], Owner),
 }
 
@@ -47,34 +47,35 @@ impl PacketBuffer {
     }
 }
 
-/// Identifies a device with its own frames; created by [`Pool::add_owner`].
+/// Number of a device that has its own packet buffers; created by [`Pool::add_owner`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(u32);
 
-/// Metadata of a packet.
+/// Metadata of a packet, exchanged between the stack and its devices.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meta {
-    /// Time at which the device received the packet, in ns of the engine's clock; 0 for packets
-    /// created on this host.
+    /// Time at which the device received the packet, in nanoseconds of the stack's monotonic clock;
+    /// 0 for packets created on this host.
     pub arrival_ns: u64,
-    /// State of the transport checksum.
+    /// State of the checksum in the transport header.
     pub checksum: Checksum,
-    /// Set if the packet represents several segments.
+    /// How the packet is to be split into segments, or was merged from them; `None` for a single
+    /// segment.
     pub segmentation: Option<Segmentation>,
     /// 802.1Q tag that the device removed or should insert: the TCI in host byte order. The upper
     /// three bits are the priority, the lower twelve the VLAN ID (IEEE 802.1Q §9.6).
     pub vlan: Option<u16>,
-    /// Flow hash computed by the device; 0 if unknown. Only a hint, because an attacker can choose
-    /// addresses and ports that collide.
+    /// Flow hash computed by the device; 0 if unknown. Do not rely on it, because an attacker can
+    /// choose addresses and ports that collide.
     pub hash: u32,
-    /// Identifies the sender on this host, by a number of its owner, so that interface queues can
-    /// limit packets per sender. `None` if the sender is not counted. Ignored for received packets.
+    /// Number that identifies the sender of the packet on this host, so that queues can limit
+    /// packets per sender. `None` if the sender is not limited. Unused in received packets.
     pub sender: Option<NonZeroU32>,
 }
 
 impl Meta {
-    /// Returns whether the packet requires work by a device or the stack: a checksum to complete,
-    /// or segmentation. The offsets may be chosen by an untrusted sender.
+    /// Returns whether the checksum must be completed or the packet segmented, by a device or the
+    /// stack. The offsets in the metadata may be chosen by an untrusted sender.
     #[inline]
     pub const fn has_offloads(&self) -> bool {
         self.segmentation.is_some() || matches!(self.checksum, Checksum::Partial { .. })
@@ -84,37 +85,37 @@ impl Meta {
 /// State of the transport checksum of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Checksum {
-    /// Received: not verified yet. Outgoing: complete.
+    /// Received packet: the checksum is not verified. Outgoing packet: it is complete.
     #[default]
     Unknown,
-    /// Received: verified by the device or a trusted sender.
+    /// Received packet: the checksum was verified by the device or a trusted sender.
     Verified,
-    /// The field holds only the folded pseudo-header sum.
+    /// The checksum field contains only the folded sum of the pseudo-header.
     ///
-    /// Outgoing: the sending port sums from `start` (an offset in the packet) to the end, and
-    /// stores the result at `start + offset`. Received: the sender is on this host and did not
-    /// compute the checksum, so the packet counts as verified.
+    /// Outgoing packet: the port computes the checksum from `start` (an offset in the packet) to
+    /// the end, and stores it at `start + offset`. Received packet: the sender is on this host and
+    /// did not compute the checksum, so the packet counts as verified.
     Partial {
-        /// Offset of the transport header in the packet.
+        /// Offset of the transport header in the packet, in bytes.
         start: u16,
-        /// Offset of the checksum in the transport header: 16 for TCP, 6 for UDP.
+        /// Offset of the checksum field in the transport header: 16 for TCP, 6 for UDP.
         offset: u16,
     },
 }
 
-/// Segmentation parameters of a packet to be split, or merged from several.
+/// How a packet is to be split into segments, or was merged from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Protocol of the segments.
+    /// Protocol of the segments: TCP or UDP, and the IP version for TCP.
     pub protocol: Protocol,
-    /// Transport payload bytes per segment; the last segment may have fewer.
+    /// Transport payload per segment in bytes; the last segment may have less.
     pub size: u16,
     /// Length of all headers before the payload, in bytes from the start of the packet.
     pub header_len: u16,
 }
 
 impl Segmentation {
-    /// Returns the number of segments of a packet of `len` bytes, including headers.
+    /// Returns the number of segments of a packet of `len` bytes, headers included.
     #[inline]
     pub fn pieces(&self, len: usize) -> usize {
         let payload = len.saturating_sub(usize::from(self.header_len));
@@ -122,7 +123,7 @@ impl Segmentation {
     }
 }
 
-/// Protocol of a segmented packet.
+/// Protocol of a packet that is to be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP over IPv4.
@@ -134,27 +135,29 @@ pub enum Protocol {
 }
 
 impl Packet {
-    /// Creates an empty packet in a frame of a device. After [`Pool::give`], the device gets the
-    /// frame back by [`Pool::take_frame`]. The device writes received bytes to
+    /// Creates an empty packet in a buffer of a device. After [`Pool::give`], the device gets the
+    /// buffer back by [`Pool::take_frame`]. The device writes received bytes to
     /// [`Packet::spare_mut`], or lets its hardware write them before it creates the packet.
     ///
-    /// The frame must be private memory of this process that stays mapped until the process ends.
-    /// Memory shared with a guest or another process may change while it is read, and must not be
-    /// used.
+    /// The buffer must be private memory of this process that stays mapped until the process ends.
+    /// Do not use memory shared with a guest or another process, because it may change while it is
+    /// read.
     ///
     /// # Panics
-    /// If the frame is not larger than [`Pool::HEADROOM`], which stays free at the front.
+    /// Panics if the buffer is not larger than [`Pool::HEADROOM`], the space that stays free at the
+    /// front.
     #[inline]
     pub fn in_frame(frame: &'static mut [u8], owner: Owner) -> Self {
         assert!(frame.len() > Pool::HEADROOM, "a frame of {} bytes", frame.len());
         Self::new(PacketBuffer::Frame(frame, owner))
     }
 
-    /// Returns the frame of a packet whose bytes are all in one frame of `owner`, and their range.
-    /// The device can transmit from the frame without a copy; the pool does not get the frame back.
+    /// Returns the device buffer of a packet whose bytes are all in one buffer of `owner`, and the
+    /// range of the bytes. The device can transmit from the buffer without a copy. The pool does
+    /// not get the buffer back.
     ///
     /// # Errors
-    /// Returns the packet if some of its bytes are not in a frame of `owner`.
+    /// Returns the packet if some of its bytes are not in a buffer of `owner`.
     #[inline]
     pub fn into_frame(self, owner: Owner) -> Result<(&'static mut [u8], Range<usize>), Self> {
         match self.buffer {
@@ -189,28 +192,30 @@ impl Packet {
         &self.buffer.bytes()[self.start as usize..self.end as usize]
     }
 
-    /// Returns the linear part for modification.
+    /// Returns the bytes in the packet's own buffer for modification.
     #[inline]
     pub fn linear_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[self.start as usize..self.end as usize]
     }
 
-    /// Returns the free bytes before the linear part, the maximum for [`Packet::push_front`].
+    /// Returns the number of free bytes before the linear part, the maximum for
+    /// [`Packet::push_front`].
     pub fn headroom(&self) -> usize {
         self.start as usize
     }
 
-    /// Returns the free bytes after the linear part, the maximum for [`Packet::push_back`] if there
-    /// is no tail.
+    /// Returns the number of free bytes after the linear part, the maximum for
+    /// [`Packet::push_back`] if the packet has no tail.
     pub fn tailroom(&self) -> usize {
         self.buffer.bytes().len() - self.end as usize
     }
 
-    /// Extends the front by `n` bytes and returns them, with unspecified content.
+    /// Extends the linear part by `n` bytes at the front, and returns these bytes, whose content is
+    /// unspecified.
     ///
     /// # Panics
-    /// Without enough headroom. The pool reserves [`Pool::HEADROOM`], more than all headers
-    /// together.
+    /// Panics if there is not enough headroom. The pool reserves [`Pool::HEADROOM`], more than all
+    /// headers together.
     #[inline]
     pub fn push_front(&mut self, n: usize) -> &mut [u8] {
         self.start -= u32::try_from(n).expect("headers are short");
@@ -218,7 +223,8 @@ impl Packet {
         &mut self.buffer.bytes_mut()[start..start + n]
     }
 
-    /// Removes `n` bytes from the front of the linear part; returns `None` if it is shorter.
+    /// Removes `n` bytes from the front of the linear part. Returns `None` if the linear part is
+    /// shorter.
     #[inline]
     pub fn pull_front(&mut self, n: usize) -> Option<()> {
         if n > self.linear().len() {
@@ -228,8 +234,8 @@ impl Packet {
         Some(())
     }
 
-    /// Extends the end by `n` bytes and returns them, with unspecified content. Returns `None`
-    /// without enough tailroom, or if the packet has a tail of fragments.
+    /// Extends the linear part by `n` bytes at the end, and returns these bytes, whose content is
+    /// unspecified. Returns `None` without enough tailroom, or if the packet has a tail.
     pub fn push_back(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.tailroom() || !self.tail.is_empty() {
             return None;
@@ -239,8 +245,8 @@ impl Packet {
         Some(&mut self.buffer.bytes_mut()[end..end + n])
     }
 
-    /// Truncates the packet to `len` bytes, for example to remove the padding of a short frame. A
-    /// shorter packet does not change.
+    /// Truncates the packet to `len` bytes, for example to remove the padding of a short frame.
+    /// Does nothing if the packet is not longer.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         let linear = self.linear().len();
@@ -256,9 +262,9 @@ impl Packet {
         }
     }
 
-    /// Copies the tail into the linear part, so that the packet no longer references a FIFO. A
-    /// linear packet may be kept for long, and only its owner can modify its bytes. If the buffer
-    /// is too small, it is replaced by a larger one of the pool.
+    /// Copies the tail into the linear part, so that the packet no longer refers to a socket's
+    /// FIFO. The packet may then be kept for long, and the program cannot change its bytes. If the
+    /// buffer is too small, it is replaced by a larger one of the pool.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -287,8 +293,8 @@ impl Packet {
         }
     }
 
-    /// Moves a packet from a device's frame into a buffer of the pool, so that the device gets its
-    /// frame back. Does nothing if the packet is in a buffer of the pool.
+    /// Copies a packet from a device's buffer to a buffer of the pool, so that the device gets its
+    /// buffer back. Does nothing if the packet is in a buffer of the pool.
     pub fn leave_frame(&mut self, pool: &mut Pool) {
         if matches!(self.buffer, PacketBuffer::Pool(_)) {
             return;
@@ -316,10 +322,10 @@ impl Packet {
         tail.copy_to(0, to);
     }
 
-    /// Copies bytes `skip..skip + to.len()` of the packet (linear part and tail) to `to`.
+    /// Copies the packet's bytes `skip..skip + to.len()` (of linear part and tail) to `to`.
     ///
     /// # Panics
-    /// If the packet is shorter.
+    /// Panics if the packet is shorter.
     pub fn copy_to(&self, skip: usize, to: &mut [u8]) {
         let linear = self.linear();
         let from_linear = linear.len().saturating_sub(skip).min(to.len());
@@ -332,16 +338,16 @@ impl Packet {
         }
     }
 
-    /// Returns the whole buffer after the headroom, for a device to receive into. Call
+    /// Returns the whole buffer after the headroom, so that a device can receive into it. Call
     /// [`Packet::received`] afterwards.
     pub fn spare_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[self.start as usize..]
     }
 
-    /// Sets the number of bytes that a device wrote to [`Packet::spare_mut`].
+    /// Sets the number of bytes that a device has written to [`Packet::spare_mut`].
     ///
     /// # Panics
-    /// If `n` exceeds the buffer.
+    /// Panics if `n` exceeds the size of the buffer.
     #[inline]
     pub fn received(&mut self, n: usize) {
         assert!(self.start as usize + n <= self.buffer.bytes().len());
@@ -349,15 +355,15 @@ impl Packet {
     }
 }
 
-/// A pool of packet buffers that avoids allocations once it is warm.
+/// A pool of packet buffers, which avoids allocations by reusing buffers.
 ///
 /// Buffers have two sizes: small for ordinary frames, large for merged packets and packets to be
-/// segmented. Dropping a packet instead of [giving it back](Pool::give) only costs the next packet
-/// an allocation, if the memory is the pool's.
+/// segmented. Return packets by [giving them back](Pool::give). If a packet in a buffer of the pool
+/// is dropped instead, a later packet needs an allocation.
 ///
-/// A packet may also be in a frame of a device, from which the hardware reads or to which it
-/// writes. The stack handles both kinds alike; [`Pool::give`] returns the frame to the device by
-/// its number. If such a packet is dropped, the device loses the frame.
+/// A packet may also be in a buffer of a device, which the hardware reads or writes. The stack
+/// handles both kinds alike. [`Pool::give`] returns the buffer to the device by its number. If such
+/// a packet is dropped, the device loses the buffer.
 ///
 /// ```
 /// use towpath_pool::{Packet, Pool};
@@ -382,28 +388,28 @@ impl Packet {
 pub struct Pool {
     small: Vec<Box<[u8]>>,
     large: Vec<Box<[u8]>>,
-    /// Returned frames, indexed by owner.
+    /// Device buffers whose packets were given back, indexed by the number of the device.
     frames: Vec<Vec<&'static mut [u8]>>,
-    /// Number of owners created.
+    /// Number of devices registered by `add_owner`.
     owners: u32,
     allocated: u64,
 }
 
 impl Pool {
-    /// Free bytes before an empty packet: Ethernet + VLAN (18), IPv6 (40), TCP with options (60),
-    /// virtio-net header (12), and a reserve.
+    /// Number of free bytes before an empty packet: Ethernet + VLAN (18), IPv6 (40), TCP with
+    /// options (60), virtio-net header (12), and a reserve.
     pub const HEADROOM: usize = 192;
     /// Size of a small buffer in bytes, without headroom.
     pub const SMALL: usize = 2048 - Self::HEADROOM;
     /// Size of a large buffer in bytes, without headroom: an IP packet of 64 KiB with an Ethernet
     /// header.
     pub const LARGE: usize = 68 * 1024 - Self::HEADROOM;
-    /// Maximum free buffers kept of each size, at most 512 KiB and 17 MiB in total. Further buffers
-    /// are freed.
+    /// Maximum number of free buffers that are kept of each size: at most 512 KiB and 17 MiB in
+    /// total. Further buffers are freed.
     pub const KEPT_MAX: usize = 256;
 
-    /// Returns an empty packet with space for `len` bytes after the headroom. A size above
-    /// [`Pool::LARGE`] is allocated each time.
+    /// Returns an empty packet with space for `len` bytes after the headroom. A packet larger than
+    /// [`Pool::LARGE`] always needs an allocation.
     pub fn take(&mut self, len: usize) -> Packet {
         let (list, size) = if len <= Self::SMALL {
             (&mut self.small, Self::SMALL)
@@ -420,9 +426,9 @@ impl Pool {
         Packet::new(PacketBuffer::Pool(buffer))
     }
 
-    /// Returns a packet's buffer to the pool, or its frame to the device that owns it, and drops
-    /// the reference of its tail. A buffer is freed instead if there are [`Pool::KEPT_MAX`] free
-    /// ones of its size, or if it exceeds [`Pool::LARGE`].
+    /// Returns a packet's buffer to the pool or to the device that owns it, and drops the reference
+    /// of its tail. A buffer is freed if the pool has [`Pool::KEPT_MAX`] free ones of its size, or
+    /// if it exceeds [`Pool::LARGE`].
     pub fn give(&mut self, packet: Packet) {
         self.give_buffer(packet.buffer);
     }
@@ -432,7 +438,8 @@ impl Pool {
             PacketBuffer::Pool(buffer) => self.keep(buffer),
             PacketBuffer::Frame(frame, Owner(number)) => {
                 let number = number as usize;
-                // A frame may come from another shard before this shard's device has its number.
+                // Grow the list: a packet may come from another thread of the stack before this
+                // thread's device is registered.
                 if number >= self.frames.len() {
                     self.frames.resize_with(number + 1, Vec::new);
                 }
@@ -452,11 +459,12 @@ impl Pool {
         }
     }
 
-    /// Registers a device with its own frames, and returns its number.
+    /// Registers a device that has its own packet buffers, and returns its number.
     ///
-    /// The shards of a stack must register the queues of the same devices in the same order. A
-    /// packet that moves to another shard is given to the pool there. Its frame then goes to that
-    /// shard's queue of the same device.
+    /// A stack has several threads (shards), each with a pool and a queue of each device. All
+    /// shards must register the queues of the same devices in the same order. A packet that moves
+    /// to another shard is given to that shard's pool. Its buffer then goes to that shard's queue
+    /// of the same device.
     pub fn add_owner(&mut self) -> Owner {
         self.owners += 1;
         if self.frames.len() < self.owners as usize {
@@ -465,23 +473,24 @@ impl Pool {
         Owner(self.owners - 1)
     }
 
-    /// Returns a frame of `owner` whose packet was given back. The most recent one is returned
-    /// first, because it is likely to be in the cache.
+    /// Returns a buffer of `owner` whose packet was given back. The most recently returned buffer
+    /// is taken first, because it is likely to be in the processor's cache.
     pub fn take_frame(&mut self, owner: Owner) -> Option<&'static mut [u8]> {
         self.frames.get_mut(owner.0 as usize)?.pop()
     }
 
-    /// Returns the number of free buffers. Equals [`Pool::allocated`] when all packets have been
-    /// given back, up to [`Pool::KEPT_MAX`] per size.
+    /// Returns the number of free buffers in the pool. Equals [`Pool::allocated`] when all packets
+    /// have been given back, up to [`Pool::KEPT_MAX`] per size.
     pub fn kept(&self) -> usize {
         self.small.len() + self.large.len()
     }
 
-    /// Returns the total number of buffers allocated; constant once the pool is warm.
+    /// Returns the number of buffers allocated so far, which becomes constant when enough buffers
+    /// are reused.
     pub fn allocated(&self) -> u64 {
         self.allocated
     }
 }
 
-/// A queue of packets: pushed at the back, taken from the front.
+/// A queue of packets. Packets are added at the back and taken from the front.
 pub type Batch = std::collections::VecDeque<Packet>;

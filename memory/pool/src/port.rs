@@ -1,35 +1,36 @@
-//! The interface between a stack and its devices or in-memory links.
+//! The interface between the network stack and its devices or in-memory links.
 
 use std::os::fd::BorrowedFd;
 
 use crate::{Batch, Pool};
 
-/// First header of the packets of a link.
+/// Type of the first header of the packets on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
-    /// An Ethernet header: neighbours are resolved by ARP and NDP.
+    /// An Ethernet header. Neighbours are resolved by ARP and NDP.
     Ethernet,
-    /// An IP header; the remote end is the only neighbour (TUN, the gateway).
+    /// An IP header. The remote end is the only neighbour, as for a TUN device.
     Ip,
 }
 
-/// Work on outgoing packets that a port does itself; the stack does the remaining work in software.
-/// For received packets, [`crate::Meta`] records the steps that were done.
+/// Work on outgoing packets that a port can do; the stack does the rest in software. For received
+/// packets, [`crate::Meta`] records what was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// The port completes [`crate::Checksum::Partial`].
+    /// Whether the port completes checksums in the state [`crate::Checksum::Partial`].
     pub checksum: bool,
-    /// The port segments TCP packets with [`crate::Segmentation`].
+    /// Whether the port splits TCP packets with [`crate::Segmentation`] into segments.
     pub tcp_segmentation: bool,
-    /// The port segments UDP packets with [`crate::Segmentation`].
+    /// Whether the port splits UDP packets with [`crate::Segmentation`] into datagrams.
     pub udp_segmentation: bool,
 }
 
-/// A queue pair of a device, or an in-memory link.
+/// A pair of a receive and a transmit queue of a device, or an in-memory link.
 ///
-/// Used by a single thread. Times are in ns of the engine's monotonic clock. No method blocks or
-/// fails: the port counts errors, and reports a lost device by [`Port::is_gone`]. Decision 4
-/// (`docs/decisions/0004-one-port-trait.md`) explains why both directions share a trait.
+/// Used by a single thread. Times are in nanoseconds of the stack's monotonic clock. Methods do not
+/// block and do not return errors: the port counts errors, and reports the loss of the device by
+/// [`Port::is_gone`]. Decision 4 (`docs/decisions/0004-one-port-trait.md`) explains why both
+/// directions share a trait.
 ///
 /// # Example
 /// A loopback link:
@@ -80,81 +81,83 @@ pub struct Offloads {
 /// assert_eq!(batch[0].meta.arrival_ns, 1_000);
 /// ```
 pub trait Port {
-    /// Appends up to `max` received packets to `out`, and returns their number.
+    /// Receives up to `max` packets, appends them to `out`, and returns their number.
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
 
-    /// Takes packets from the front of `batch` while there is space, and returns their number. The
-    /// port gives the buffers back to the pool, now or later; until then, FIFOs keep the referenced
-    /// bytes. The caller offers the remaining packets again.
+    /// Takes packets from the front of `batch` as long as there is space, and returns their number.
+    /// The port gives their buffers back to the pool, now or later. Until then, FIFOs keep the
+    /// payload to which the packets refer. The caller submits the remaining packets again later.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
-    /// Returns the supported offloads. Must be constant, because the stack calls this only when the
-    /// interface is configured.
+    /// Returns the offloads that the port supports. The result must not change, because the stack
+    /// calls this only when the interface is configured.
     fn offloads(&self) -> Offloads;
 
-    /// Returns the first header of packets in both directions. Must be constant.
+    /// Returns the type of the first header of packets in both directions. The result must not
+    /// change.
     fn link_type(&self) -> LinkType;
 
     /// Returns a descriptor that becomes readable when `poll` has packets; `None` if the port only
-    /// uses timeouts.
+    /// relies on timeouts.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Notifies the port of the last check of `wake_fd`. `ready` means readable or, if the port is
-    /// [blocked](Port::blocked), writable. A port may use this to skip unnecessary polls. Without a
-    /// `wake_fd`, `ready` is always false.
+    /// Tells the port the result of the last check of `wake_fd`. `ready` means readable or, if the
+    /// port is [blocked](Port::blocked), writable. A port may use this to skip unnecessary polls.
+    /// Without a `wake_fd`, `ready` is always false.
     fn looked(&mut self, ready: bool) {
         let _ = ready;
     }
 
-    /// Returns whether `submit` refused packets and the caller should wait until `wake_fd` is
-    /// writable.
+    /// Returns whether `submit` did not accept all packets, and the caller should wait until
+    /// `wake_fd` is writable.
     fn blocked(&self) -> bool {
         false
     }
 
-    /// Returns whether the device is permanently gone. The caller then stops waiting on `wake_fd`,
-    /// which would be readable for ever.
+    /// Returns whether the device no longer exists. The caller must then stop waiting for
+    /// `wake_fd`, which would be readable for ever.
     fn is_gone(&self) -> bool {
         false
     }
 
-    /// Returns the time at which `poll` should be called even if no packet arrives, on the clock of
-    /// `now_ns`; a past time means immediately. `None` means to wait for `wake_fd`.
+    /// Returns the time at which `poll` should be called even if no packet arrives, in the clock of
+    /// `now_ns`. A past time means immediately. `None` means to wait for `wake_fd` only.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the bytes that the port has acknowledged to the stack as their receiver, but not
-    /// forwarded yet. Dropping the port loses them. The end of a stream counts as one byte, as in
-    /// TCP's sequence space.
+    /// Returns the number of bytes that the port has received and acknowledged on behalf of their
+    /// receiver, but has not forwarded yet. The bytes are lost if the port is dropped. The end of a
+    /// stream counts as one byte, as in TCP's sequence space.
     ///
-    /// The engine calls this only while a run ends, so the cost may grow with the number of flows.
+    /// The cost may grow with the number of flows, because this is only called while the stack
+    /// shuts down.
     fn undelivered(&self) -> u64 {
         0
     }
 
-    /// Like [`Port::undelivered`], but only for streams whose end was acknowledged: no program
-    /// writes to them any more.
+    /// Returns the number of bytes like [`Port::undelivered`], but only of streams whose end was
+    /// acknowledged, to which no program writes any more.
     fn undelivered_of_ended(&self) -> u64 {
         0
     }
 
-    /// Returns the counters of this port by kind, without those of a port that it wraps. Allocates;
-    /// called only for statistics and before the port is dropped.
+    /// Returns the counters of this port by kind, without those of a port that it wraps. Allocates
+    /// memory; called only for statistics and before the port is dropped.
     fn counters(&self) -> PortCounters {
         PortCounters::new()
     }
 
-    /// Returns the name of the host's device behind the port, if there is one.
+    /// Returns the name of the host's network device that the port uses, if there is one.
     fn device(&self) -> Option<String> {
         None
     }
 }
 
-/// Counters by kind of port: pairs of a kind and its named values.
+/// Counters by kind of port: pairs of a kind and its list of named values.
 pub type PortCounters = Vec<(&'static str, Vec<(&'static str, u64)>)>;
 
-/// A boxed port is a port, so that wrappers can take any kind.
+/// Implements the trait for boxed ports, so that wrappers can contain ports of any type.
 impl<P: Port + ?Sized> Port for Box<P> {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         (**self).poll(now_ns, pool, out, max)
@@ -209,8 +212,7 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
 }
 
-/// Implements methods of a [`Port`] by forwarding them to the wrapped port in the field of this
-/// name.
+/// Implements methods of [`Port`] by forwarding the calls to the wrapped port in the given field.
 ///
 /// ```
 /// use towpath_pool::{Batch, Pool, Port};

@@ -1,17 +1,17 @@
-//! Appends to a transmit FIFO, also from a signal handler that interrupts an append to the same
-//! FIFO.
+//! Appends bytes to a socket's transmit FIFO. An append is safe even in a signal handler that
+//! interrupts an append to the same FIFO.
 //!
 //! The handler cannot wait for the lock of the interrupted call, because that call resumes only
 //! after the handler returns. However, the interrupted call has recorded how many bytes it is about
-//! to write. The handler writes after these bytes, and the interrupted call publishes both:
+//! to write. The handler writes its bytes after them, and the interrupted call publishes both:
 //!
 //! ```text
 //!                  base          base + planned    base + planned + extra
 //!   ===== published |--- interrupted call ---|--- handler's bytes ---|
 //! ```
 //!
-//! Both calls run on one thread. The atomics prevent compiler reordering, and are consistent at
-//! every point where a signal may arrive.
+//! Both calls run on one thread. The atomic operations prevent compiler reordering, and leave a
+//! consistent state at every point where a signal may arrive.
 
 use std::cell::Cell;
 use std::ptr;
@@ -22,46 +22,49 @@ use towpath_shm::layout::Slot;
 use crate::lock::{Door, is_still, lock_tx};
 use crate::program_fifo::{room, room_at, take_dirty, want_room};
 
-/// Outcome of an attempt to append.
+/// Result of an attempt to append bytes to a transmit FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// The bytes are in the FIFO.
+    /// Bytes were written to the FIFO.
     Bytes {
-        /// Number of bytes, at least 1.
+        /// Number of bytes written, at least 1.
         n: u32,
-        /// Whether the engine has to be notified by [`towpath_shm::layout::op::TX`].
+        /// Whether the engine (the process with the network stack) must be notified by the
+        /// operation [`towpath_shm::layout::op::TX`].
         tell: bool,
     },
-    /// The FIFO is full.
+    /// The transmit FIFO is full.
     NoRoom,
-    /// The FIFO is full until the interrupted call resumes.
+    /// The FIFO is full until the call that this signal handler interrupted resumes.
     Interrupting,
-    /// The engine has exited, or another thread has closed the socket.
+    /// The engine (the process with the network stack) has exited, or another thread has closed the
+    /// socket.
     Dead,
 }
 
-/// Bytes that an append in progress is about to write. Stored on the stack of the append, and read
-/// by signal handlers that interrupt it.
+/// Bytes that an append in progress is about to write. Stored on the stack of the appending call,
+/// and read by signal handlers that interrupt it.
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,
-    // 0: no append in progress. TENTATIVE: an append is being planned; a handler that appends
-    // cancels the plan. Otherwise: planned bytes << 32 | bytes appended by handlers meanwhile.
+    // 0: no append in progress. TENTATIVE: an append is being planned, and a signal handler that
+    // appends cancels the plan. Otherwise: planned bytes << 32 | bytes that signal handlers have
+    // appended since.
     state: AtomicU64,
     outer: *const Plan,
 }
 
 const TENTATIVE: u64 = u64::MAX;
 
-// Plan of the append that this thread began last; null if no append is in progress.
+// Plan of the innermost append of this thread; null if no append is in progress.
 thread_local_value! { PLANS: Cell<*const Plan> = Cell::new(ptr::null()) }
 
-/// Number of bytes to append.
+/// How many bytes to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// As many bytes as fit, at most this number.
+    /// As many bytes as there is room for, at most this number.
     UpTo(u32),
-    /// Exactly this number of bytes. If the FIFO has less space, no byte is appended.
+    /// Exactly this number of bytes. If the FIFO has less space, nothing is appended.
     All(u32),
 }
 
@@ -80,9 +83,9 @@ impl Wanted {
     }
 }
 
-/// Appends bytes to the transmit FIFO of the socket that owns the slot in this generation. Calls
-/// `write` with a position and a length; `write` copies that many bytes to the position. If the
-/// FIFO lacks space for all wanted bytes, requests a notification of free space.
+/// Appends bytes to the transmit FIFO of the socket in `slot`, if the slot still has this
+/// generation. Calls `write` with a position and a length; `write` must copy that many bytes to the
+/// position. If the FIFO lacks space for all bytes, requests a notification of free space.
 pub fn append(
     slot: &Slot,
     generation: u32,
@@ -104,13 +107,13 @@ pub fn append(
         state: AtomicU64::new(0),
         outer: PLANS.with(Cell::get),
     };
-    // Ensure that a handler sees a complete plan.
+    // Set the plan before publishing the pointer, so that a signal handler sees a complete plan.
     compiler_fence(Ordering::SeqCst);
     PLANS.with(|plans| plans.set(&raw const plan));
     let appended = append_planned(slot, generation, &plan, wanted, &write);
     PLANS.with(|plans| plans.set(plan.outer));
-    // The engine attaches memory only under the lock, which the interrupted call holds. Waiting for
-    // memory here would deadlock.
+    // The engine attaches memory to the socket only under the lock, which the interrupted call
+    // holds. Waiting for memory in this signal handler would deadlock.
     if appended == Appended::NoRoom && guard.is_nested() && slot.tx_cap.load(Ordering::Acquire) == 0
     {
         return Appended::Interrupting;
@@ -127,7 +130,8 @@ fn append_planned(
     write: &impl Fn(u32, u32),
 ) -> Appended {
     let (base, n) = loop {
-        // Handlers run on this thread, and see all stores before the compiler fence.
+        // Relaxed ordering suffices, because signal handlers run on this thread. The compiler fence
+        // orders the stores.
         plan.state.store(TENTATIVE, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         let base = slot.tx_tail.load(Ordering::Relaxed);
@@ -142,7 +146,8 @@ fn append_planned(
         }
         plan.base.store(base, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        // The exchange fails if a handler has appended since, and cancelled the plan.
+        // The exchange fails if a signal handler has appended in the meantime and cancelled the
+        // plan.
         let planned = u64::from(n) << 32;
         if plan
             .state
@@ -153,7 +158,7 @@ fn append_planned(
         }
     };
     write(base, n);
-    // Another thread has closed the socket: discard the bytes.
+    // Another thread has closed the socket. Discard the bytes.
     if !is_still(slot, generation) {
         return Appended::Dead;
     }
@@ -167,13 +172,13 @@ fn append_planned(
     Appended::Bytes { n, tell: take_dirty(slot) }
 }
 
-/// Appends from a handler that interrupts an append to the same FIFO. Returns `None` if the
+/// Appends from a signal handler that interrupts an append to the same FIFO. Returns `None` if the
 /// interrupted call has not begun to write, or has finished.
 fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Option<Appended> {
     let mut at = PLANS.with(Cell::get);
     let plan = loop {
-        // SAFETY: plans are on stack frames below this one, which cannot return before this handler
-        // does.
+        // SAFETY: plans are on stack frames of calls that this signal handler interrupted, which
+        // cannot return before the handler does.
         let plan = unsafe { at.as_ref() }?;
         if ptr::eq(plan.lock, &raw const slot.tx_lock) {
             break plan;
@@ -195,7 +200,7 @@ fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Opti
             return Some(Appended::Interrupting);
         }
         let taken = state + u64::from(n);
-        // The exchange fails if another handler has interrupted this one.
+        // The exchange fails if another signal handler has interrupted this one.
         if plan.state.compare_exchange(state, taken, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             write(position, n);
             return Some(Appended::Bytes { n, tell: false });
@@ -209,7 +214,7 @@ mod tests {
     use crate::program_fifo::write_at;
     use crate::{Attach, EngineSend, Region, SendBuffer, WINDOW_MIN, Windows};
 
-    /// Models a signal handler by an append within the `write` of another one.
+    /// Models a signal handler that interrupts an append by calling `append` within `write`.
     #[test]
     fn what_interrupts_goes_behind_and_is_published_with_it() {
         let region = Region::create().unwrap();
@@ -249,8 +254,8 @@ mod tests {
         assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
     }
 
-    /// The engine attaches memory under the lock, so a handler that waited for memory would wait
-    /// for its own thread.
+    /// Tests that a signal handler does not wait for memory. The engine attaches memory only under
+    /// the lock, which the handler's own thread holds.
     #[test]
     fn what_interrupts_does_not_wait_for_memory() {
         let region = Region::create().unwrap();
@@ -267,7 +272,8 @@ mod tests {
         assert_eq!(byte(), Appended::Bytes { n: 1, tell: true });
     }
 
-    /// Another thread closes the socket, and the slot is reused by a new socket.
+    /// Tests a thread that appends late, after another thread has closed the socket and the slot
+    /// belongs to a new socket.
     #[test]
     fn a_late_thread_writes_nothing_into_the_next_socket() {
         let region = Region::create().unwrap();
@@ -277,7 +283,7 @@ mod tests {
         assert_eq!(send.attach(), Attach::Done);
         slot.generation.store(3, Ordering::Relaxed);
         let late = |write: &dyn Fn()| append(slot, 1, || true, Wanted::All(5), |_, _| write());
-        // The socket is closed before the lock is taken, and during the copy.
+        // The socket is closed before the lock is taken, or during the copy of the bytes.
         assert_eq!(late(&|| unreachable!()), Appended::Dead);
         slot.generation.store(1, Ordering::Relaxed);
         assert_eq!(late(&|| slot.generation.store(3, Ordering::Relaxed)), Appended::Dead);

@@ -1,18 +1,19 @@
-//! The FIFO area: divided into extents ([`Window`]) of a few sizes, with lists of the free ones.
+//! The part of the shared memory for FIFOs. The memory is divided into extents ([`Window`]) of a
+//! few sizes, with lists of the free ones.
 
 use std::collections::VecDeque;
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET, SHARDS_MAX};
 
-/// Size of the largest extent in bytes, and thus the maximum size of a FIFO, regardless of
-/// SO_RCVBUF and SO_SNDBUF.
+/// Size of the largest extent in bytes. Also the maximum size of a FIFO, whatever SO_RCVBUF and
+/// SO_SNDBUF request.
 pub const WINDOW_MAX: u32 = 16 << 20;
-/// Size of the smallest extent in bytes. Smaller FIFOs use it too, because address space is
+/// Size of the smallest extent in bytes. Smaller FIFOs also get one, because address space is
 /// plentiful and untouched pages cost nothing.
 pub const WINDOW_MIN: u32 = 64 << 10;
 
-/// Extent size of each class, and total size of the class in bytes. Half of the area is for the
-/// smallest class, because most FIFOs need no more.
+/// For each size class, the size of its extents and the total size of the class in bytes. Half of
+/// the memory is for the smallest class, because most FIFOs need no more.
 pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MIN, FIFO_LEN / 2),
     (256 << 10, FIFO_LEN / 8),
@@ -21,17 +22,20 @@ pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MAX, FIFO_LEN / 8),
 ];
 pub(crate) const PAGE: u64 = 4096;
-/// Maximum free extents searched for one that has pages already, when memory is short. Extents of a
-/// class are used alike, so if the most recent ones have no pages, older ones rarely do.
+/// Maximum number of free extents examined to find one that already has pages, when memory is
+/// short. The extents of a class are used in similar ways, so if the most recent ones have no
+/// pages, older ones rarely do.
 const LOOKS_MAX: usize = 16;
 
-/// An extent of the FIFO area that belongs to one FIFO. Each connection has two, and free lists
-/// hold one per idle extent, so it is packed into eight bytes: offsets are in pages.
+/// An extent of the shared memory that belongs to one FIFO. Each connection has two, and free lists
+/// contain all unused ones. Offsets are therefore in pages, so that an extent takes only eight
+/// bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// First page, as an offset in the region.
+    /// Number of the first page, counted from the start of the shared memory.
     page: u32,
-    /// Number of pages from the start that may exist, and are counted as memory in use.
+    /// Number of pages from the start of the extent that may exist. The pages count as memory in
+    /// use.
     pub touched_pages: u16,
     pub class: u8,
     pub side: Side,
@@ -39,14 +43,14 @@ pub(crate) struct Window {
 
 const _: () = assert!(size_of::<Window>() == 8 && size_of::<Option<Window>>() == 8);
 
-/// Returns the index of the smallest class whose extents hold this many bytes, or of the largest
-/// class.
+/// Returns the index of the smallest class whose extents have room for this number of bytes, or of
+/// the largest class.
 pub(crate) fn class_of(bytes: u32) -> usize {
     CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1)
 }
 
 impl Window {
-    /// Returns the offset of the extent in the region, in bytes.
+    /// Returns the offset of the extent in the shared memory, in bytes.
     #[inline]
     pub fn base(&self) -> u64 {
         u64::from(self.page) * PAGE
@@ -58,48 +62,48 @@ impl Window {
         cap_of(self.class)
     }
 
-    /// Returns the number of bytes at the start of the extent whose pages may exist.
+    /// Returns the number of bytes from the start of the extent whose pages may exist.
     #[inline]
     pub fn touched(&self) -> u64 {
         u64::from(self.touched_pages) * PAGE
     }
 }
 
-/// Computes the size of a class. Each class is four times the previous one, so that the data path
-/// needs no table.
+/// Returns the size in bytes of the extents of a class. The size is four times that of the previous
+/// class, so no table is needed.
 #[inline]
 const fn cap_of(class: u8) -> u32 {
     WINDOW_MIN << (2 * class)
 }
 
-/// The direction for which an extent is used.
+/// The direction of the FIFO for which an extent is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// A receive FIFO.
+    /// For a receive FIFO.
     Recv = 0,
-    /// A transmit FIFO.
+    /// For a transmit FIFO.
     Send = 1,
 }
 
-/// The extents of one size.
+/// The extents of one size class.
 #[derive(Debug)]
 pub(crate) struct SizeClass {
-    /// Offset of the first extent.
+    /// Offset of the first extent in the shared memory, in bytes.
     start: u64,
-    /// Bump pointer: extents at or after this offset were never used.
+    /// Extents at or after this offset have never been used.
     next: u64,
     end: u64,
-    /// Free extents with pages; the most recently used is last.
+    /// Free extents that have pages; the most recently used is last.
     pub warm: VecDeque<Window>,
     /// Free extents without pages.
     cold: Cold,
 }
 
-/// Free extents without pages, as a bitmap.
+/// Set of free extents without pages, as a bitmap.
 #[derive(Debug, Default)]
 struct Cold {
     words: Vec<u64>,
-    /// Index of the first word of the bitmap that may be nonzero.
+    /// Index of the first word of the bitmap that may be nonzero; no earlier word has a bit set.
     first: usize,
 }
 
@@ -124,22 +128,25 @@ impl Cold {
 }
 
 impl SizeClass {
-    /// Creates a class for the bytes `start..end` of the area. All its extents are unused.
+    /// Creates a class whose extents are at offsets `start..end` of the shared memory. All of them
+    /// are unused.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, next: start, end, warm: VecDeque::new(), cold: Cold::default() }
     }
 
-    /// Takes the most recently used free extent whose page count satisfies `will_do`.
+    /// Takes a free extent with pages, the most recently used one for which `will_do` accepts the
+    /// number of pages.
     pub fn take_warm(&mut self, side: Side, will_do: impl Fn(u64) -> bool) -> Option<Window> {
         let mut last = self.warm.iter().enumerate().rev().take(LOOKS_MAX);
         let (at, _) = last.find(|(_, window)| will_do(window.touched()))?;
         self.warm.remove(at).map(|window| Window { side, ..window })
     }
 
-    /// Takes the least recently used free extent with pages.
+    /// Takes the free extent with pages that was least recently used.
     pub fn take_oldest(&mut self) -> Option<Window> {
         let window = self.warm.pop_front()?;
-        // Shrink the list, because thousands of sockets may have become idle at once.
+        // Shrink the list, which may have been long because thousands of sockets became idle at
+        // once.
         if self.warm.len() < self.warm.capacity() / 4 {
             self.warm.shrink_to(2 * self.warm.len());
         }
@@ -176,7 +183,8 @@ const _: () = {
     let mut i = 0;
     while i < CLASSES.len() {
         assert!(
-            // Ensure that each shard gets whole extents.
+            // Ensure that the memory of each class can be divided among the shards in whole
+            // extents.
             CLASSES[i].0 == cap_of(i as u8)
                 && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize * SHARDS_MAX as usize)
         );

@@ -1,11 +1,12 @@
-//! Requests of a program and the engine's replies, through the request slot of a channel.
+//! Requests of a program and the engine's replies, through the request slot of a channel (the
+//! memory that a program shares with the engine).
 //!
 //! ```text
 //!   program: writes the request │ asked = n ──► engine: copies it, writes the reply │ answered = n
 //!            sleeps on seq, unless answered = n ◄─────────────────────────── wakes the sleeper
 //! ```
 //!
-//! A program has one request in progress at a time. Replies carry the number of their request, so
+//! A program has one request in progress at a time. A reply contains the number of its request, so
 //! that a late reply is not mistaken for the reply to a later request. Requests whose reply
 //! contains descriptors use the control socket instead.
 
@@ -16,9 +17,9 @@ use towpath_shm::control::{ControlReply, Request, RequestSlot};
 use crate::protocol;
 use crate::region::Channel;
 
-/// Makes a request of a program, and returns its number for [`answer_to`]. The caller must hold its
-/// process's request lock until the reply has arrived, and must call [`crate::ring_engine`]
-/// afterwards.
+/// Makes a request to the engine, and returns its number for [`answer_to`]. The caller must hold
+/// its process's request lock until the reply has arrived. Afterwards, the caller must call
+/// [`crate::ring_engine`].
 pub fn ask(channel: &Channel, request: &Request) -> u32 {
     channel.write_request(request.wire());
     let asked = &channel.header().asked;
@@ -27,46 +28,46 @@ pub fn ask(channel: &Channel, request: &Request) -> u32 {
     number
 }
 
-/// Returns the reply to the program's request with this number, if the reply has arrived.
+/// Returns the engine's reply to the request with this number, if it has arrived.
 ///
-/// Does not allocate, because a signal handler may call it while the program is inside its
+/// Does not allocate memory, because a signal handler may call it while the program is inside its
 /// allocator.
 pub fn answer_to(channel: &Channel, number: u32) -> Option<ControlReply> {
     (channel.request_slot().answered.load(Ordering::Acquire) == number)
         .then(|| channel.read_reply())
 }
 
-/// Returns a futex word and its expected value, for a program that waits for a reply. The word
-/// changes when the request is answered, and when the engine stops serving the channel
-/// ([`crate::has_ended`]). Check both conditions between this call and the wait.
+/// Returns a futex word and its expected value, with which a program can wait for the engine's
+/// reply. The word changes when the request is answered, and when the engine stops serving the
+/// channel ([`crate::has_ended`]). Check both conditions between this call and the wait.
 pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     let cell = channel.request_slot();
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
 }
 
-/// Returns the futex word and value like [`await_answer`], but without requesting a wake-up. For a
-/// program that drives the engine itself and so answers its own request.
+/// Returns the futex word and value like [`await_answer`], but without requesting a wake-up. Used
+/// by a program whose own thread runs the engine and answers the request.
 pub fn answer_word(channel: &Channel) -> (&AtomicU32, u32) {
     let seq = &channel.request_slot().seq;
     (seq, seq.load(Ordering::Acquire))
 }
 
-/// The engine's side of the requests of a channel.
+/// The engine's side of a program's requests.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Number of the last request that was taken.
+    /// Number of the last request that the engine has taken.
     taken: u32,
-    /// Whether the request `taken` is not answered yet.
+    /// Whether the request with the number `taken` is not answered yet.
     is_due: bool,
 }
 
 impl Calls {
-    /// Returns whether the program has made a request, and the previous request is answered.
+    /// Returns whether the program has made another request, and the previous one is answered.
     pub fn is_asked(&self, channel: &Channel) -> bool {
         !self.is_due && channel.header().asked.load(Ordering::Acquire) != self.taken
     }
 
-    /// Takes a copy of the request; its content is not validated.
+    /// Takes the program's next request as a copy, without validating it.
     pub fn take(&mut self, channel: &Channel) -> Option<Box<Request>> {
         let asked = channel.header().asked.load(Ordering::Acquire);
         if self.is_due || asked == self.taken {
@@ -77,7 +78,7 @@ impl Calls {
         Some(channel.read_request())
     }
 
-    /// Answers the request taken last, unless it is answered already.
+    /// Sends the reply to the request that was taken last, unless it is already answered.
     pub fn answer(&mut self, channel: &Channel, reply: &ControlReply) {
         if !std::mem::take(&mut self.is_due) {
             return;
@@ -88,9 +89,9 @@ impl Calls {
     }
 }
 
-/// Wakes the program's thread that waits at a request slot. Called by the engine.
+/// Wakes the program's thread that waits for a reply in this request slot. Called by the engine.
 pub(crate) fn wake(cell: &RequestSlot) {
-    // At most one thread waits at a request slot; waking any other sleeper there is spurious.
+    // At most one thread waits for a reply. A wake-up of any further thread would be spurious.
     const SLEEPERS_MAX: u32 = 8;
     if protocol::signal(&cell.seq, &cell.asleep) {
         towpath_shm::futex::wake(&cell.seq, SLEEPERS_MAX);
@@ -136,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Ensures that a shorter request after a longer one contains no bytes of the longer one.
+    /// Tests that a short request that follows a long one contains no bytes of it.
     #[test]
     fn what_was_not_said_is_zero() {
         let (channel, mut engine) = pair();
@@ -153,8 +154,8 @@ mod tests {
         assert_eq!(answer_to(&channel, number).expect("it is there").data[..2], [0, 0]);
     }
 
-    /// A second request is not taken before the first is answered, because the slot holds only one
-    /// reply.
+    /// Tests that a second request is not taken before the first is answered, because there is room
+    /// for only one reply.
     #[test]
     fn one_that_is_asked_before_the_answer_comes_after_it() {
         let (channel, mut engine) = pair();
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(taken(&mut engine).a, 2);
     }
 
-    /// Checks that every request is taken exactly once, under concurrency.
+    /// Tests that every request is taken exactly once if both sides run concurrently.
     #[test]
     fn each_is_taken_once() {
         // Each round takes two time slices if other processes compete for the processors.

@@ -1,4 +1,4 @@
-//! The engine's end of a receive FIFO.
+//! The engine's side of a receive FIFO.
 
 use std::cell::Cell;
 
@@ -12,52 +12,53 @@ use crate::lock::{is_out, try_lock_engine, unlock_engine};
 use crate::urgent;
 use crate::windows::Windows;
 
-/// The engine's end of a slot's receive FIFO.
+/// The engine's side of the receive FIFO of a socket's slot.
 ///
-/// The state is kept here. The only word of the program that is read is `rx_head`, which is
-/// accepted only if it is possible. After an invalid position the program receives nothing more,
-/// and its slot is reported to [`Windows::take_hostile`].
+/// Its state is in private memory. The only word that it reads from the program is `rx_head`, the
+/// position up to which the program has read. An invalid position is rejected. The program then
+/// receives nothing more, and its slot is reported to [`Windows::take_hostile`].
 ///
-/// Memory is attached by the first byte; an idle, empty FIFO has none.
+/// Memory is attached when the first byte arrives. An idle, empty FIFO has none.
 ///
-/// A thread that holds `rx_lock` may be copying. The engine therefore removes memory only under
-/// that lock, which it tries to take but never waits for. Memory that cannot be removed when the
-/// FIFO ends is kept by [`Windows`] until the thread has left. The thread may still use positions
-/// of the slot's previous FIFO, so this FIFO begins only after the thread has left.
+/// A thread of the program that holds `rx_lock` may be copying bytes. Therefore the engine removes
+/// memory only under that lock, which it tries to take but never waits for. Memory that cannot be
+/// removed when the FIFO ends is kept by [`Windows`] until the thread has released the lock. The
+/// thread may still use positions of the slot's previous FIFO, so a new FIFO begins only
+/// afterwards.
 #[derive(Debug)]
 pub struct EngineRecv {
     windows: Windows,
     slot: u32,
-    /// The last valid `rx_head` of the program.
+    /// Last valid value of the program's `rx_head`.
     head: Cell<u32>,
     tail: u32,
-    /// Number of bytes after `tail` that may hold out-of-order data.
+    /// Number of bytes after `tail` that may contain out-of-order data.
     ahead: u32,
     shift: u32,
     window: Option<Window>,
-    /// Maximum bytes in the FIFO; grows by autotuning, or is set by SO_RCVBUF.
+    /// Maximum number of bytes in the FIFO. Autotuning raises it; SO_RCVBUF sets it.
     nominal: u32,
-    /// Limit of autotuning; equals `nominal` if autotuning is off.
+    /// Maximum to which autotuning raises `nominal`; equals `nominal` if autotuning is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// Whether the slot's positions belong to this FIFO. Until then a thread may still use the
-    /// positions of the slot's previous FIFO.
+    /// Whether the positions in the slot belong to this FIFO. Before, a thread may still use those
+    /// of the slot's previous FIFO.
     begun: bool,
-    /// Whether the slot belongs to a new FIFO.
+    /// Whether this FIFO has ended, so that the slot belongs to a new one.
     retired: bool,
 }
 
-/// Limits the memory of idle connections, each of which has an `EngineRecv`. The table of sizes is
-/// in `core/stack/src/socket.rs`.
+/// Limit the size: each idle connection has an `EngineRecv`. `core/stack/src/socket.rs` has a table
+/// of sizes.
 const _: () = assert!(size_of::<EngineRecv>() <= 48);
 
 impl EngineRecv {
-    /// Creates an empty FIFO for slot `slot`, at position 0 and without memory. Holds `nominal`
-    /// bytes, growing to `nominal_max` (at most [`WINDOW_MAX`]). A previous FIFO of the slot must
-    /// have been dropped or retired.
+    /// Creates an empty FIFO for slot `slot`, at position 0 and without memory. The FIFO holds
+    /// `nominal` bytes, and can grow to `nominal_max` (at most [`WINDOW_MAX`]). A previous FIFO of
+    /// the slot must have been dropped or retired.
     ///
     /// # Panics
-    /// If the slot does not exist.
+    /// Panics if the slot does not exist.
     pub fn new(windows: &Windows, slot: u32, nominal: u32, nominal_max: u32) -> Self {
         let nominal_max = nominal_max.min(WINDOW_MAX);
         let mut recv = Self {
@@ -78,16 +79,16 @@ impl EngineRecv {
         recv
     }
 
-    /// Initializes the slot's words for this FIFO. Returns false while a thread still accesses the
-    /// previous FIFO.
+    /// Initializes the slot's words for this FIFO. Returns false while a thread of the program
+    /// still accesses the slot's previous FIFO.
     fn begin(&mut self) -> bool {
         if self.begun {
             return true;
         }
         let shared = self.shared();
         shared.rx_cap.store(0, Ordering::Release);
-        // While the slot's generation is even no handle is valid, so a late thread that takes the
-        // lock releases it at once.
+        // While the slot's generation is even, no handle to it is valid, so a thread that takes the
+        // lock late releases it at once.
         let is_fresh = shared.generation.load(Ordering::Relaxed).is_multiple_of(2);
         if !is_fresh {
             if is_out(&shared.rx_lock).is_err() {
@@ -95,18 +96,18 @@ impl EngineRecv {
             }
             self.windows.collect_before_more(self.slot);
         }
-        // A thread that takes the lock from now on finds no memory, and does not modify the
+        // A thread that takes the lock from now on finds no memory, and does not change the
         // positions.
         shared.rx_head.store(0, Ordering::Relaxed);
         shared.rx_wanted.store(0, Ordering::Relaxed);
-        // Urgent marks are positions, too.
+        // Clear the urgent mark, which is a position, too.
         shared.urgent.store(0, Ordering::Relaxed);
         shared.rx_tail.store(0, Ordering::Release);
         self.begun = true;
         true
     }
 
-    /// Releases the memory, and leaves the slot to a new FIFO.
+    /// Releases the memory of the FIFO, and leaves the slot to a new FIFO.
     pub fn retire(&mut self) {
         self.give_back();
         (self.nominal, self.nominal_max, self.ahead) = (0, 0, 0);
@@ -127,14 +128,15 @@ impl EngineRecv {
         self.grow();
     }
 
-    /// Returns the position of the next byte to commit.
+    /// Returns the position at which the next in-order byte is stored.
     pub fn tail(&self) -> u32 {
         self.tail
     }
 
     /// Returns the position up to which the program has read.
     pub fn head(&self) -> u32 {
-        // Without memory there are no unread bytes, and `rx_head` may belong to a previous FIFO.
+        // Without memory there are no unread bytes, and the program's `rx_head` may belong to a
+        // previous FIFO.
         if self.window.is_none() {
             return self.tail;
         }
@@ -147,12 +149,12 @@ impl EngineRecv {
         self.head.get()
     }
 
-    /// Returns whether memory is attached.
+    /// Returns whether the FIFO has memory.
     pub fn is_attached(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Releases the memory if the FIFO is empty. Returns true if no memory is attached any more.
+    /// Releases the memory if the FIFO is empty. Returns true if the FIFO has no memory any more.
     pub fn release_if_empty(&mut self) -> bool {
         if self.window.is_some() && self.ahead == 0 && self.unread() == 0 {
             self.detach();
@@ -161,15 +163,15 @@ impl EngineRecv {
     }
 
     /// Stores a record completely or not at all: `header`, `payload`, and padding to a multiple of
-    /// 8. Returns false without space. If nothing is unread, a record of any length is stored, as
-    /// on Linux. Otherwise a program that set SO_RCVBUF below the size of a datagram could never
-    /// receive it.
+    /// 8 bytes. Returns false if there is no space. If nothing is unread, a record of any length is
+    /// stored, as on Linux. Otherwise a program that set SO_RCVBUF below the size of a datagram
+    /// could never receive it.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
         let padded = (header.len() as u32 + payload.len()).next_multiple_of(8);
         if padded <= self.nominal || self.unread() != 0 {
             return self.store_record(header, payload, padded);
         }
-        // The larger extent stays attached, but is filled only up to `nominal`.
+        // The FIFO keeps the larger extent, but fills only `nominal` bytes of it.
         let nominal = core::mem::replace(&mut self.nominal, padded.min(WINDOW_MAX));
         self.grow();
         let stored = self.store_record(header, payload, padded);
@@ -189,7 +191,7 @@ impl EngineRecv {
         if !self.write_at(0, &header) || !self.write_at(header_len, payload) {
             return false;
         }
-        // Count the padding as stored; it never crosses into another page.
+        // Count the padding as stored bytes. The padding never extends into another page.
         self.ahead = self.ahead.max(padded);
         self.commit(padded);
         true
@@ -206,8 +208,9 @@ impl EngineRecv {
         }
     }
 
-    /// Releases the memory unless a thread holds the lock. A signal handler may have emptied the
-    /// FIFO while the interrupted call has counted bytes and is about to copy them.
+    /// Releases the memory, unless a thread of the program holds the lock. A thread with the lock
+    /// may be about to copy bytes even if the FIFO is empty. The thread counted them before a
+    /// signal handler interrupted it and read them.
     fn detach(&mut self) {
         if !try_lock_engine(&self.shared().rx_lock) {
             return;
@@ -220,16 +223,16 @@ impl EngineRecv {
         self.unlock();
     }
 
-    /// Releases the engine's lock. If a thread has stolen it, the program has read while its memory
-    /// was being removed. The program is then reported as hostile.
+    /// Releases the lock that the engine holds. If a thread of the program has stolen the lock, it
+    /// may have read from memory that was being removed. The program is then reported as hostile.
     fn unlock(&self) {
         if !unlock_engine(&self.shared().rx_lock) && !self.hostile.replace(true) {
             self.windows.report_hostile(self.slot);
         }
     }
 
-    /// Moves to an extent of `nominal` bytes. Only possible while nothing is unread, because the
-    /// program reads the geometry only if there are bytes to read.
+    /// Moves the FIFO to an extent of `nominal` bytes. Only possible while nothing is unread,
+    /// because the program reads the location of the FIFO only if there are bytes to read.
     fn grow(&mut self) {
         let Some(old) = &self.window else {
             return;
@@ -240,8 +243,8 @@ impl EngineRecv {
         let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
             return;
         };
-        // A thread that holds the lock may have counted bytes; see `detach`. Retried with the next
-        // bytes.
+        // A thread that holds the lock may be about to copy bytes; see `detach`. Growing is tried
+        // again when more bytes arrive.
         if new.cap() <= old.cap() || !try_lock_engine(&self.shared().rx_lock) {
             self.windows.give(new);
             return;
@@ -261,8 +264,8 @@ impl EngineRecv {
         self.unlock();
     }
 
-    /// Maps the next position to the start of the extent, and publishes the geometry. Nothing may
-    /// be unread.
+    /// Maps the position of the next byte to the start of the extent, and publishes the new mapping
+    /// to the program. No byte may be unread.
     fn rebase(&mut self) {
         self.shift = 0u32.wrapping_sub(self.tail);
         let Geometry { base, cap, shift } = self.geometry();
@@ -272,7 +275,8 @@ impl EngineRecv {
         shared.rx_cap.store(cap, Ordering::Release);
     }
 
-    /// Ensures that memory for `end` bytes after the tail exists and is counted.
+    /// Ensures that there is memory for `end` bytes after the in-order ones, and that it is counted
+    /// as used.
     fn prepare(&mut self, end: u32) -> bool {
         match &self.window {
             None => {
@@ -290,8 +294,8 @@ impl EngineRecv {
                 if window.cap() < self.nominal {
                     self.grow();
                 }
-                // Restart at the beginning of the extent, because its pages exist and are in the
-                // cache.
+                // The FIFO is empty. Continue at the start of the extent, whose pages exist and are
+                // in the processor's cache.
                 self.rebase();
             }
             Some(_) => {}
@@ -317,8 +321,8 @@ impl RecvBuffer for EngineRecv {
         self.tail.wrapping_sub(self.head())
     }
 
-    /// Returns at most the memory available now, because the advertised window must be backed by
-    /// memory.
+    /// Returns the free space, limited to the memory that is available now, because the advertised
+    /// receive window must be backed by memory.
     fn free(&self) -> u32 {
         let unread = self.unread();
         let free = self.capacity().saturating_sub(unread);
@@ -336,7 +340,8 @@ impl RecvBuffer for EngineRecv {
                     self.tail.wrapping_add(self.shift) & (window.cap() - 1)
                 };
                 let reach = window.touched().saturating_sub(u64::from(start)) + more;
-                // After the end the FIFO continues at the start, whose pages exist already.
+                // After the end of the extent, the FIFO continues at its start, whose pages already
+                // exist.
                 if u64::from(start) + reach >= u64::from(window.cap()) {
                     u64::from(free)
                 } else {
@@ -392,7 +397,8 @@ impl RecvBuffer for EngineRecv {
     fn await_read(&mut self) {
         if !self.retired {
             self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // A thread that reads after this fence sees the flag; earlier reads show in `unread`.
+            // A thread that reads after this fence sees the flag and notifies the engine. Reads
+            // before the fence are included in `unread`.
             fence(Ordering::SeqCst);
         }
     }
@@ -448,7 +454,7 @@ mod tests {
         for attached in [false, true] {
             assert_eq!(recv.is_attached(), attached);
             assert!(recv.push_record(&[7; 8], &payload(&large)));
-            // While the large record is stored, another one does not fit.
+            // While the large record is stored, there is no room for another one.
             assert!(!recv.push_record(&[8; 8], &payload(&pattern(2, 64))));
             assert_eq!(recv.capacity(), WINDOW_MIN);
             assert_eq!(read(&region, slot, 8 + large.len())[8..], large);
@@ -473,7 +479,7 @@ mod tests {
             assert_eq!(program::unread(slot), 40_000);
             assert_eq!(read(&region, slot, 30_000), data[..30_000]);
             assert!(!recv.release_if_empty());
-            // Space after the unread bytes wraps around the end of the extent.
+            // The free space wraps around the end of the extent.
             assert!(recv.write_at(0, &payload(&data[..50_000.min(data.len())])));
             recv.commit(40_000);
             assert!(!recv.write_at(0, &payload(&[0; 20_000])));
@@ -541,7 +547,8 @@ mod tests {
         assert_eq!(slot.rx_wanted.load(Ordering::Relaxed), 0, "the slot is another FIFO's");
     }
 
-    /// A signal handler empties the FIFO, and the interrupted call continues to copy.
+    /// Tests a signal handler that empties the FIFO while the call that it interrupted is about to
+    /// copy bytes.
     #[test]
     fn memory_is_not_taken_from_under_a_reader() {
         let region = Region::create().unwrap();
@@ -565,7 +572,7 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A program may claim that a thread holds a FIFO's lock, and never release it.
+    /// Tests a program that claims to hold a FIFO's lock and never releases it.
     #[test]
     fn former_memory_of_a_slot_comes_back_with_the_next() {
         let region = Region::create().unwrap();
@@ -614,7 +621,8 @@ mod tests {
         assert_eq!(read(&region, region.slot(0).unwrap(), 100), [1; 100]);
     }
 
-    /// Connections whose programs do not read must not prevent new connections.
+    /// Tests that new connections get memory although many programs do not read, so that their
+    /// FIFOs are full.
     #[test]
     fn fresh_fifos_have_room_when_others_have_taken_all() {
         let region = Region::create().unwrap();
@@ -632,7 +640,7 @@ mod tests {
         let free: Vec<_> = full.iter().map(|(recv, _)| recv.free()).collect();
         assert!(free.iter().all(|free| *free < 8192), "{free:?}: hardly more for them");
         assert_eq!(full.last().map(|(_, len)| *len), Some(4096));
-        // A new connection, and an entry for it in an accept queue.
+        // A new connection, and an entry for it in the accept queue of its listener.
         let mut fresh = EngineRecv::new(&windows, 100, WINDOW_MIN, WINDOW_MIN);
         assert_eq!(fresh.free(), 4096);
         assert!(fresh.write_at(0, &payload(&[1; 4096])));
@@ -647,7 +655,7 @@ mod tests {
     #[test]
     fn no_memory_is_a_lost_segment() {
         let region = Region::create().unwrap();
-        // Seven eighths of the memory are for receiving, in whole pages.
+        // Receive FIFOs may use seven eighths of the memory, in whole pages.
         let windows = Windows::new(&region, 12 << 10);
         let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
         assert!(recv.write_at(0, &payload(&[1; 8000])));

@@ -1,4 +1,4 @@
-//! The engine's end of a transmit FIFO.
+//! The engine's side of a transmit FIFO.
 
 use std::cell::Cell;
 
@@ -14,100 +14,104 @@ use crate::pins::Memory;
 use crate::program_fifo::{is_below_lowat, space};
 use crate::windows::Windows;
 
-/// The engine's end of a slot's transmit FIFO.
+/// The engine's side of the transmit FIFO of a socket's slot.
 ///
-/// The state is kept here. The only word of the program that is read is `tx_tail`, in
-/// [`EngineSend::pull`], which accepts only possible values. After an invalid position nothing more
-/// of the program is sent, and its slot is reported to [`Windows::take_hostile`].
+/// Its state is in private memory. The only word that it reads from the program is `tx_tail`, the
+/// position up to which the program has written. [`EngineSend::pull`] rejects an invalid position.
+/// Nothing more of the program is sent then, and its slot is reported to [`Windows::take_hostile`].
 ///
 /// Memory is attached, moved and released only under the slot's `tx_lock`, which the engine tries
 /// to take but never waits for. Memory that cannot be removed when the FIFO ends is kept by
-/// [`Windows`] until the thread that may be copying has left. Until then the thread may publish
-/// bytes for the slot's previous FIFO. The start position of this FIFO is therefore read under the
-/// lock, when memory is attached.
+/// [`Windows`] until the thread that may be copying has released the lock. Until then, the thread
+/// may publish bytes for the slot's previous FIFO. Therefore the start position of the new FIFO is
+/// read under the lock, when memory is attached.
 ///
 /// [`SendBuffer::peek`] returns references to bytes. While its result exists, the program cannot
-/// overwrite these bytes, and the memory is not reused. If the last reference is dropped after a
-/// release, [`Windows::pop_unpinned`] returns the slot; then call [`EngineSend::unpin`].
+/// overwrite these bytes, and the memory is not reused. If the last reference is dropped after the
+/// bytes were released, [`Windows::pop_unpinned`] returns the slot. The caller must then call
+/// [`EngineSend::unpin`].
 #[derive(Debug)]
 pub struct EngineSend {
     memory: Memory,
     slot: u32,
     head: u32,
-    /// The program's `tx_tail` at the last `pull`.
+    /// Value of the program's `tx_tail` at the last call of `pull`.
     tail: u32,
-    /// Bytes after `head` that [`SendBuffer::peek`] has returned and that count as sent.
+    /// Number of bytes after `head` that [`SendBuffer::peek`] has returned. The bytes count as
+    /// sent.
     sent: Cell<u32>,
     shift: u32,
-    /// Maximum bytes that the program should queue.
+    /// Maximum number of bytes that the program should queue.
     limit: u32,
-    /// Maximum bytes queued since autotuning last ran.
+    /// Maximum number of bytes that were queued since autotuning last changed the limit.
     peak: u32,
-    /// Initial limit for autotuning; equals `limit` if autotuning is off.
+    /// Initial value of `limit` for autotuning; equals `limit` if autotuning is off.
     limit_min: u32,
-    /// Maximum limit for autotuning; equals `limit` if autotuning is off.
+    /// Maximum value of `limit` for autotuning; equals `limit` if autotuning is off.
     limit_max: u32,
-    /// Whether `limit_max` is offered to the program in `tx_goal`, so that it may request more than
-    /// autotuning has granted.
+    /// Whether `limit_max` is offered to the program in `tx_goal`. The program may then request a
+    /// higher limit than autotuning has set.
     generous: bool,
     hostile: bool,
-    /// Whether the slot belongs to a new FIFO.
+    /// Whether this FIFO has ended, so that the slot belongs to a new one.
     retired: bool,
     content: SendContent,
 }
 
-/// Limits the memory of idle connections, each of which has an `EngineSend`. The table of sizes is
-/// in `core/stack/src/socket.rs`.
+/// Limit the size: each idle connection has an `EngineSend`. `core/stack/src/socket.rs` has a table
+/// of sizes.
 const _: () = assert!(size_of::<EngineSend>() <= 56);
 
-/// Factor by which [`EngineSend::enlarge`] raises the limit. Four, because the queued bytes are
-/// copied each time.
+/// Factor by which [`EngineSend::enlarge`] raises the limit. The factor is large, because the
+/// queued bytes are copied each time.
 const ENLARGE_BY: u32 = 4;
 
-/// Size of a stream's FIFO when memory is short, in bytes: one page, as Linux's `tcp_wmem[0]`.
+/// Size in bytes of a stream's transmit FIFO when memory is short: one page, as Linux's
+/// `tcp_wmem[0]`.
 const LEAST: u32 = 4096;
 
-/// Returns whether the FIFO has only `LEAST` bytes (one page), because memory was short when it got
-/// its extent. Every other extent counts at least `WINDOW_MIN` (64 KiB) as memory in use, so the
-/// count tells them apart.
+/// Returns whether the FIFO has only `LEAST` bytes (one page), because memory was short when its
+/// memory was attached. All other FIFOs count at least `WINDOW_MIN` (64 KiB) as memory in use.
 fn has_least(window: &Window) -> bool {
     window.touched() < u64::from(WINDOW_MIN)
 }
 
-/// Returns the bytes of an extent that count as memory in use for this limit. Positions wrap at a
-/// power of two, so all bytes up to that power of two are written eventually.
+/// Returns the number of bytes of an extent that count as memory in use for this limit. Positions
+/// wrap at a power of two, so sooner or later all bytes up to it are written.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
 }
 
-/// Content of a transmit FIFO.
+/// Kind of data in a transmit FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendContent {
-    /// A byte stream.
+    /// Bytes of a stream socket.
     Stream,
-    /// A byte stream with a limit on unsent bytes (TCP_NOTSENT_LOWAT), so that sending frees space.
+    /// A byte stream whose unsent bytes are limited (TCP_NOTSENT_LOWAT), so that sending frees
+    /// space.
     ScarceStream,
-    /// Records, each sent completely or not at all.
+    /// Records (datagrams), each of which is sent completely or not at all.
     Records,
 }
 
-/// Result of attaching memory.
+/// Result of attaching memory to a FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
-    /// Memory is attached.
+    /// The FIFO has memory.
     Done,
-    /// A program holds the lock: try again later.
+    /// A thread of the program holds the lock. Try again later.
     Busy,
-    /// The memory limit is reached: try again when memory has been released.
+    /// The memory limit is reached. Try again when memory has been released.
     NoMemory,
 }
 
 impl EngineSend {
-    /// Creates an empty FIFO for slot `slot` without memory. Programs should queue `limit` bytes,
-    /// growing to `limit_max`. A previous FIFO of the slot must have been dropped or retired.
+    /// Creates an empty FIFO for slot `slot`, without memory. Programs should queue `limit` bytes,
+    /// which can grow to `limit_max`. A previous FIFO of the slot must have been dropped or
+    /// retired.
     ///
     /// # Panics
-    /// If the slot does not exist.
+    /// Panics if the slot does not exist.
     pub fn new(windows: &Windows, slot: u32, limit: u32, limit_max: u32) -> Self {
         let limit_max = limit_max.min(WINDOW_MAX);
         let send = Self {
@@ -136,36 +140,37 @@ impl EngineSend {
         send
     }
 
-    /// Configures the FIFO for datagrams: attaches memory for `limit` bytes or none. By contrast, a
-    /// stream starts with one page if memory is short (`windows.rs`), and grows later.
+    /// Configures the FIFO for datagrams: it gets memory for `limit` bytes, or none. In contrast, a
+    /// stream starts with one page if memory is short, and grows later (`windows.rs`).
     #[must_use]
     pub fn for_records(mut self) -> Self {
         self.content = SendContent::Records;
         self
     }
 
-    /// Sets whether to report sent bytes ([`SendBuffer::is_room_made_by_sending`]): because sending
-    /// frees space below TCP_NOTSENT_LOWAT, whose value is in the slot, or for SO_TIMESTAMPING.
+    /// Sets whether sent bytes are reported ([`SendBuffer::is_room_made_by_sending`]).
+    /// TCP_NOTSENT_LOWAT, whose value is in the slot, needs the reports, because sending frees
+    /// space. SO_TIMESTAMPING needs them as well.
     pub fn set_scarce(&mut self, scarce: bool) {
         if self.content != SendContent::Records {
             self.content = if scarce { SendContent::ScarceStream } else { SendContent::Stream };
         }
     }
 
-    /// Reads the program's position. Returns false if it is impossible.
+    /// Reads the position up to which the program has written. Returns false if it is invalid.
     pub fn pull(&mut self) -> bool {
         let shared = self.shared();
-        // Clear the flag before reading the position, so that a later publication sets it again and
-        // notifies us.
+        // Clear the flag before reading the position. If the program publishes more bytes later, it
+        // sets the flag again and notifies the engine.
         shared.tx_dirty.swap(0, Ordering::AcqRel);
-        // Without memory nothing was written; the position may belong to a previous FIFO.
+        // Without memory, the program has not written. The position may belong to a previous FIFO.
         if !self.is_attached() {
             return true;
         }
         let tail = shared.tx_tail.load(Ordering::Acquire);
         let queued = tail.wrapping_sub(self.head);
         let cap = self.geometry().cap;
-        // Bytes referenced by packets are not free.
+        // Bytes to which packets refer are not free, even if they are acknowledged.
         let kept = tail.wrapping_sub(self.memory.free(self.head));
         if queued < self.len() || queued > cap || kept > cap {
             if !std::mem::replace(&mut self.hostile, true) {
@@ -178,8 +183,8 @@ impl EngineSend {
         true
     }
 
-    /// Sets how many bytes the program should queue (SO_SNDBUF), at most [`WINDOW_MAX`], and
-    /// disables autotuning.
+    /// Sets the number of bytes that the program should queue (SO_SNDBUF), at most [`WINDOW_MAX`],
+    /// and disables autotuning.
     pub fn set_capacity(&mut self, bytes: u32) {
         self.limit_max = bytes.min(WINDOW_MAX);
         self.limit_min = self.limit_max;
@@ -187,15 +192,15 @@ impl EngineSend {
         self.set_limit(self.limit_max);
     }
 
-    /// Sets whether a program that has filled its FIFO may request more ([`Self::enlarge`]), up to
-    /// the maximum of autotuning.
+    /// Sets whether a program that has filled its FIFO may request a higher limit
+    /// ([`Self::enlarge`]), up to the maximum of autotuning.
     pub fn set_generous(&mut self, generous: bool) {
         self.generous = generous;
         let goal = if generous { self.limit_max } else { 0 };
         self.shared().tx_goal.store(goal, Ordering::Release);
     }
 
-    /// Raises the limit fourfold, at the request of a program to which [`Self::set_generous`]
+    /// Raises the limit fourfold, at the request of a program to which [`Self::set_generous`] has
     /// offered it. Withdraws the offer if there is no memory.
     pub fn enlarge(&mut self) -> Attach {
         let before = self.limit;
@@ -219,7 +224,7 @@ impl EngineSend {
         answer
     }
 
-    /// Attaches memory for the program to write to, unless memory is attached already.
+    /// Attaches memory to which the program can write, unless the FIFO already has memory.
     pub fn attach(&mut self) -> Attach {
         if self.is_attached() || self.retired {
             return Attach::Done;
@@ -233,7 +238,8 @@ impl EngineSend {
             self.windows().give(window);
             return Attach::Busy;
         }
-        // The program could not write without memory, so this FIFO begins at its current position.
+        // Without memory the program cannot have written, so this FIFO begins at the program's
+        // current position.
         let shared = self.shared();
         let begin = shared.tx_tail.load(Ordering::Acquire);
         shared.tx_head.store(begin, Ordering::Release);
@@ -246,7 +252,7 @@ impl EngineSend {
         Attach::Done
     }
 
-    /// Releases the memory, and leaves the slot to a new FIFO.
+    /// Releases the memory of the FIFO, and leaves the slot to a new FIFO.
     pub fn retire(&mut self) {
         self.give_back();
         self.head = self.tail;
@@ -262,22 +268,23 @@ impl EngineSend {
         }
     }
 
-    /// Returns the position of the front: the number of bytes released so far.
+    /// Returns the position of the first byte in the FIFO: the number of bytes released so far,
+    /// wrapping.
     pub fn position(&self) -> u32 {
         self.head
     }
 
-    /// Returns the number of bytes from the front that were sent at least once.
+    /// Returns the number of bytes at the front of the FIFO that were sent at least once.
     pub fn sent(&self) -> u32 {
         self.sent.get()
     }
 
-    /// Returns whether memory is attached.
+    /// Returns whether the FIFO has memory.
     pub fn is_attached(&self) -> bool {
         self.memory.window().is_some()
     }
 
-    /// Frees released bytes whose packets have been returned, so that the program may overwrite
+    /// Frees released bytes to which packets no longer refer, so that the program may overwrite
     /// them.
     pub fn unpin(&mut self) {
         if self.is_attached() {
@@ -286,14 +293,15 @@ impl EngineSend {
         }
     }
 
-    /// Releases the memory if the FIFO is empty and no program thread is writing. Returns true if
-    /// no memory is attached any more.
+    /// Releases the memory if the FIFO is empty and no thread of the program is writing. Returns
+    /// true if the FIFO has no memory any more.
     pub fn release_if_empty(&mut self) -> bool {
         if !self.is_attached() {
             return true;
         }
         self.memory.settle();
-        // Packets that reference released bytes keep the memory, and the program may wait for them.
+        // Keep the memory if packets refer to released bytes, because the program may be waiting
+        // for this space.
         let is_pinned = self.memory.free(self.head) != self.head;
         if self.len() != 0 || is_pinned || !try_lock_engine(&self.shared().tx_lock) {
             return false;
@@ -317,7 +325,7 @@ impl EngineSend {
     fn geometry(&self) -> Geometry {
         match self.memory.window() {
             Some(window) => {
-                // The program may write only to pages that are counted.
+                // Tell the program to use only pages that are counted as memory in use.
                 let cap = window.touched().checked_ilog2().map_or(0, |bits| 1 << bits);
                 Geometry { base: window.base(), cap, shift: self.shift }
             }
@@ -329,7 +337,7 @@ impl EngineSend {
         self.memory.windows()
     }
 
-    /// Returns the ranges of the region for `n` bytes at `offset`, and counts them as sent.
+    /// Returns the ranges of the shared memory for `n` bytes at `offset`, and counts them as sent.
     fn stretches(&self, offset: u32, n: u32) -> [(usize, u32); 2] {
         if offset + n > self.sent.get() {
             self.note_sent(offset + n);
@@ -342,20 +350,20 @@ impl EngineSend {
         if self.retired {
             return;
         }
-        // Bytes referenced by packets are still in the FIFO for the program, so count them as sent.
+        // Bytes to which packets refer occupy space in the program's view, so count them as sent.
         let free = self.memory.free(self.head);
         let pinned = self.head.wrapping_sub(free);
         self.shared().tx_unacked.store(sent + pinned, Ordering::Relaxed);
     }
 
-    /// Publishes the position up to which the program may write. If packets may have returned, call
-    /// `Memory::settle` before.
+    /// Publishes the position up to which the program may write. If packets may have been returned,
+    /// `Memory::settle` must be called first.
     fn publish_free(&self) {
         self.shared().tx_head.store(self.memory.free(self.head), Ordering::Release);
         self.note_sent(self.sent.get());
     }
 
-    /// Publishes the geometry; `tx_lock` must be held.
+    /// Publishes location and size of the FIFO's memory to the program. `tx_lock` must be held.
     fn publish_geometry(&self) {
         let Geometry { base, cap, shift } = self.geometry();
         let shared = self.shared();
@@ -364,8 +372,8 @@ impl EngineSend {
         shared.tx_cap.store(cap, Ordering::Release);
     }
 
-    /// Releases the engine's lock. If a thread has stolen it, the program has written while its
-    /// bytes were moved. The program is then reported as hostile.
+    /// Releases the lock that the engine holds. If a thread of the program has stolen the lock, it
+    /// may have written while its bytes were moved. The program is then reported as hostile.
     fn unlock(&mut self) {
         if !unlock_engine(&self.shared().tx_lock) && !std::mem::replace(&mut self.hostile, true) {
             self.windows().report_hostile(self.slot);
@@ -376,8 +384,8 @@ impl EngineSend {
         self.limit = limit;
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
-            // The next call of `want_capacity` tries again. A FIFO that has only one page, because
-            // memory was short, keeps the limit. `want_capacity` enlarges this FIFO as soon as
+            // The next call of `want_capacity` tries again. If the FIFO has only one page because
+            // memory was short, keep the limit. `want_capacity` then enlarges the FIFO as soon as
             // there is memory, even if autotuning is suspended.
             let has_least = self.memory.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
@@ -385,7 +393,7 @@ impl EngineSend {
         self.shared().tx_limit.store(self.limit, Ordering::Release);
     }
 
-    /// Moves to an extent of `limit` bytes, and copies the queued bytes.
+    /// Moves the FIFO to an extent of `limit` bytes, and copies the queued bytes.
     fn grow(&mut self) -> Attach {
         let touch = touched_by(self.limit);
         let Some(new) = self.windows().take(Side::Send, self.limit, touch) else {
@@ -400,8 +408,8 @@ impl EngineSend {
             self.windows().give(new);
             return Attach::Busy;
         }
-        // Under the lock the program's position does not change. Bytes written but not published
-        // before are ignored.
+        // Under the lock, the program's position does not change. Bytes that the program has
+        // written but not published are ignored.
         let queued = self.shared().tx_tail.load(Ordering::Acquire).wrapping_sub(self.head);
         let (mut to, queued) = (new.base() as usize, queued.min(old.cap));
         let mapping = self.windows().region().mapping();
@@ -412,7 +420,7 @@ impl EngineSend {
             }
         }
         self.shift = 0u32.wrapping_sub(self.head);
-        // Packets that reference the old extent keep it. No packet references the new one, so all
+        // Packets that refer to the old extent keep it. No packet refers to the new one, so all
         // released bytes are free.
         self.memory.detach(self.slot, true);
         self.memory.attach(new);
@@ -474,16 +482,16 @@ impl SendBuffer for EngineSend {
     }
 
     fn want_capacity(&mut self, bytes: u32) {
-        // The FIFO started with one page because memory was short. Grow it to the usual size as
+        // The FIFO started with one page because memory was short. Enlarge it to the usual size as
         // soon as there is enough memory.
         if self.memory.window().is_some_and(has_least)
             && self.windows().sendable() >= u64::from(touched_by(self.limit))
         {
-            // If `grow` fails, the next call of `want_capacity` tries again.
+            // If this fails, the next call of `want_capacity` tries again.
             let _ = self.grow();
         }
         let limit = bytes.min(self.limit_max);
-        // A program that does not fill its FIFO needs no larger one, however fast the network is.
+        // If the program does not fill its FIFO, do not enlarge it, however fast the network is.
         if !self.retired
             && limit > self.limit
             && self.peak > self.limit / 2
@@ -501,17 +509,18 @@ impl Drop for EngineSend {
     }
 }
 
-/// Returns whether to wake the program for free space, after [`SendBuffer::release`]. As in Linux's
-/// `sk_stream_is_writeable`, a third of the limit must be free, and few bytes unsent. If true,
-/// clears the program's request; report [`towpath_shm::layout::event::TX`].
+/// Returns whether to notify the program of free space, after [`SendBuffer::release`]. As in
+/// Linux's `sk_stream_is_writeable`, a third of the limit must be free, and few bytes unsent. If
+/// true, the program's request for a notification is cleared. The caller must report
+/// [`towpath_shm::layout::event::TX`].
 pub fn take_tx_wanted(slot: &Slot) -> bool {
-    // Pairs with `program_fifo::want_room`: either the program sees the free space, or we see its
-    // request.
+    // Pairs with the fence in `program_fifo::want_room`: either the program sees the free space, or
+    // the engine sees its request.
     fence(Ordering::SeqCst);
     if slot.tx_wanted.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    // The result is only a hint, so words that the program can write are sufficient.
+    // The result is only a hint, so words that the program can change are good enough.
     let most = slot.tx_limit.load(Ordering::Relaxed).min(slot.tx_cap.load(Ordering::Relaxed));
     let enough = most != 0 && space(slot) >= most / 3 && is_below_lowat(slot);
     enough && slot.tx_wanted.swap(0, Ordering::AcqRel) != 0
@@ -572,7 +581,7 @@ mod tests {
         send_all(&region, slot, &[1; 60_000]);
         send.pull();
         send.release(59_999);
-        // The hint changes no limit, but resets the peak to the queued bytes.
+        // A hint of 0 changes no limit, but resets the peak to the number of queued bytes.
         send.want_capacity(0);
         let data: Vec<u8> = (0..60_000u32).map(|i| (i * 3) as u8).collect();
         send_all(&region, slot, &data);
@@ -633,7 +642,8 @@ mod tests {
         let region = Region::create().unwrap();
         let windows = Windows::new(&region, 1 << 30);
         let (before, slot) = (region.slot(1).unwrap(), region.slot(2).unwrap());
-        // Fill an extent with bytes of another socket; it is reused with its pages.
+        // Fill an extent with bytes of another socket. The extent is reused together with its
+        // pages.
         let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         other.attach();
         send_all(&region, before, &[0x55; WINDOW_MIN as usize]);
@@ -657,7 +667,8 @@ mod tests {
         assert!(send.peek(0, 1).is_empty() && send.peek(0, 1 << 31).is_empty());
     }
 
-    /// Positions wrap, so all pages within the capacity are written eventually.
+    /// Tests that all pages that are written are counted. Positions wrap, so sooner or later all
+    /// pages within the capacity are written.
     #[test]
     fn no_more_pages_are_written_to_than_are_counted() {
         let region = Region::create().unwrap();
@@ -696,7 +707,8 @@ mod tests {
         assert!(!take_tx_wanted(slot));
     }
 
-    /// Connections whose peers do not read must not prevent new connections.
+    /// Tests that new connections get memory although many peers do not read, so that transmit
+    /// FIFOs are full.
     #[test]
     fn fresh_fifos_have_room_when_others_have_taken_all() {
         let region = Region::create().unwrap();
@@ -710,17 +722,18 @@ mod tests {
                 send
             })
         };
-        // Thirteen sixteenths are for any FIFO, and one sixteenth for first pages.
+        // Thirteen sixteenths of the memory are for any FIFO, and one sixteenth for the first page
+        // of new ones.
         let mut full: Vec<_> = (0..13).map(|number| attached(number).unwrap()).collect();
         assert!(full.iter().all(|send| send.capacity() == WINDOW_MIN && send.len() == WINDOW_MIN));
         let mut fresh: Vec<_> = (13..29).map(|number| attached(number).unwrap()).collect();
         assert!(fresh.iter().all(|send| send.capacity() == 4096 && send.len() == 4096));
         assert!(attached(29).is_none());
-        // Memory for datagrams is attached completely or not at all.
+        // For datagrams, memory is attached completely or not at all.
         drop(fresh.split_off(8));
         let mut records = EngineSend::new(&windows, 30, WINDOW_MIN, WINDOW_MIN).for_records();
         assert_eq!(records.attach(), Attach::NoMemory);
-        // Only the one page is ever written.
+        // Writing a lot to the FIFO touches only its one page.
         let (send, slot) = (&mut fresh[0], region.slot(13).unwrap());
         let data: Vec<u8> = (0..3000u32).map(|i| (i * 7) as u8).collect();
         for _ in 0..10 {
@@ -731,7 +744,7 @@ mod tests {
             send.want_capacity(WINDOW_MIN);
             assert_eq!((send.capacity(), program::room(slot)), (4096, 1096));
         }
-        // With enough memory the FIFO grows to the usual size, and keeps its content.
+        // When there is enough memory, the FIFO grows to the usual size and keeps its content.
         full.truncate(11);
         send.want_capacity(WINDOW_MIN);
         assert_eq!((send.capacity(), program::room(slot)), (WINDOW_MIN, WINDOW_MIN - 3000));
@@ -742,7 +755,7 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// SO_SNDBUF must take effect later if memory was short when it was set.
+    /// Tests that SO_SNDBUF takes effect later if memory was short when it was set.
     #[test]
     fn a_fifo_with_a_page_gets_what_was_asked_for_when_there_is_so_much() {
         let region = Region::create().unwrap();
@@ -756,7 +769,8 @@ mod tests {
         let mut send = attached(13);
         send.set_capacity(WINDOW_MIN);
         assert_eq!((send.capacity(), program::room(region.slot(13).unwrap())), (4096, 4096));
-        // More than half of the memory is in use, so autotuning is suspended.
+        // More than half of the memory is in use, so autotuning is suspended. The FIFO grows
+        // nevertheless.
         full.truncate(11);
         send.want_capacity(WINDOW_MIN);
         assert_eq!(send.capacity(), WINDOW_MIN);

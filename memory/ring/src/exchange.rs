@@ -1,13 +1,13 @@
-//! A ring between two threads of one process that exchanges items: the taker may return an item in
-//! each place.
+//! A ring through which a thread passes items to another thread of the process. The receiving
+//! thread may return an item in place of each.
 //!
-//! Threads that pass packets to each other thus need no second ring for empty buffers. The taker
-//! leaves an empty buffer in the packet's place, and the giver receives it when it reaches that
-//! place again. Each thread keeps the same number of buffers.
+//! Threads that pass packets to each other therefore need no second ring for empty buffers. The
+//! receiver leaves an empty buffer in the packet's place. The sender gets it when it uses that
+//! place again. The number of buffers of each thread stays the same.
 //!
-//! The algorithm is that of the other rings (`protocol.rs`), for batches. Items become visible when
-//! they are [published](Giver::publish), and places become free when they are [given
-//! back](Taker::give_back). Other calls do not write shared words.
+//! The algorithm is that of the other rings (`protocol.rs`), but for batches. Items become visible
+//! when they are [published](Giver::publish), and places become free when they are [given
+//! back](Taker::give_back). The remaining calls do not write to shared memory.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ use loom::{cell::UnsafeCell, sync::Arc};
 #[cfg(not(loom))]
 use std::{cell::UnsafeCell, sync::Arc};
 
-/// Creates a ring with `places` places, and returns its two ends.
+/// Creates a ring with `places` places, and returns its sending and receiving end.
 ///
 /// ```
 /// let (mut giver, mut taker) = towpath_ring::exchange(2);
@@ -33,7 +33,7 @@ use std::{cell::UnsafeCell, sync::Arc};
 /// ```
 ///
 /// # Panics
-/// If `places` is not a power of two, or exceeds 2^16.
+/// Panics if `places` is not a power of two, or exceeds 2^16.
 pub fn exchange<T>(places: u32) -> (Giver<T>, Taker<T>) {
     assert!(places.is_power_of_two() && places <= 1 << 16, "{places} places");
     let ring = Arc::new(Ring {
@@ -45,34 +45,38 @@ pub fn exchange<T>(places: u32) -> (Giver<T>, Taker<T>) {
     (giver, Taker { ring, at: 0, given_back: 0, given_until: 0 })
 }
 
-/// Both positions only grow, modulo 2^32; their distance is at most the number of places.
+/// The ring shared by both ends. Its two positions only grow, modulo 2^32, and differ by at most
+/// the number of places.
 #[derive(Debug)]
 struct Ring<T> {
-    /// Places before this position are the taker's; written by the giver.
+    /// Places before this position may be accessed by the taker (receiver). Written by the giver
+    /// (sender).
     given: Line<AtomicU32>,
-    /// Places before this position are the giver's again; written by the taker.
+    /// Places before this position may be accessed by the giver (sender) again. Written by the
+    /// taker (receiver).
     taken: Line<AtomicU32>,
     places: Box<[UnsafeCell<Option<T>>]>,
 }
 
-/// Aligned to 128 bytes to avoid false sharing, because processors prefetch pairs of cache lines.
+/// Value aligned to 128 bytes to avoid false sharing, because processors prefetch pairs of cache
+/// lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line<T>(T);
 
 // SAFETY: only one end accesses a place at any time: the taker those from `taken` to `given`, the
-// giver all others. An end learns of its access by an acquire load, from the release store that the
-// other end made after its last access. Each end belongs to one thread at a time, because its
-// methods take `&mut self`. Items are therefore sent between threads, not shared.
+// giver all others. An end gains access by an acquire load of the position that the other end
+// stored with release ordering after its last access. Each end belongs to one thread at a time,
+// because its methods take `&mut self`. Items are therefore sent between threads, not shared.
 unsafe impl<T: Send> Sync for Ring<T> {}
-// SAFETY: the ring owns only its items.
+// SAFETY: the ring contains nothing but its items, which are `Send`.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Replaces the content of the place at position `at` with `item`.
+    /// Replaces the content of the place at position `at` with `item`, and returns the old content.
     ///
     /// # Safety
-    /// The place must belong to the caller, according to [`Ring`]'s positions.
+    /// According to the positions of [`Ring`], the place must belong to the caller.
     unsafe fn replace(&self, at: u32, item: Option<T>) -> Option<T> {
         let place = &self.places[at as usize & (self.places.len() - 1)];
         #[cfg(loom)]
@@ -86,42 +90,42 @@ impl<T> Ring<T> {
     }
 }
 
-/// The giving end of an [`exchange`].
+/// The sending end of an [`exchange`] ring.
 #[derive(Debug)]
 pub struct Giver<T> {
     ring: Arc<Ring<T>>,
-    /// Position of the next item.
+    /// Position of the next item to be sent.
     at: u32,
-    /// Position up to which items are visible to the taker.
+    /// Position up to which items are visible to the receiving end.
     published: u32,
     /// Position up to which places are known to be free.
     free_until: u32,
 }
 
 impl<T> Giver<T> {
-    /// Puts an item into the ring, and returns the item that the taker left in its place. The taker
-    /// sees the item after [`Giver::publish`].
+    /// Puts an item into the ring, and returns the item that the receiver has left in its place.
+    /// The receiver sees the new item after [`Giver::publish`].
     ///
     /// # Errors
     /// Returns the item if the ring is full.
     pub fn give(&mut self, item: T) -> Result<Option<T>, T> {
         if self.at == self.free_until {
-            // Acquire: the taker has finished with the places that it gave back.
+            // Acquire: the receiver no longer accesses the places that it gave back.
             let taken = self.ring.taken.0.load(Ordering::Acquire);
             self.free_until = taken.wrapping_add(self.ring.places.len() as u32);
             if self.at == self.free_until {
                 return Err(item);
             }
         }
-        // SAFETY: `at` is before `free_until`, so the taker has given the place back or never had
-        // it. The taker does not access places from `published` on.
+        // SAFETY: `at` is before `free_until`, so the receiver has given the place back or never
+        // had it. The receiver does not access places from `published` on.
         let left = unsafe { self.ring.replace(self.at, Some(item)) };
         self.at = self.at.wrapping_add(1);
         Ok(left)
     }
 
-    /// Makes the given items visible to the taker. Returns true if there are new ones; then wake
-    /// the taker if it sleeps.
+    /// Makes the given items visible to the receiver. Returns true if there are any; the caller
+    /// must then wake the receiver if it sleeps.
     pub fn publish(&mut self) -> bool {
         if self.at == self.published {
             return false;
@@ -132,35 +136,35 @@ impl<T> Giver<T> {
     }
 }
 
-/// The taking end of an [`exchange`].
+/// The receiving end of an [`exchange`] ring.
 #[derive(Debug)]
 pub struct Taker<T> {
     ring: Arc<Ring<T>>,
-    /// Position of the next item.
+    /// Position of the next item to be received.
     at: u32,
-    /// Position up to which the giver sees free places.
+    /// Position up to which places have been given back to the sending end.
     given_back: u32,
     /// Position up to which items are known to be visible.
     given_until: u32,
 }
 
 impl<T> Taker<T> {
-    /// Takes the next item, if there is one. `then` maps it to a result, and to an item to leave in
-    /// its place.
+    /// Takes the next item, if there is one. `then` converts it to a result, and to an optional
+    /// item that is left in its place.
     pub fn take<R>(&mut self, then: impl FnOnce(T) -> (R, Option<T>)) -> Option<R> {
         if self.at == self.given_until {
-            // Acquire: the giver's writes to the places are visible.
+            // Acquire: the items that the sender wrote are visible.
             self.given_until = self.ring.given.0.load(Ordering::Acquire);
             if self.at == self.given_until {
                 return None;
             }
         }
-        // SAFETY: `at` is before `given_until`, so the giver has published the place, and will not
-        // access it before `give_back`.
+        // SAFETY: `at` is before `given_until`, so the sender has published the place. The sender
+        // will not access the place before `give_back`.
         let item = unsafe { self.ring.replace(self.at, None) };
         let taken = item.map(|item| {
             let (taken, left) = then(item);
-            // SAFETY: the place belongs to the taker until `give_back`.
+            // SAFETY: the place belongs to the receiver until `give_back`.
             unsafe { self.ring.replace(self.at, left) };
             taken
         });
@@ -169,12 +173,12 @@ impl<T> Taker<T> {
         taken
     }
 
-    /// Returns whether there is no item to take.
+    /// Returns whether the ring has no item to take.
     pub fn is_empty(&self) -> bool {
         self.at == self.ring.given.0.load(Ordering::Acquire)
     }
 
-    /// Returns the places of taken items to the giver.
+    /// Gives the places of the taken items back to the sender.
     pub fn give_back(&mut self) {
         if self.at != self.given_back {
             self.given_back = self.at;
@@ -188,7 +192,8 @@ mod loom_tests {
     use super::exchange;
     use loom::thread;
 
-    /// Sends items through two places; each is exchanged for one that contains its number plus 100.
+    /// Sends items through a ring with two places. Each is replaced by one with its number plus
+    /// 100.
     fn keeps_order_and_returns_what_is_left(items: i32) {
         loom::model(move || {
             let (mut giver, mut taker) = exchange(2);
@@ -198,7 +203,7 @@ mod loom_tests {
                     while giver.give(Box::new(item)).map(|it| left.extend(it)).is_err() {
                         thread::yield_now();
                     }
-                    // Publish the first two items as one batch.
+                    // Publish the first two items together.
                     if item != 0 {
                         assert!(giver.publish());
                     }
@@ -227,7 +232,7 @@ mod loom_tests {
         keeps_order_and_returns_what_is_left(3);
     }
 
-    /// Takes twenty seconds.
+    /// Model that takes twenty seconds.
     mod nightly {
         #[test]
         fn loom_an_exchange_of_four_keeps_order_and_returns_what_is_left() {

@@ -1,22 +1,23 @@
-//! Mapping of FIFO positions to memory.
+//! Maps positions in a FIFO to offsets in memory.
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
 
-/// An extent of the region used as a ring of bytes: `offset = base + ((position + shift) & (cap -
-/// 1))`.
+/// A part of the shared memory used as a ring of bytes:
+/// `offset = base + ((position + shift) & (cap - 1))`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Geometry {
-    /// Offset in the region, in bytes.
+    /// Offset of the ring's first byte in the shared memory.
     pub base: u64,
-    /// Size in bytes, a power of two; 0 without memory.
+    /// Size of the ring in bytes, a power of two; 0 without memory.
     pub cap: u32,
-    /// Added to positions, so that a FIFO can move and grow while its positions continue.
+    /// Added to positions before they are mapped, so that the FIFO can move or grow while positions
+    /// continue.
     pub shift: u32,
 }
 
 impl Geometry {
-    /// Validates values read from memory that a program can write: `None` if the extent is outside
-    /// the FIFO area.
+    /// Validates values from memory that a program can write. Returns `None` if the ring is not
+    /// within the memory for FIFOs.
     pub fn checked(base: u64, cap: u32, shift: u32) -> Option<Self> {
         let start = usize::try_from(base).ok()?;
         let end = start.checked_add(cap as usize)?;
@@ -25,7 +26,8 @@ impl Geometry {
     }
 
     /// Returns offset and length of the one or two ranges that contain `len` bytes at `position`.
-    /// Never more than `cap`, because the memory after the extent belongs to another socket.
+    /// The ranges never have more than `cap` bytes, because the memory after the ring belongs to
+    /// another socket.
     pub fn stretches(&self, position: u32, len: u32) -> [(usize, u32); 2] {
         debug_assert!(len <= self.cap, "{len} bytes of a window of {}", self.cap);
         if self.cap == 0 {
@@ -38,7 +40,7 @@ impl Geometry {
     }
 }
 
-/// Returns how many of the `n` bytes at `offset` exist in a FIFO that holds `len`.
+/// Returns how many of the `n` bytes at `offset` exist in a FIFO that contains `len` bytes.
 pub(crate) fn there(offset: u32, n: u32, len: u32) -> u32 {
     n.min(len.saturating_sub(offset))
 }

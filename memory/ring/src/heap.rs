@@ -1,5 +1,5 @@
-//! Byte FIFOs in private memory, for an owner in the engine's process and thread: the gateway, and
-//! tests.
+//! Byte FIFOs in private memory, for users in the same process and thread as the network stack: the
+//! gateway, and tests.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,12 +12,13 @@ use towpath_shm::{Fragments, Mapping, Stretch};
 use crate::buffer::{Payload, RecvBuffer, SendBuffer};
 use crate::fifo::{Geometry, there};
 
-/// Memory of a FIFO: allocated by the first byte, grows, and is released when idle.
+/// Memory of a FIFO. Memory is allocated when the first byte arrives, grows, and is released when
+/// the connection is idle.
 #[derive(Debug, Default)]
 struct Memory {
     mapping: Option<Arc<Mapping>>,
     shift: u32,
-    /// Number of bytes from the start that were ever written; only these have pages.
+    /// Number of bytes from the start that have ever been written. Only these have pages.
     touched: u32,
 }
 
@@ -27,8 +28,8 @@ impl Memory {
         Geometry { base: 0, cap, shift: self.shift }
     }
 
-    /// Ensures capacity for `bytes`, and keeps the `used` bytes from position `head` on. Returns
-    /// false if memory is not available.
+    /// Ensures a capacity of `bytes`, and keeps the `used` bytes from position `head` on. Returns
+    /// false if no memory is available.
     fn ensure(&mut self, bytes: u32, head: u32, used: u32) -> bool {
         let old = self.geometry();
         if old.cap >= bytes && old.cap > 0 {
@@ -45,30 +46,31 @@ impl Memory {
             }
         }
         self.touched = used;
-        // Existing fragments keep the old memory alive.
+        // Fragments that refer to the old memory keep it alive.
         self.mapping = Some(Arc::new(new));
         self.shift = 0u32.wrapping_sub(head);
         true
     }
 
-    /// Returns the address and length of each stretch of a range. Empty stretches have no address.
+    /// Returns address and length of the two ranges that contain `n` bytes at `position`. An empty
+    /// range is `None`.
     fn places(&self, position: u32, n: u32) -> [Option<(*mut u8, usize)>; 2] {
         let Some(mapping) = self.mapping.as_ref().filter(|_| n > 0) else { return [None; 2] };
         let place = |(at, len)| (mapping.at(at, len as usize), len as usize);
         self.geometry().stretches(position, n).map(|it| (it.1 > 0).then(|| place(it)))
     }
 
-    /// Returns whether fragments reference the memory.
+    /// Returns whether fragments refer to the memory.
     fn is_lent(&self) -> bool {
         let lent = self.mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) > 1);
-        // Pairs with the drop of the last fragment, so that its reads happen before the memory is
+        // Pairs with the drop of the last fragment: its reads must happen before the memory is
         // overwritten.
         fence(Ordering::Acquire);
         lent
     }
 
-    /// Moves the `used` bytes from position `head` on to new memory, and leaves the old memory to
-    /// the fragments. Returns false if memory is not available.
+    /// Moves the `used` bytes from position `head` on to new memory. The fragments keep the old
+    /// memory. Returns false if no memory is available.
     fn leave(&mut self, head: u32, used: u32) -> bool {
         let old = std::mem::take(self);
         let moved = self.ensure(old.geometry().cap, head, 0);
@@ -110,7 +112,7 @@ impl Memory {
         }
     }
 
-    /// Counts bytes that the owner has written into the memory directly.
+    /// Counts the pages of bytes that were written into the memory directly.
     fn touch(&mut self, position: u32, n: u32) {
         for (at, len) in self.geometry().stretches(position, n) {
             if len > 0 {
@@ -125,7 +127,7 @@ impl Memory {
     }
 }
 
-/// Converts fragments to iovecs for a system call.
+/// Converts fragments to a list of iovecs for a system call.
 fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
     let mut out = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
     let mut n = 0;
@@ -139,11 +141,11 @@ fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
     (out, n)
 }
 
-/// Calls sendmsg(2) or recvmsg(2), by system call number, and returns the bytes transferred.
+/// Calls sendmsg(2) or recvmsg(2) by system call number `call`, and returns the number of bytes
+/// transferred.
 ///
 /// # Safety
-/// The message must reference memory that stays valid during the call, and that is writable for
-/// recvmsg(2).
+/// The message must refer to memory that is valid during the call, and writable for recvmsg(2).
 unsafe fn transfer(
     call: libc::c_long,
     socket: BorrowedFd<'_>,
@@ -151,24 +153,25 @@ unsafe fn transfer(
     flags: libc::c_int,
 ) -> io::Result<u32> {
     let args = [socket.as_raw_fd() as usize, message.expose_provenance(), flags as usize, 0, 0, 0];
-    // SAFETY: the memory that the message references is valid, by the contract of `transfer`.
+    // SAFETY: the memory to which the message refers is valid, by the contract of `transfer`.
     let n = unsafe { syscall(call as usize, args) };
-    // System calls transfer at most MAX_RW_COUNT bytes, which fits.
+    // The number fits, because system calls transfer at most MAX_RW_COUNT bytes.
     n.map(|n| n as u32).map_err(io::Error::from_raw_os_error)
 }
 
 fn message(iovecs: &mut ([libc::iovec; 2], usize)) -> libc::msghdr {
-    // SAFETY: an all-zero msghdr is valid: no name, no control data.
+    // SAFETY: `msghdr` with all zeros is valid: no name, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = iovecs.0.as_mut_ptr();
     message.msg_iovlen = iovecs.1 as _;
     message
 }
 
-/// Minimum allocation in bytes.
+/// Minimum size of an allocation in bytes.
 const FIRST: u32 = 16 << 10;
 
-/// A receive FIFO that its owner reads directly. Memory is allocated when the first byte arrives.
+/// A receive FIFO in private memory, which its user reads directly. Memory is allocated when the
+/// first byte arrives.
 ///
 /// ```
 /// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
@@ -195,8 +198,8 @@ pub struct HeapRecv {
     memory: Memory,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be overwritten. [`KeptBytes`] may reference bytes between it
-    /// and `head`.
+    /// Bytes before this position may be overwritten. [`KeptBytes`] may refer to bytes between this
+    /// position and `head`.
     free: u32,
     ahead: u32,
     nominal: u32,
@@ -204,8 +207,8 @@ pub struct HeapRecv {
 }
 
 impl HeapRecv {
-    /// Creates a FIFO that holds `nominal` bytes, growing to `nominal_max` (at most 1 GiB) if the
-    /// connection needs it.
+    /// Creates a FIFO that holds `nominal` bytes. The FIFO grows to `nominal_max` (at most 1 GiB)
+    /// if the connection needs it.
     pub fn new(nominal: u32, nominal_max: u32) -> Self {
         let nominal_max = nominal_max.min(1 << 30);
         let nominal = nominal.min(nominal_max);
@@ -213,29 +216,31 @@ impl HeapRecv {
         Self { memory, head: 0, tail: 0, free: 0, ahead: 0, nominal, nominal_max }
     }
 
-    /// Raises the size to which the FIFO may grow, to at most 1 GiB. Never lowers it, because the
-    /// peer may have been offered the space.
+    /// Raises the maximum size to which the FIFO may grow, up to 1 GiB. The maximum is never
+    /// reduced, because the peer may have been offered the space.
     pub fn raise_max(&mut self, nominal_max: u32) {
         self.nominal_max = self.nominal_max.max(nominal_max.min(1 << 30));
     }
 
-    /// Returns all unread bytes.
+    /// Returns all unread bytes as references, without copying or removing them.
     pub fn peek(&self) -> Fragments {
         self.memory.fragments(self.head, self.unread())
     }
 
-    /// Returns all unread bytes as two slices: up to the end of the memory, and from its start.
+    /// Returns all unread bytes as two slices: those up to the end of the memory, and those that
+    /// continue at its start.
     pub fn slices(&mut self) -> [&[u8]; 2] {
         self.memory.places(self.head, self.unread()).map(|place| match place {
             None => &[][..],
-            // SAFETY: the bytes are in a private mapping, which begins with zeros and lives as long
-            // as `self`. Only methods of `self` write to it, and `self` is borrowed exclusively.
+            // SAFETY: the bytes are in a private mapping, which is initialized with zeros and lives
+            // as long as `self`. Only methods of `self` write to it, and `self` is borrowed
+            // exclusively.
             Some((start, len)) => unsafe { std::slice::from_raw_parts(start, len) },
         })
     }
 
-    /// Removes `n` unread bytes from the front, and returns them as two slices; `None` if there are
-    /// fewer.
+    /// Removes `n` unread bytes from the front, and returns them as two slices. Returns `None` if
+    /// there are fewer.
     pub fn take(&mut self, n: u32) -> Option<[&[u8]; 2]> {
         if n > self.unread() {
             return None;
@@ -244,14 +249,14 @@ impl HeapRecv {
         self.consume(n);
         Some(places.map(|place| match place {
             None => &[][..],
-            // SAFETY: as for `slices`. Nothing overwrites the consumed bytes while `self` is
+            // SAFETY: as for `slices`. The removed bytes are not overwritten while `self` is
             // borrowed.
             Some((start, len)) => unsafe { std::slice::from_raw_parts(start, len) },
         }))
     }
 
-    /// Removes up to `n` unread bytes from the front, and returns them without copying them. Bytes
-    /// that arrive later are stored elsewhere, so the result keeps all memory of the FIFO. To keep
+    /// Removes up to `n` unread bytes from the front, and returns them without copying. While the
+    /// result exists, all memory of the FIFO is kept, and later bytes are stored elsewhere. To keep
     /// a few bytes for long, copy them instead.
     pub fn keep(&mut self, n: u32) -> KeptBytes {
         let n = n.min(self.unread());
@@ -260,24 +265,25 @@ impl HeapRecv {
         KeptBytes { fragments }
     }
 
-    /// Removes up to `n` unread bytes from the front.
+    /// Removes up to `n` unread bytes from the front of the FIFO.
     pub fn consume(&mut self, n: u32) {
         let nothing_kept = self.free == self.head;
         self.head = self.head.wrapping_add(n.min(self.unread()));
         if nothing_kept {
             self.free = self.head;
             if self.unread() == 0 && self.ahead == 0 {
-                // Reuse pages that exist already.
+                // The FIFO is empty. Continue at the start of the memory, whose pages already
+                // exist.
                 self.memory.shift = 0u32.wrapping_sub(self.tail);
             }
         }
     }
 
-    /// Ensures that the FIFO can store bytes up to `end`, relative to `head`, without overwriting
-    /// [kept](Self::keep) ones. Returns false if memory is not available.
+    /// Ensures that the FIFO can store bytes up to `end`, counted from `head`, without overwriting
+    /// [kept](Self::keep) ones. Returns false if no memory is available.
     fn ensure(&mut self, end: u32) -> bool {
         let used = self.unread() + self.ahead;
-        // Reserve the full capacity, because pages cost nothing until touched.
+        // Allocate the full capacity, because pages cost nothing until they are written.
         if !self.memory.ensure(self.nominal, self.head, used) {
             return false;
         }
@@ -292,12 +298,12 @@ impl HeapRecv {
         true
     }
 
-    /// Sends unread bytes on a kernel socket and consumes them. Returns the number of bytes, 0 if
-    /// none are unread. Never blocks, and raises no SIGPIPE.
+    /// Sends unread bytes on a socket of the kernel and removes them. Returns the number of bytes,
+    /// which is 0 if none are unread. Never blocks, and raises no SIGPIPE.
     ///
     /// # Errors
-    /// Errors of send(2): `WouldBlock` if the socket's buffer is full, `BrokenPipe` and
-    /// `ConnectionReset` if the peer is gone. No bytes are consumed then.
+    /// Returns errors of send(2): `WouldBlock` if the socket's buffer is full, `BrokenPipe` or
+    /// `ConnectionReset` if the peer has closed the connection. No bytes are removed then.
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.peek();
         if fragments.is_empty() {
@@ -312,7 +318,8 @@ impl HeapRecv {
         Ok(n)
     }
 
-    /// Releases the memory if the FIFO is empty; for connections that have been idle for a while.
+    /// Releases the memory if the FIFO is empty. Call this when the connection has been idle for a
+    /// while.
     pub fn release_idle(&mut self) {
         if self.unread() == 0 && self.ahead == 0 {
             self.memory.give_back();
@@ -320,13 +327,14 @@ impl HeapRecv {
         }
     }
 
-    /// Returns the number of bytes for which the kernel has pages.
+    /// Returns the number of bytes of the FIFO's memory that have pages.
     pub fn memory_bytes(&self) -> u32 {
         self.memory.touched
     }
 }
 
-/// Bytes that were removed from a [`HeapRecv`], in its memory. Another thread may read them.
+/// Bytes that were removed from a [`HeapRecv`] and are still in its memory. Another thread may read
+/// them.
 ///
 /// ```
 /// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
@@ -355,12 +363,13 @@ impl KeptBytes {
         self.fragments.is_empty()
     }
 
-    /// Returns the bytes in order. The second slice is empty unless they wrapped in the FIFO.
+    /// Returns the bytes in order, as two slices. The second slice is empty unless the bytes
+    /// wrapped around the end of the memory.
     pub fn slices(&self) -> [&[u8]; 2] {
         let mut slices = [&[][..]; 2];
         for (slice, part) in slices.iter_mut().zip(self.fragments.iter()) {
-            // SAFETY: the bytes are in a private mapping, which `fragments` keeps. The FIFO moves
-            // to new memory before it would overwrite them: `HeapRecv::ensure`.
+            // SAFETY: the bytes are in a private mapping, which `fragments` keeps.
+            // `HeapRecv::ensure` moves the FIFO to new memory before it would overwrite them.
             *slice = unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len() as usize) };
         }
         slices
@@ -400,10 +409,11 @@ impl RecvBuffer for HeapRecv {
     }
 }
 
-/// A transmit FIFO that its owner writes directly. Memory is allocated by the first write.
+/// A transmit FIFO in private memory, which its user writes directly. Memory is allocated by the
+/// first write.
 ///
-/// Released bytes are not overwritten while fragments reference them; instead, the queued bytes
-/// move to new memory. Moves are rare: they require a retransmission in transit while the
+/// Released bytes are not overwritten while fragments refer to them; instead, the queued bytes move
+/// to new memory. Moves are rare: a retransmission must be waiting for its device while the
 /// acknowledgement of its bytes arrives.
 ///
 /// ```
@@ -428,34 +438,34 @@ pub struct HeapSend {
     memory: Memory,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be overwritten. Fragments may reference bytes between it and
-    /// `head`.
+    /// Bytes before this position may be overwritten. Fragments may refer to bytes between this
+    /// position and `head`.
     free: u32,
     limit: u32,
     limit_max: u32,
 }
 
 impl HeapSend {
-    /// Creates a FIFO that holds `limit` bytes, growing to `limit_max` (at most 1 GiB) if the
-    /// connection needs it.
+    /// Creates a FIFO that holds `limit` bytes. The FIFO grows to `limit_max` (at most 1 GiB) if
+    /// the connection needs it.
     pub fn new(limit: u32, limit_max: u32) -> Self {
         let limit_max = limit_max.min(1 << 30);
         let (memory, limit) = (Memory::default(), limit.min(limit_max));
         Self { memory, head: 0, tail: 0, free: 0, limit, limit_max }
     }
 
-    /// Raises the size to which the FIFO may grow, to at most 1 GiB.
+    /// Raises the maximum size to which the FIFO may grow, up to 1 GiB.
     pub fn raise_max(&mut self, limit_max: u32) {
         self.limit_max = self.limit_max.max(limit_max.min(1 << 30));
     }
 
-    /// Returns the number of bytes that can be written, if memory is available.
+    /// Returns the number of bytes that can be written if memory is available.
     pub fn room(&self) -> u32 {
         self.limit.saturating_sub(self.len())
     }
 
-    /// Copies as many bytes of `data` as fit, and returns their number; 0 if memory is not
-    /// available.
+    /// Copies as many bytes of `data` as there is room for, and returns their number. Returns 0 if
+    /// no memory is available.
     pub fn write(&mut self, data: &Payload<'_>) -> u32 {
         let n = data.len().min(self.room());
         if n == 0 || !self.ensure() {
@@ -466,8 +476,8 @@ impl HeapSend {
         n
     }
 
-    /// Returns the free space, for a system call that writes into it. Empty if the FIFO is full or
-    /// memory is not available.
+    /// Returns the free space, into which a system call can write. The result is empty if the FIFO
+    /// is full or no memory is available.
     fn spare(&mut self) -> Fragments {
         let n = self.room();
         if n == 0 || !self.ensure() {
@@ -476,9 +486,9 @@ impl HeapSend {
         self.memory.fragments(self.tail, n)
     }
 
-    /// Returns the free space as two slices, to write into it; call [`HeapSend::commit`] with the
-    /// number of bytes afterwards. Empty if the FIFO is full or memory is not available. The bytes
-    /// in the slices are those of earlier data.
+    /// Returns the free space as two slices to write into. Call [`HeapSend::commit`] with the
+    /// number of bytes afterwards. The slices are empty if the FIFO is full or no memory is
+    /// available. The slices contain bytes of earlier data.
     ///
     /// ```
     /// let mut send = towpath_ring::HeapSend::new(16, 16);
@@ -494,15 +504,16 @@ impl HeapSend {
         }
         self.memory.places(self.tail, n).map(|place| match place {
             None => &mut [][..],
-            // SAFETY: the bytes are in a private mapping, which begins with zeros and lives as long
-            // as `self`, which is borrowed exclusively. The two stretches do not overlap. Fragments
-            // reference only queued bytes, because `ensure` leaves memory with other ones.
+            // SAFETY: the bytes are in a private mapping, which is initialized with zeros and lives
+            // as long as `self`, which is borrowed exclusively. The two ranges do not overlap.
+            // Fragments refer only to queued bytes, because `ensure` moves the FIFO to new memory
+            // otherwise.
             Some((start, len)) => unsafe { std::slice::from_raw_parts_mut(start, len) },
         })
     }
 
-    /// Ensures that no fragment references the memory after the queued bytes. Returns false if
-    /// memory is not available.
+    /// Ensures that no fragment refers to the memory after the queued bytes. Returns false if no
+    /// memory is available.
     fn ensure(&mut self) -> bool {
         if !self.memory.ensure(self.limit, self.head, self.len()) {
             return false;
@@ -517,13 +528,13 @@ impl HeapSend {
         true
     }
 
-    /// Receives from a kernel socket directly into the FIFO, and returns the number of bytes.
-    /// Returns 0 if the peer has closed its direction, if [`HeapSend::room`] is 0, or if memory is
-    /// not available. Never blocks.
+    /// Receives from a socket of the kernel directly into the FIFO, and returns the number of
+    /// bytes. Returns 0 if the peer has closed its direction, if [`HeapSend::room`] is 0, or if no
+    /// memory is available. Never blocks.
     ///
     /// # Errors
-    /// Errors of recv(2): `WouldBlock` if no bytes are available, `ConnectionReset` and further
-    /// errors of the connection.
+    /// Returns errors of recv(2): `WouldBlock` if no bytes are available, `ConnectionReset` and
+    /// further errors of the connection.
     pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.spare();
         if fragments.is_empty() {
@@ -539,26 +550,27 @@ impl HeapSend {
         Ok(n)
     }
 
-    /// Releases the memory if the FIFO is empty; for connections that have been idle for a while.
+    /// Releases the memory if the FIFO is empty. Call this when the connection has been idle for a
+    /// while.
     pub fn release_idle(&mut self) {
         if self.is_empty() {
             self.memory.give_back();
         }
     }
 
-    /// Returns the number of bytes for which the kernel has pages.
+    /// Returns the number of bytes of the FIFO's memory that have pages.
     pub fn memory_bytes(&self) -> u32 {
         self.memory.touched
     }
 
-    /// Ensures that an empty FIFO has [room](HeapSend::room) for `n` bytes, within its maximum.
+    /// Ensures that an empty FIFO has [room](HeapSend::room) for `n` bytes, up to its maximum size.
     pub fn want_room(&mut self, n: u32) {
         if self.is_empty() {
             self.want_capacity(n);
         }
     }
 
-    /// Queues `n` bytes that were written to the start of [`HeapSend::spare_slices`].
+    /// Queues the first `n` bytes of [`HeapSend::spare_slices`], which the caller has written.
     pub fn commit(&mut self, n: u32) {
         let n = n.min(self.room());
         self.memory.touch(self.tail, n);
@@ -593,7 +605,7 @@ impl SendBuffer for HeapSend {
         let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
         if self.is_empty() && !self.memory.is_lent() {
-            // Reuse pages that exist already.
+            // The FIFO is empty. Continue at the start of the memory, whose pages already exist.
             self.memory.shift = 0u32.wrapping_sub(self.tail);
             self.free = self.head;
         }
@@ -645,7 +657,7 @@ mod tests {
         let mut recv = HeapRecv::new(64 << 10, 64 << 10);
         assert_eq!(recv.memory_bytes(), 0);
         for _ in 0..3 {
-            // A reader that keeps up causes the same bytes to be written again.
+            // If the user reads all bytes each time, the same memory is written again.
             assert!(recv.write_at(0, &payload(&[1; 1000])));
             recv.commit(1000);
             assert_eq!(recv.memory_bytes(), 1000);
@@ -661,7 +673,7 @@ mod tests {
         send.commit(3000);
         assert_eq!(send.write(&payload(&[1; 1000])), 1000);
         assert_eq!(send.memory_bytes(), 4000);
-        // The larger memory contains only the queued bytes.
+        // The larger memory contains only the queued bytes, not those released.
         send.release(1500);
         send.want_capacity(100_000);
         assert_eq!(send.write(&payload(&[1; 500])), 500);
@@ -694,7 +706,8 @@ mod tests {
             written += send.write(&payload(&data));
             let n = send.len();
             lent.push((send.peek(n / 3, n / 2), bytes(&send.peek(n / 3, n / 2))));
-            // Release everything from time to time, so that the next bytes would go to the front.
+            // Release all bytes from time to time, so that the next bytes are written to the start
+            // of the memory.
             send.release(if round % 5 == 0 { n } else { n / 2 });
             if round % 3 == 0 {
                 lent.remove(round as usize / 3 % lent.len());
@@ -727,7 +740,7 @@ mod tests {
         let (mut kept, mut unread) = (Vec::new(), Vec::new());
         for round in 0..60u8 {
             let data: Vec<u8> = (0..5000u32).map(|i| (i / 3) as u8 ^ round).collect();
-            // The second half arrives first.
+            // The second half of the data arrives first.
             assert!(recv.write_at(2500, &payload(&data[2500..])), "{round}");
             assert!(recv.write_at(0, &payload(&data[..2500])));
             recv.commit(5000);
@@ -736,7 +749,7 @@ mod tests {
             let n = 1000 + usize::from(round) * 70;
             let expected: Vec<u8> = unread.drain(..n).collect();
             match round % 3 {
-                // Sometimes nothing references the bytes when new ones arrive.
+                // Sometimes remove the bytes without keeping a reference to them.
                 0 => recv.consume(n as u32),
                 1 => drop(recv.keep(n as u32)),
                 _ => kept.push((recv.keep(n as u32), expected)),

@@ -1,20 +1,21 @@
-//! Rings and byte FIFOs over shared memory, and the protocol by which one side sleeps and the other
+//! Rings and byte FIFOs in shared memory, and the protocol by which one side sleeps and the other
 //! wakes it. Each algorithm is implemented once, and checked by loom.
 //!
 //! Reading order:
-//! 1. [`towpath_shm::layout`]: the memory layout shared with programs.
+//! 1. [`towpath_shm::layout`]: the layout of the memory shared with programs.
 //! 2. `protocol`: the algorithms.
 //! 3. [`Region`], [`Channel`] and [`Status`]: the memory.
 //! 4. [`Life`]: how programs detect that the engine has exited.
-//! 5. [`program_fifo`]: the program's ends of a socket; [`urgent`]: the mark at which reads stop.
-//! 6. [`EngineRecv`] and [`EngineSend`]: the engine's ends, which validate every word of the
-//!    program. [`HeapRecv`] and [`HeapSend`]: the same in private memory. [`SocketRecv`] and
-//!    [`SocketSend`]: either of them.
+//! 5. [`program_fifo`]: the program's sides of a socket's FIFOs; [`urgent`]: the position at which
+//!    reads stop because of urgent data.
+//! 6. [`EngineRecv`] and [`EngineSend`]: the engine's sides, which validate every word of the
+//!    program. [`HeapRecv`] and [`HeapSend`]: FIFOs in private memory. [`SocketRecv`] and
+//!    [`SocketSend`]: FIFOs of either kind.
 //! 7. `pins`: references of packets to bytes in a FIFO.
 //! 8. [`Windows`]: the allocator of the memory.
 //!
-//! The locks are in `lock.rs` and `process_lock.rs`, with their common part in `word.rs`. [`Relay`]
-//! lets the threads of one process take turns at driving an engine.
+//! The locks are in `lock.rs` and `process_lock.rs`, with their common part in `word.rs`. By
+//! [`Relay`], the threads of a process take turns at running an engine.
 //!
 //! # Example
 //! A program and its engine in one process: the program writes to a socket's transmit FIFO.

@@ -1,12 +1,13 @@
-//! Detection of the engine's end by programs, however it ends.
+//! Lets programs detect that the engine has ended, for whatever reason.
 //!
 //! A thread that waits for one socket sleeps on a futex. If the engine is killed, no one wakes the
-//! futex, and a thread cannot wait for a futex and a descriptor together. However, the kernel wakes
-//! futexes through *robust lists* (set_robust_list(2), Documentation/locking/robust-futexes.rst).
-//! When a thread ends for any reason, the kernel walks the list that the thread registered. In each
-//! word that contains the thread's id, it sets FUTEX_OWNER_DIED and wakes one waiter. The engine's
-//! thread therefore registers words in the status page, which contain its id while it lives.
-//! Programs wait on one of these words and on the socket's word at once (futex_waitv(2)).
+//! futex, and a thread cannot wait for a futex and a descriptor at the same time. However, the
+//! kernel wakes futexes by *robust lists* (set_robust_list(2),
+//! Documentation/locking/robust-futexes.rst). When a thread ends for any reason, the kernel walks
+//! the list that the thread registered. In each word that contains the thread's id, it sets
+//! FUTEX_OWNER_DIED and wakes one waiter. The engine's thread therefore registers words in the
+//! status page, which contain its id while it is alive. Programs wait for one of these words and
+//! for the socket's word at once (futex_waitv(2)).
 //!
 //! ```text
 //!   private memory:  head ──► entry 0 ──► entry 1 ──► … ──► head    (addresses: not for programs)
@@ -15,9 +16,9 @@
 //! ```
 //!
 //! The kernel wakes only one thread per word, and that thread may be stopped, or leave its call by
-//! siglongjmp. Each process therefore gets its own word, as long as there are enough ([`LIVES`]).
-//! The first thread of a process that detects the engine's end wakes the remaining waiters of the
-//! word ([`crate::StatusPage::wake`]).
+//! siglongjmp. Each process therefore has its own word, as long as there are enough ([`LIVES`]).
+//! The first thread of a process that detects the engine's end wakes all other waiters of the word
+//! ([`crate::StatusPage::wake`]).
 //!
 //! Threads that do not sleep can read the word to check for the engine's end without a system call.
 
@@ -30,43 +31,44 @@ use towpath_shm::Mapping;
 use towpath_shm::layout::{ENGINE_ENDED, LIVES, LifeWord as Word, StatusPage};
 use towpath_shm::syscall::syscall;
 
-/// FUTEX_WAITERS of linux/futex.h: requests a wake-up by the kernel when the owner dies.
+/// FUTEX_WAITERS of linux/futex.h: the kernel wakes a waiter when the thread that owns the futex
+/// ends.
 const WAITERS: u32 = 0x8000_0000;
 
-/// Marks the engine's thread as alive for programs, until `Life` is dropped or the thread ends for
-/// any reason.
+/// Shows programs that the engine's thread is alive, until this value is dropped or the thread ends
+/// for any reason.
 ///
-/// Belongs to the thread that created it, so it is not `Send`.
+/// The type is not `Send`, because a value belongs to the thread that created it.
 #[derive(Debug)]
 pub struct Life {
     mapping: Arc<Mapping>,
-    /// Offset of the status page in the mapping.
+    /// Offset of the status page in the mapping, in bytes.
     at: usize,
-    /// `None` if the kernel does not support robust lists.
+    /// The robust list of this thread; `None` if the kernel does not support robust lists.
     list: Option<Box<RobustList>>,
-    /// The thread's previous list (libc's): address and length.
+    /// The robust list that the thread had before (libc's): address and length.
     before: (usize, usize),
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// struct robust_list_head, followed by the entries. The kernel reads it when the thread ends.
+/// `struct robust_list_head`, followed by its entries. The kernel reads it when the thread ends.
 #[derive(Debug)]
 #[repr(C)]
 struct RobustList {
     first: usize,
-    /// Offset from an entry to its futex word.
+    /// Offset from an entry to the futex word that it stands for, in bytes.
     offset: isize,
-    /// Entry that is being added or removed; unused.
+    /// Entry of the list that is being added or removed; not used here, so always 0.
     pending: usize,
-    /// Each entry is the address of the next; the last one points to the head.
+    /// Each entry is the address of the next one; the last points to the head of the list.
     entries: [usize; LIVES],
 }
 
-/// Length that set_robust_list(2) expects: the head without the entries.
+/// Length in bytes that set_robust_list(2) expects: the head without the entries.
 const HEAD_LEN: usize = std::mem::offset_of!(RobustList, entries);
 
 impl Life {
-    /// Registers the calling thread as the engine's.
+    /// Registers the calling thread as the thread of the engine.
     pub(crate) fn begin(mapping: &Arc<Mapping>, at: usize) -> Self {
         let mapping = Arc::clone(mapping);
         let before = robust_list();
@@ -95,7 +97,8 @@ impl Life {
     }
 
     fn status(&self) -> &StatusPage {
-        // SAFETY: StatusPage consists of atomics, and this mapping is the engine's writable one.
+        // SAFETY: `StatusPage` consists of atomics, and this mapping is the engine's, which is
+        // writable.
         unsafe { self.mapping.view(self.at) }
     }
 
@@ -109,8 +112,9 @@ impl Drop for Life {
         if let Some(list) = self.list.take()
             && !set_robust_list(self.before.0, self.before.1)
         {
-            // The kernel accepted the same length before, so this cannot fail. If it did, the
-            // kernel would still read the list, so the memory must stay.
+            // The kernel accepted a list of this length before, so this cannot fail. If it did, the
+            // kernel would still read the list when the thread ends, so its memory must not be
+            // freed.
             Box::leak(list);
         }
         for word in self.words() {
@@ -120,13 +124,14 @@ impl Drop for Life {
     }
 }
 
-/// Wakes all waiters on a word of the status page.
+/// Wakes all threads that wait on a futex word of the status page.
 pub(crate) fn wake(word: &AtomicU32) {
-    // Fails only if the address is not mapped.
+    // The call fails only if the address is not mapped.
     let _ = futex::wake(word, Flags::empty(), u32::MAX >> 1);
 }
 
-/// Returns address and length of this thread's robust list; (0, 0) without support.
+/// Returns address and length of the calling thread's robust list, or (0, 0) if the kernel does not
+/// support them.
 fn robust_list() -> (usize, usize) {
     let (mut at, mut len) = (0usize, 0usize);
     let args = [0, (&raw mut at).expose_provenance(), (&raw mut len).expose_provenance(), 0, 0, 0];
@@ -135,10 +140,10 @@ fn robust_list() -> (usize, usize) {
     if got.is_ok() { (at, len) } else { (0, 0) }
 }
 
-/// Registers a robust list; returns whether the kernel accepted it.
+/// Registers a robust list for the calling thread. Returns whether the kernel accepted it.
 fn set_robust_list(at: usize, len: usize) -> bool {
-    // SAFETY: the kernel reads the list when this thread ends; the caller keeps it until then, or
-    // registers another list before.
+    // SAFETY: the kernel reads the list when this thread ends. The caller keeps the list until
+    // then, or registers another one first.
     unsafe { syscall(libc::SYS_set_robust_list as usize, [at, len, 0, 0, 0, 0]) }.is_ok()
 }
 
@@ -154,14 +159,15 @@ mod tests {
         View::map(engine.file().expect("a memfd").try_clone().expect("a descriptor")).expect("ours")
     }
 
-    /// Sleeps like a thread of a process, until the engine has ended.
+    /// Waits like a thread of a program until the engine has ended.
     fn sleep_until_the_end(status: &View, channel: u32) {
         while let Some((word, alive)) = status.life(channel) {
             let _ = futex::wait(word, Flags::empty(), alive, None);
         }
     }
 
-    /// As after kill -9, no code of the engine runs.
+    /// Tests that the kernel reports the end of the engine's thread. As after kill -9, no code of
+    /// the engine runs.
     #[test]
     fn the_kernel_tells_when_the_engines_thread_ends() {
         let engine = EngineStatus::create().expect("memory");
@@ -176,7 +182,7 @@ mod tests {
             });
             begun.wait();
             assert!(status.life(1).is_some());
-            // Some channels have their own word, and some share one.
+            // Some of these channels (programs) have a word of their own, and some share one.
             let channels = [1, 2, 3, LIVES as u32 + 3, 4000];
             for &channel in &channels {
                 let status = &status;
@@ -187,8 +193,8 @@ mod tests {
             }
             end.wait();
         });
-        // The kernel handles a dead thread's words one by one, so a waiter on the first wakes
-        // before the last word is set.
+        // The kernel processes the words of a dead thread one by one. A thread that waits for the
+        // first word may wake before the last one is set.
         let start = std::time::Instant::now();
         while !(1..4096).all(|channel| status.has_ended(channel)) {
             assert!(start.elapsed().as_secs() < 50, "some were not told");

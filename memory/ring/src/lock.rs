@@ -1,15 +1,17 @@
-//! The locks of a slot's two ends, shared by the threads and processes that hold the socket.
+//! The locks of a slot's read and write end, shared by all threads and processes that have the
+//! socket.
 //!
-//! The word is 0 or identifies the owner by its process's channel number and its thread id, with
-//! [`LOCK_CONTENDED`] if a thread sleeps. A process that dies with a lock (for example by kill -9)
-//! must not block other processes. Only the engine can detect this reliably: a thread id is
-//! meaningless in another PID namespace, but a dead process has closed its control socket. The
-//! engine then releases its locks ([`release_dead`]). Sleepers check whether the engine itself is
-//! alive.
+//! The lock word is 0, or identifies its owner by the channel number of its process and its thread
+//! id. [`LOCK_CONTENDED`] is set if a thread sleeps. A process that dies with a lock (for example
+//! by kill -9) must not block other processes. Only the engine can detect this reliably. A thread
+//! id has no meaning in another PID namespace, but a dead process has closed its control socket.
+//! The engine then releases the locks of the process ([`release_dead`]). Threads that wait for a
+//! lock check whether the engine itself is alive.
 //!
 //! A lock also prevents the reuse of a slot and its memory while a thread uses them. The thread
 //! locks, then checks whether the slot still belongs to its socket. The engine first invalidates
-//! the generation or a FIFO's geometry, then checks the lock ([`end_generation`], [`are_out`]):
+//! the slot's generation or the FIFO's memory, then checks the lock ([`end_generation`],
+//! [`are_out`]):
 //!
 //! ```text
 //!   thread: lock, check the generation, use positions and bytes, unlock
@@ -18,8 +20,8 @@
 //! ```
 //!
 //! All these steps except the checks of the generation are read-modify-writes of one word, so they
-//! have a total order. If a thread locks before the engine checks, the engine sees it. If it locks
-//! later, the thread sees the engine's earlier writes.
+//! have a total order. If a thread locks before the engine checks, the engine sees that. If the
+//! thread locks later, it sees the engine's earlier writes.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -33,43 +35,43 @@ use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot}
 
 use crate::word::{self, Next};
 
-/// Time that a thread waits for a lock before it first checks whether the engine is alive. Much
-/// longer than a lock is usually held.
+/// Time after which a thread that waits for a lock first checks whether the engine is alive. The
+/// time is much longer than a lock is usually held.
 const SLICE_MIN: Duration = Duration::from_millis(2);
 /// Maximum time between two checks of a waiting thread whether the engine is alive.
 const SLICE_MAX: Duration = Duration::from_millis(100);
-/// Maximum time for which the engine holds a lock, normally the time of a copy. If it holds one for
-/// longer, it is dead or stopped, and the waiter steals the lock. The engine detects the theft when
-/// it unlocks, and resets the connection.
+/// Maximum time for which the engine holds a lock; normally it is the time of a copy. If the engine
+/// holds a lock for longer, it is dead or stopped, and the waiting thread steals the lock. When the
+/// engine unlocks, it detects this and resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
-/// The bits of a lock word that identify the owner.
+/// Mask of the bits of a lock word that identify the owner.
 const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
-/// Maximum locks recorded per thread, so that a signal handler can recognize the locks of its own
-/// thread. A thread holds two when it moves bytes between sockets, and an interrupting handler may
-/// hold as many.
+/// Maximum number of locks recorded per thread, by which a signal handler recognizes the locks of
+/// its own thread. A thread holds two locks when it moves bytes between sockets, and so may a
+/// handler that interrupts it.
 const DEPTH: usize = 4;
-/// Maximum attempts to update a word that a hostile program keeps changing, before it counts as
-/// held. Correct threads change it once or twice per call.
+/// Maximum number of attempts to update a lock word that a hostile program keeps changing.
+/// Afterwards, the lock counts as held. Correct threads change the word once or twice per call.
 const LOOKS: u32 = 1000;
 
-/// The part of a process's attachment to the engine that a locking thread needs.
+/// Access to a process's connection to the engine, as needed by a thread that takes a lock.
 pub trait Door {
     /// Returns the number of the process's channel, from 1 to
-    /// [`towpath_shm::layout::CHANNELS_MAX`]; 0 if it has none yet. Identifies the locks that its
-    /// threads own.
+    /// [`towpath_shm::layout::CHANNELS_MAX`], or 0 if it has none yet. Lock words contain the
+    /// number as part of the owner.
     fn channel(&self) -> u32;
 
     /// Returns whether the engine is alive.
     fn engine_lives(&self) -> bool;
 
-    /// Notifies the engine, which waits for the lock that was just released, by
-    /// [`towpath_shm::layout::op::UNLOCKED`].
+    /// Notifies the engine by [`towpath_shm::layout::op::UNLOCKED`] that a lock was released for
+    /// which it waits.
     fn tell_unlocked(&self);
 }
 
-/// Door for tests, which play both ends. The closure tells whether the engine is alive; the engine
-/// is never notified.
+/// Implementation for tests, which run both sides in one process. The closure returns whether the
+/// engine is alive; the engine is never notified.
 impl<F: Fn() -> bool> Door for F {
     fn channel(&self) -> u32 {
         0
@@ -82,36 +84,38 @@ impl<F: Fn() -> bool> Door for F {
     fn tell_unlocked(&self) {}
 }
 
-/// A held lock; unlocks on drop.
+/// A lock that the thread holds. Dropping this value unlocks it.
 #[derive(Debug)]
 pub struct Guard<'a, D: Door> {
     word: &'a AtomicU32,
     owner: u32,
     nested: bool,
     door: D,
-    /// Locks are recorded per thread, so a guard must be dropped by the thread that created it.
+    /// Makes the guard `!Send`: locks are recorded per thread, so the thread that locked must drop
+    /// it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl<D: Door> Guard<'_, D> {
     /// Returns whether the thread already held the lock. If so, this is a signal handler that
-    /// interrupts a call at the same end of the same socket. The interrupted call must expect the
-    /// handler's bytes; see [`crate::append`] and [`crate::program_fifo::consume_from`].
+    /// interrupts a call at the same end of the same socket. The interrupted call must take the
+    /// handler's bytes into account; see [`crate::append`] and
+    /// [`crate::program_fifo::consume_from`].
     pub fn is_nested(&self) -> bool {
         self.nested
     }
 }
 
-/// Locks the read end of the socket that owns the slot in this generation. Returns `None` if the
-/// engine has ended, or if the slot no longer belongs to the socket.
+/// Locks the read end of the socket in `slot`. Returns `None` if the engine has ended, or if the
+/// slot's generation is no longer `generation` because it belongs to another socket.
 #[inline]
 pub fn lock_rx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.rx_lock, door)?;
     is_still(slot, generation).then_some(guard)
 }
 
-/// Locks the write end of a socket, which protects the transmit FIFO. Returns `None` as [`lock_rx`]
-/// does.
+/// Locks the write end of a socket, which protects the transmit FIFO. Returns `None` in the same
+/// cases as [`lock_rx`].
 #[inline]
 pub fn lock_tx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.tx_lock, door)?;
@@ -123,36 +127,38 @@ pub(crate) fn is_still(slot: &Slot, generation: u32) -> bool {
     slot.generation.load(Ordering::Acquire) == generation
 }
 
-/// Invalidates all handles of a slot; `next` is its new generation. Called by the engine. Returns
-/// `Ok` if no thread uses the slot under a lock; then the slot can be reused.
+/// Invalidates all handles of a slot by changing its generation to `next`. Called by the engine.
+/// Returns `Ok` if no thread holds a lock of the slot, so that the slot can be reused.
 ///
 /// # Errors
-/// As for [`are_out`]. Call that function again later.
+/// Returns the error of [`are_out`]. Call that function again later.
 pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
     slot.generation.store(next, Ordering::Release);
     are_out(slot)
 }
 
-/// Checks that no thread uses the slot under a lock any more. Called by the engine after
+/// Checks that no thread holds a lock of the slot any more. Called by the engine after
 /// [`end_generation`]; never waits.
 ///
 /// # Errors
-/// Returns the number of the channel whose thread is inside. The thread notifies the engine when it
-/// unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so the channel may
-/// not exist.
+/// Returns the channel number of the process whose thread holds a lock. The thread notifies the
+/// engine when it unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so
+/// the channel may not exist.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)
 }
 
-/// Checks one lock like [`are_out`], after the data that the lock protects was invalidated.
+/// Checks one lock like [`are_out`]. The data that the lock protects must have been invalidated
+/// before.
 pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     let mut held = 0;
     for _ in 0..LOOKS {
-        // A word without owner bits is a free lock, regardless of its remaining bits.
+        // If the owner bits are 0, the lock is free, whatever the remaining bits are.
         let next = if held & OWNER == 0 { 0 } else { held | LOCK_ENGINE };
-        // The exchange is needed even if it changes nothing. A load might return an old value, and
-        // a later locker would not be guaranteed to see our earlier writes.
+        // The exchange is needed even if it changes nothing. A plain load might return an old
+        // value, and a thread that locks later would not be guaranteed to see the engine's earlier
+        // writes.
         match word.compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) if next == 0 => return Ok(()),
             Ok(_) => break,
@@ -162,12 +168,14 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     Err((held & OWNER) >> LOCK_CHANNEL_SHIFT)
 }
 
-/// Clears the cached thread id. Call it in the child after fork, because its thread has a new id.
+/// Clears the cached thread id. Call this in the child process after fork(2), because its thread
+/// has a new id.
 pub fn forget_thread_id() {
     THREAD.with(|thread| thread.id.set(0));
 }
 
-/// Releases the socket's locks that a dead process on `channel` held. Called by the engine.
+/// Releases the locks of the slot that a dead process with this channel number held. Called by the
+/// engine.
 pub fn release_dead(slot: &Slot, channel: u32) {
     release(&slot.rx_lock, channel);
     release(&slot.tx_lock, channel);
@@ -185,7 +193,8 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     let (me, is_ours) = THREAD.with(|thread| (thread.owner(door.channel()), enter(thread, word)));
     match word::try_acquire(word, me) {
-        // Thread ids are truncated in the word, so another thread may have the same owner bits.
+        // Thread ids are truncated in the lock word, so another thread may have the same owner
+        // bits.
         Err(held) if is_ours && held & OWNER == me => {
             THREAD.with(leave_nested);
             Some(Guard { word, owner: me, nested: true, door, _of_this_thread: PhantomData })
@@ -198,36 +207,38 @@ fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     }
 }
 
-/// Returns whether this thread holds a lock. If so, the caller is a signal handler.
+/// Returns whether this thread already holds a lock. If so, the caller is a signal handler that
+/// interrupted a call.
 pub fn is_inside() -> bool {
     THREAD.with(|thread| thread.held.get()) > 0
 }
 
-// Records a lock before it is taken; it stays recorded until after it is released. Returns true if
-// a call that this one interrupts has recorded it already.
+// Records a lock before it is taken. The lock stays recorded until after it is released. Returns
+// true if a call that this one interrupts has already recorded it.
 #[inline]
 fn enter(thread: &ThreadIdentity, word: &AtomicU32) -> bool {
     let (at, word) = (thread.held.get(), ptr::from_ref(word).addr());
     thread.held.set(at + 1);
     compiler_fence(Ordering::SeqCst);
-    // A handler that interrupts here records its locks after this position, and removes them again.
+    // A signal handler that interrupts here records its locks after this position, and removes them
+    // before it returns.
     let (outer, own) = thread.words.split_at(at.min(DEPTH));
     let is_ours = outer.iter().any(|outer| outer.get() == word);
     if let Some(own) = own.first() {
         own.set(word);
     }
     compiler_fence(Ordering::SeqCst);
-    // If the record is full, only the owner bits in the word decide.
+    // If there is no room to record all locks, only the owner bits in the lock word decide.
     is_ours || at > DEPTH
 }
 
-// Locks may be released in any order.
+// Removes the record of a lock. Locks may be released in any order.
 #[inline]
 fn leave(thread: &ThreadIdentity, word: &AtomicU32) {
     compiler_fence(Ordering::SeqCst);
     let (last, word) = (thread.held.get() - 1, ptr::from_ref(word).addr());
     if let Some(at) = thread.words.iter().position(|own| own.get() == word) {
-        // A handler that interrupts here sees the last entry twice.
+        // A signal handler that interrupts here sees the last entry twice, which does no harm.
         let last = &thread.words[last.min(DEPTH - 1)];
         thread.words[at].set(last.get());
         compiler_fence(Ordering::SeqCst);
@@ -237,7 +248,7 @@ fn leave(thread: &ThreadIdentity, word: &AtomicU32) {
     thread.held.set(last);
 }
 
-// Removes only the newest record, which belongs to this handler, so that the record of the
+// Removes only the newest record, which belongs to this signal handler. The record of the
 // interrupted call stays.
 fn leave_nested(thread: &ThreadIdentity) {
     let last = thread.held.get() - 1;
@@ -248,7 +259,7 @@ fn leave_nested(thread: &ThreadIdentity) {
     thread.held.set(last);
 }
 
-/// Waits for the lock, and takes it. Returns false if the engine has ended.
+/// Waits for the lock and takes it. Returns false if the engine has ended.
 #[cold]
 fn lock_slowly(word: &AtomicU32, me: u32, door: &impl Door) -> bool {
     let (mut slice, mut engine_held) = (SLICE_MIN, Duration::ZERO);
@@ -278,8 +289,8 @@ impl<D: Door> Drop for Guard<'_, D> {
         if self.nested {
             return;
         }
-        // If the word does not contain our owner bits, the engine considered this process dead and
-        // released the lock.
+        // If the lock word does not have our owner bits, the engine considered this process dead
+        // and released the lock.
         let held = unlock(self.word, |held| held & OWNER == self.owner);
         THREAD.with(|thread| leave(thread, self.word));
         if held.is_some_and(|held| held & LOCK_ENGINE != 0) {
@@ -288,31 +299,32 @@ impl<D: Door> Drop for Guard<'_, D> {
     }
 }
 
-/// Locks for the engine, which never waits.
+/// Tries to take the lock for the engine, which never waits. Returns whether it succeeded.
 pub(crate) fn try_lock_engine(word: &AtomicU32) -> bool {
     word::try_acquire(word, LOCK_ENGINE).is_ok()
 }
 
-/// Unlocks for the engine. Returns false if a thread has stolen the lock, and may have used the
-/// protected data.
+/// Releases the lock for the engine. Returns false if a thread has stolen the lock, and may have
+/// used the protected data.
 pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
     unlock(word, |held| held & !LOCK_CONTENDED == LOCK_ENGINE).is_some()
 }
 
-/// Unlocks and returns the previous word; `None` if the lock is not the caller's.
+/// Releases the lock, and returns the previous value of its word. Returns `None` if the caller does
+/// not hold the lock.
 fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
     word::release(word, is_ours, || futex::wake(word, 1))
 }
 
-/// Thread-local state of the locks. A single variable, because each lookup may cost a call in a
-/// library.
+/// State of the locks of a thread. A single thread-local variable has all of it, because each
+/// access may cost a function call in a shared library.
 struct ThreadIdentity {
-    /// Cached thread id; 0 if unknown. gettid(2) is a system call, and every read and write takes a
-    /// lock.
+    /// Cached thread id; 0 if not known. Without the cache, each read and write would take a system
+    /// call, gettid(2), for its lock.
     id: Cell<u32>,
     /// Number of locks that this thread holds or is about to take.
     held: Cell<usize>,
-    /// Addresses of these locks.
+    /// Addresses of the lock words that this thread holds or is about to take.
     words: [Cell<usize>; DEPTH],
 }
 
@@ -333,7 +345,7 @@ impl ThreadIdentity {
         self.id.get()
     }
 
-    /// Returns the owner bits that this thread writes into a lock word; never 0.
+    /// Returns the bits by which a lock word identifies this thread; never 0.
     #[inline]
     fn owner(&self, channel: u32) -> u32 {
         const THREAD_MASK: u32 = (1 << LOCK_CHANNEL_SHIFT) - 1;
@@ -356,7 +368,8 @@ mod tests {
         let word = AtomicU32::new(0);
         let count = std::cell::UnsafeCell::new(0u64);
         struct Shared<'a>(&'a AtomicU32, &'a std::cell::UnsafeCell<u64>);
-        // SAFETY: the cell is only accessed under the lock, which is what the test checks.
+        // SAFETY: the cell is only accessed under the lock; the test checks that this excludes
+        // concurrent access.
         unsafe impl Sync for Shared<'_> {}
         let shared = &Shared(&word, &count);
         std::thread::scope(|scope| {
@@ -364,7 +377,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
                         let _guard = lock(shared.0, || true);
-                        // SAFETY: the lock is held.
+                        // SAFETY: the lock is held, so no other thread accesses the counter.
                         unsafe { *shared.1.get() += 1 };
                     }
                 });
@@ -374,7 +387,8 @@ mod tests {
         assert_eq!(word.load(Ordering::Relaxed), 0);
     }
 
-    /// Truncated ids may be equal in a signal handler, or for another socket's lock.
+    /// Tests locks whose owner bits equal those of this thread because thread ids are truncated: in
+    /// a signal handler, and for a different socket.
     #[test]
     fn a_thread_whose_id_looks_the_same_is_another() {
         let (own, others) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -395,12 +409,12 @@ mod tests {
         assert!(!is_inside());
     }
 
-    /// A handler that finds its thread's lock must keep it recorded. Otherwise the next handler
-    /// would deadlock.
+    /// Tests that a signal handler that finds its own thread's lock keeps it recorded. Otherwise
+    /// the next handler would deadlock.
     #[test]
     fn a_lock_stays_known_where_there_is_no_room_to_note_another() {
         let words: [AtomicU32; DEPTH] = std::array::from_fn(|_| AtomicU32::new(0));
-        // The engine has ended, so a blocked thread gives up at once.
+        // The engine has ended, so a thread that would have to wait gives up at once.
         let gone = || false;
         let guards: Vec<_> =
             words.iter().map(|word| lock(word, gone).expect("it is free")).collect();
@@ -429,12 +443,13 @@ mod tests {
             release(&word, 7);
         });
         assert_eq!(word.load(Ordering::Relaxed), 0);
-        // Without an engine no one would ever release the lock.
+        // Without an engine, the lock of a dead thread would never be released.
         word.store(other, Ordering::Relaxed);
         assert!(lock(&word, || false).is_none());
     }
 
-    /// The slot's next socket is locked by another thread when the former owner unlocks late.
+    /// Tests a late unlock by a former owner, when another thread holds the lock for the slot's
+    /// next socket.
     #[test]
     fn who_has_lost_it_does_not_free_it() {
         let word = AtomicU32::new(0);

@@ -1,6 +1,6 @@
-//! Models of a FIFO whose two ends work concurrently. A side that waits for space or for a read is
-//! notified, moved memory keeps its bytes, and a lock has one owner. As in [`crate::loom_reuse`],
-//! this tests the code of programs and of the engine.
+//! Models of a FIFO whose two sides run concurrently. A side that waits for space or for a read
+//! must be notified. Memory must keep its bytes when it moves, and a lock must have one owner. As
+//! in [`crate::loom_reuse`], the code under test is that of programs and of the engine.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -17,11 +17,11 @@ use crate::lock::{lock_rx, try_lock_engine, unlock_engine};
 use crate::loom_reuse::{OLD, Told, model, read, receive, sent, world, write};
 use crate::program_fifo;
 
-/// Capacity of a full FIFO here: the smallest of which a third is not 0.
+/// Capacity of the FIFO in bytes when it is full: the smallest of which a third is not 0.
 const FULL: u32 = 3;
 
-/// Models the transmit flag: the engine pulls every published byte during a visit that a command
-/// has requested.
+/// Models the flag for published bytes (`tx_dirty`). A program that sets it notifies the engine,
+/// which then reads every published byte.
 #[test]
 fn loom_published_bytes_are_told() {
     model(|| {
@@ -56,8 +56,8 @@ fn loom_published_bytes_are_told() {
     });
 }
 
-/// A writer finds no space while the engine frees some. Either the engine sees the request for a
-/// notification, or the writer sees the space.
+/// Models a program that finds no space while the engine frees some. Either the engine sees the
+/// request for a notification, or the program sees the space.
 #[test]
 fn loom_who_finds_no_room_is_told() {
     model(|| {
@@ -83,8 +83,8 @@ fn loom_who_finds_no_room_is_told() {
     });
 }
 
-/// The engine requests a notification of the next read while its window is small. Either the engine
-/// sees the read, or the engine is notified of it.
+/// Models the engine requesting a notification of the next read while its receive window is small.
+/// Either the engine sees the read, or the program notifies it.
 #[test]
 fn loom_a_read_that_the_window_waits_for_is_told() {
     model(|| {
@@ -101,7 +101,7 @@ fn loom_a_read_that_the_window_waits_for_is_told() {
         };
         assert!(recv.write_at(0, &crate::Payload::new(b"ab", towpath_shm::Fragments::empty())));
         recv.commit(2);
-        // Like the connection: first requests the notification, then checks the free space.
+        // Like a TCP connection, first request the notification, then check the free space.
         recv.await_read();
         let is_small = recv.free() < recv.capacity() / 2;
         if let Some(told) = reader.join().unwrap() {
@@ -110,7 +110,8 @@ fn loom_a_read_that_the_window_waits_for_is_told() {
     });
 }
 
-/// The engine moves a transmit FIFO to a larger extent during a write, or postpones the move.
+/// Models a transmit FIFO that the engine moves to a larger extent while a program writes. The
+/// engine may have to postpone the move.
 #[test]
 fn loom_bytes_move_with_their_memory() {
     model(|| {
@@ -129,7 +130,8 @@ fn loom_bytes_move_with_their_memory() {
     });
 }
 
-/// The memory of a receive FIFO is released, and attached elsewhere, while a thread reads.
+/// Models a receive FIFO whose memory is released and attached at a different place while a program
+/// reads.
 #[test]
 fn loom_a_reader_finds_its_bytes_wherever_they_are() {
     model(|| {
@@ -154,9 +156,9 @@ struct Guarded {
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: loom checks that no two threads access the cell at once, which is what the model tests.
+// SAFETY: loom checks that no two threads access the cell at the same time, which the model tests.
 unsafe impl Sync for Guarded {}
-// SAFETY: loom checks that no two threads access the cell at once.
+// SAFETY: loom checks that no two threads access the cell at the same time.
 unsafe impl Send for Guarded {}
 
 impl Guarded {
@@ -170,7 +172,8 @@ impl Guarded {
     }
 }
 
-/// A lock passes from a thread to another one that waits for it, while the engine tries to take it.
+/// Models a lock that passes from one thread to another that waits for it, while the engine tries
+/// to take it.
 #[test]
 fn loom_a_lock_is_handed_over_and_is_one_owners() {
     model(|| {
@@ -196,7 +199,7 @@ fn loom_a_lock_is_handed_over_and_is_one_owners() {
         drop(guard);
         thread.join().unwrap();
         assert_eq!(word.load(Ordering::SeqCst), 0);
-        // SAFETY: the second thread has ended.
+        // SAFETY: the second thread has ended, so no other thread accesses the cell.
         assert_eq!(guarded.value.with(|value| unsafe { *value }), expected);
     });
 }

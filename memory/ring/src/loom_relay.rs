@@ -1,6 +1,7 @@
-//! Models of the relay, under all interleavings of threads that take, leave and follow. A thread
-//! that is not woken waits for ever, which loom reports. (Here all sleepers on the hand-off word
-//! continue when it changes; the kernel wakes only one.)
+//! Models of the relay, by which threads take turns at running the engine. Loom explores all
+//! interleavings of threads that take it, release it and wait for it. A thread that is not woken
+//! waits for ever, which loom reports. In the model, all threads that sleep on the hand-off word
+//! continue when it changes; the kernel wakes only one.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_relay`
 
@@ -10,12 +11,12 @@ use loom::thread;
 
 use crate::relay::{Relay, Taken, Who};
 
-/// A thread that takes the relay once, and sleeps on the hand-off word if necessary.
+/// A thread that takes the relay once. The thread sleeps on the hand-off word if necessary.
 fn wait(relay: &Relay, thread: u32) {
     let me = Who::Waits.number(thread);
     while relay.take(me, Who::Waits).is_none() {
         let Some(baton) = relay.follow() else {
-            // The relay is free again, or another thread changed the hand-off word.
+            // The relay is free again, or another thread has changed the hand-off word.
             thread::yield_now();
             continue;
         };
@@ -48,8 +49,8 @@ fn loom_relay_who_leaves_wakes_who_follows() {
     });
 }
 
-/// The standby thread rests while another thread has the relay, and is woken when that thread
-/// leaves.
+/// Models the standby thread, which sleeps while another thread has the relay. The standby thread
+/// is woken when that thread releases the relay.
 #[test]
 fn loom_relay_who_stands_by_is_called() {
     loom::model(|| {
@@ -71,12 +72,13 @@ fn loom_relay_who_stands_by_is_called() {
     });
 }
 
-/// The retired thread leaves, and does not take the relay again. Another thread may take it in
-/// between and leave it. Finally the standby thread gets it.
+/// Models a thread that releases the relay for the last time. Another thread may take it in between
+/// and release it. In the end the standby thread has it.
 #[test]
 fn loom_relay_who_has_retired_is_served() {
     let mut builder = loom::model::Builder::new();
-    // Exploring all interleavings of three threads would take minutes.
+    // Limit the preemptions, because exploring all interleavings of three threads would take
+    // minutes.
     builder.preemption_bound = Some(2);
     builder.check(|| {
         let relay = Arc::new(Relay::new());
@@ -107,7 +109,8 @@ fn loom_relay_who_has_retired_is_served() {
     });
 }
 
-/// The standby thread lends the relay, then checks for followers; a follower takes the lent relay.
+/// Models the standby thread lending the relay and then checking for waiting threads, one of which
+/// takes the lent relay.
 #[test]
 fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     loom::model(|| {
@@ -119,7 +122,8 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
             thread::spawn(move || wait(&relay, 2))
         };
         relay.lend(me);
-        // Otherwise it sleeps until the end, because no thread has to wake it.
+        // If it does not take the relay back, it sleeps until the end, because no thread has to
+        // wake it.
         if relay.has_followers() && relay.take_back(me) {
             assert!(relay.leave(me));
             relay.pass_on(|| {});
@@ -128,7 +132,8 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     });
 }
 
-/// Two threads try to take a lent relay: only one succeeds, and the lender learns of it.
+/// Models two threads that try to take a lent relay. Only one succeeds, and the lending thread can
+/// tell.
 #[test]
 fn loom_relay_what_is_lent_is_had_by_one() {
     loom::model(|| {
@@ -143,7 +148,7 @@ fn loom_relay_what_is_lent_is_had_by_one() {
                 let me = Who::Asks.number(2);
                 let taken = relay.take(me, Who::Asks);
                 if taken.is_some() {
-                    // SAFETY: loom checks that no other thread is here.
+                    // SAFETY: loom checks that no other thread accesses the cell at the same time.
                     touched.with_mut(|at| unsafe { *at += 1 });
                     assert!(relay.leave(me));
                 }
@@ -151,7 +156,7 @@ fn loom_relay_what_is_lent_is_had_by_one() {
             })
         };
         if relay.take_back(me) {
-            // SAFETY: loom checks that no other thread is here.
+            // SAFETY: loom checks that no other thread accesses the cell at the same time.
             touched.with_mut(|at| unsafe { *at += 1 });
             assert!(relay.leave(me));
         }
@@ -160,11 +165,11 @@ fn loom_relay_what_is_lent_is_had_by_one() {
     });
 }
 
-/// Takes twenty seconds.
+/// Models that take twenty seconds.
 mod nightly {
     use super::*;
 
-    /// Two threads follow each other, because one of the threads takes the relay twice.
+    /// Models two threads that pass the relay to each other, one of which takes it twice.
     #[test]
     fn loom_relay_each_follower_gets_it() {
         loom::model(|| {

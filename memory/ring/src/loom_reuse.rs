@@ -1,8 +1,8 @@
 //! Models of the reuse of slots and memory while a thread is inside a call. The code under test is
 //! that of programs and of the engine, with loom's atomics in the slots.
 //!
-//! Bytes are not modelled, so a copy happens atomically with the preceding load. There are two
-//! slots: one used by the threads, and one that may reuse its memory.
+//! Bytes are not modelled, so a copy happens atomically with the load before it. There are two
+//! slots: one that the threads use, and one that may reuse its memory.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -20,11 +20,11 @@ use crate::program_fifo;
 use crate::region::Region;
 use crate::windows::Windows;
 
-/// Generations of the socket that the thread uses, and of the slot's next socket.
+/// Generation of the slot for the socket that the thread uses, and for the next socket in the slot.
 pub(crate) const OLD: u32 = 1;
 const NEXT: u32 = 3;
 
-/// Runs all interleavings with at most two preemptions: one stops a thread at an arbitrary step,
+/// Explores all interleavings with at most two preemptions. The first stops a thread at any step,
 /// the second stops the thread that runs instead.
 pub(crate) fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -32,7 +32,7 @@ pub(crate) fn model(run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-/// A door that counts notifications.
+/// Test implementation of [`Door`](crate::Door) that counts notifications of the engine.
 #[derive(Clone)]
 pub(crate) struct Told(Arc<AtomicU32>);
 
@@ -72,7 +72,7 @@ pub(crate) fn receive(recv: &mut EngineRecv, byte: u8) {
     recv.commit(1);
 }
 
-/// Attempts to receive a byte once, like recv(2).
+/// Tries to receive a byte once, like recv(2).
 pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> {
     let slot = region.slot(0).unwrap();
     let _guard = lock_rx(slot, generation, door)?;
@@ -81,7 +81,7 @@ pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> 
     (n == 1 && program_fifo::consume_from(slot, start, n).is_some()).then_some(byte[0])
 }
 
-/// Initializes the slot for its next socket, which receives a byte.
+/// Initializes the slot for its next socket, and stores a byte that this socket receives.
 fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
     let slot = region.slot(0).unwrap();
     slot.rx_head.store(0, Ordering::Relaxed);
@@ -92,11 +92,12 @@ fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
     next
 }
 
-/// Whether the engine waits for threads that hold a lock of the slot.
+/// Whether the engine waits for threads that hold a lock of the slot before it reuses the slot.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     Waits,
-    /// The incorrect variant: the locks are reset to 0, and slot and memory are reused at once.
+    /// Wrong variant, which the model must reject: resets the locks to 0, and reuses slot and
+    /// memory at once.
     DoesNotWait,
 }
 
@@ -127,7 +128,7 @@ fn reuse_of_a_slot(rule: Rule) {
             next = Some(next_receives(&region, &windows));
         }
         assert_eq!(read(&region, NEXT, &told), Some(b'n'), "a byte vanished");
-        // Either the memory was reclaimed at once, or it waits for `collect`.
+        // The memory was reclaimed at once, or is reclaimed by this call.
         let _ = windows.collect(0);
         drop(next);
         assert_eq!(windows.usage().assigned, 0);
@@ -145,7 +146,7 @@ fn loom_a_slot_used_again_at_once_loses_bytes() {
     reuse_of_a_slot(Rule::DoesNotWait);
 }
 
-/// Attempts to send one byte once, like send(2).
+/// Tries to send one byte once, like send(2).
 pub(crate) fn write(
     region: &Region,
     index: u32,
@@ -180,7 +181,7 @@ fn reuse_of_memory(rule: Rule) {
         if rule == Rule::DoesNotWait {
             windows.collect_blindly(0);
         }
-        // Another socket, possibly of another process.
+        // Another socket, which may belong to another process, gets the memory.
         let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         assert_eq!(other.attach(), Attach::Done);
         let appended = write(&region, 1, 0, b'n', &Told::nothing());
@@ -206,7 +207,7 @@ fn loom_memory_used_again_at_once_gets_foreign_bytes() {
     reuse_of_memory(Rule::DoesNotWait);
 }
 
-/// A socket is disconnected and connected again (connect(2) to AF_UNSPEC, then connect(2)), which
+/// Models a socket that is disconnected (connect(2) with AF_UNSPEC) and connected again, which
 /// creates a new FIFO in the same slot and generation.
 #[test]
 fn loom_a_writer_publishes_nothing_in_a_new_fifo() {
@@ -237,7 +238,7 @@ fn loom_a_writer_publishes_nothing_in_a_new_fifo() {
     });
 }
 
-/// A reader takes no byte of the new FIFO, as in the model above for a writer.
+/// Models a reader, which must not take a byte of the new FIFO for one of the old.
 #[test]
 fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
     model(|| {
@@ -252,7 +253,7 @@ fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
         let mut new = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
         let byte = [b'n'];
         let payload = Payload::new(&byte, Fragments::empty());
-        // Fails while the reader is inside; then the peer retransmits the byte.
+        // The write fails while the reader holds the lock. The peer would then retransmit the byte.
         let mut arrived = new.write_at(0, &payload);
         if arrived {
             new.commit(1);
@@ -272,13 +273,14 @@ fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
     });
 }
 
-/// A process dies with the lock while another thread waits for it, and the socket is closed.
+/// Models a process that dies with the lock while another thread waits for it, and the socket is
+/// closed.
 #[test]
 fn loom_the_lock_of_a_dead_thread_comes_back() {
     model(|| {
         let (region, _) = world();
         let slot = |region: &Region| -> &'static Slot {
-            // SAFETY: the region outlives the threads, which are joined.
+            // SAFETY: the region outlives the threads, because they are joined.
             unsafe { &*std::ptr::from_ref(region.slot(0).unwrap()) }
         };
         let told = Told::nothing();
@@ -292,7 +294,7 @@ fn loom_the_lock_of_a_dead_thread_comes_back() {
         };
         let out = end_generation(slot(&region), NEXT - 1);
         dead.join().unwrap();
-        // Threads of a process without a channel have number 0.
+        // The threads of a process without a channel have channel number 0.
         release_dead(slot(&region), 0);
         waiter.join().unwrap();
         if out.is_ok() {

@@ -1,5 +1,5 @@
-//! Models of a task that waits for a socket. The task is woken by an event, or by the end of the
-//! socket or of the runtime; its registration may be dropped. A task that is not woken waits for
+//! Models of an async task that waits for a socket. The task is woken by an event, or by the end of
+//! the socket or the runtime. Its registration may be dropped. A task that is not woken waits for
 //! ever, which loom reports.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_task`
@@ -10,21 +10,21 @@ use loom::thread;
 
 use crate::waiting_task::WaitingTask;
 
-/// Number of wake-ups of a task. Clones are its wakers.
+/// Number of wake-ups of a task. A clone of it serves as a waker.
 type Wakeups = Arc<AtomicU32>;
 
-/// State under the lock of the reactor.
+/// The state that the lock of the reactor protects.
 #[derive(Default)]
 struct LockedTask {
     task: WaitingTask<Wakeups>,
-    /// The socket was closed.
+    /// Whether the socket was closed.
     is_gone: bool,
 }
 
 #[derive(Default)]
 struct Model {
     watch: Mutex<LockedTask>,
-    /// Readiness of the socket, which the engine changes without the lock.
+    /// Readiness of the socket, which the engine changes without taking the lock.
     ready: AtomicU32,
     has_runtime_ended: AtomicU32,
 }
@@ -38,8 +38,8 @@ impl Model {
         Arc::new(Self::default())
     }
 
-    /// Polls once, as `Registration::poll` and its caller in a runtime. Returns 0 if the task has
-    /// to wait.
+    /// Polls the socket once, like `Registration::poll` and its caller in an async runtime. Returns
+    /// 0 if the task has to wait.
     fn poll(&self, waker: &Wakeups) -> u32 {
         let waker = Arc::clone(waker);
         let mut watch = self.watch.lock().unwrap();
@@ -56,7 +56,7 @@ impl Model {
         }
     }
 
-    /// Polls until the socket is ready, and sleeps between polls until the waker is called.
+    /// Polls until the socket is ready. Between polls, sleeps until the waker is called.
     fn wait(&self) -> u32 {
         let wakeups = Wakeups::default();
         loop {
@@ -71,8 +71,8 @@ impl Model {
         }
     }
 
-    /// Changes the socket, then delivers the event. `loom_tests` models the ring between the engine
-    /// and the dispatcher.
+    /// Changes the socket's readiness, then delivers the event. The ring that carries events is
+    /// modelled in `loom_tests`.
     fn event(&self) {
         self.ready.store(IN, Ordering::Relaxed);
         self.wake();
@@ -83,7 +83,7 @@ impl Model {
         call(waker);
     }
 
-    /// Closes the socket, as `Process::forget`.
+    /// Closes the socket, like `Process::forget`.
     fn close(&self) {
         let mut watch = self.watch.lock().unwrap();
         watch.is_gone = true;
@@ -92,7 +92,7 @@ impl Model {
         call(waker);
     }
 
-    /// Drops the registration.
+    /// Drops the task's registration for the socket.
     fn forget(&self) {
         let waker = self.watch.lock().unwrap().task.take();
         drop(waker);
@@ -110,7 +110,8 @@ fn spawn(model: &Arc<Model>, work: fn(&Model)) -> thread::JoinHandle<()> {
     thread::spawn(move || work(&model))
 }
 
-/// Checks a model of three threads with a bound, because all interleavings would take minutes.
+/// Checks a model of three threads with a limit on preemptions, because all interleavings would
+/// take minutes.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -137,8 +138,8 @@ fn loom_task_is_woken_by_the_end_of_its_socket() {
     });
 }
 
-/// The dispatcher of a runtime notes the end first, and then wakes all tasks. A task stores its
-/// waker first, and then checks for the end.
+/// Models the end of a runtime. Its dispatcher first records the end, and then wakes all tasks. A
+/// task first stores its waker, and then checks for the end.
 #[test]
 fn loom_task_is_woken_by_the_end_of_the_runtime() {
     check(|| {
@@ -152,7 +153,7 @@ fn loom_task_is_woken_by_the_end_of_the_runtime() {
     });
 }
 
-/// Polls of one registration on two threads: the event wakes the last waker.
+/// Models polls of one registration by two threads. The event must wake the waker of the last poll.
 #[test]
 fn loom_task_of_the_last_poll_is_woken() {
     check(|| {
@@ -162,14 +163,14 @@ fn loom_task_of_the_last_poll_is_woken() {
         let event = spawn(&model, Model::event);
         assert_eq!(model.wait(), IN);
         event.join().unwrap();
-        // The event found at most one of the wakers, and none is kept.
+        // The event has called each waker at most once, and none is stored any more.
         assert!(!is_ready && former.load(Ordering::Acquire) <= 1);
         assert_eq!(Arc::strong_count(&former), 1);
     });
 }
 
-/// A registration is dropped while the dispatcher takes an event and another thread closes the
-/// socket. Each waker is dropped once, by one of them.
+/// Models a registration that is dropped while the dispatcher takes an event and another thread
+/// closes the socket. Each waker is dropped exactly once.
 #[test]
 fn loom_task_that_is_dropped_leaves_no_waker() {
     check(|| {

@@ -1,4 +1,5 @@
-//! Models of the protocols, under all interleavings and allowed memory orderings.
+//! Models of the protocols between programs and the engine. Loom explores all interleavings and
+//! allowed memory orderings.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom loom`
 
@@ -38,13 +39,13 @@ impl Ring {
     }
 
     fn push(&self, at: u32, item: u32) -> bool {
-        // SAFETY: loom checks that no two threads access a place at once.
+        // SAFETY: loom checks that no two threads access a place at the same time.
         let write = |i: u32| self.items[i as usize].with_mut(|p| unsafe { *p = item });
         produce(&self.head, &self.tail, at, CAP, write).expect("positions are honest")
     }
 
     fn pop(&self, at: u32) -> Option<u32> {
-        // SAFETY: loom checks that no two threads access a place at once.
+        // SAFETY: loom checks that no two threads access a place at the same time.
         let read = |i: u32| self.items[i as usize].with(|p| unsafe { *p });
         consume(&self.head, &self.tail, at, CAP, read).expect("positions are honest")
     }
@@ -85,7 +86,7 @@ fn loom_ring_keeps_order_and_reuses_places_safely() {
     });
 }
 
-/// A ring of events that may be amended while they wait.
+/// A ring of events. Bits may be added to an event while it waits in the ring.
 #[derive(Default)]
 struct Events {
     head: AtomicU32,
@@ -94,8 +95,8 @@ struct Events {
 }
 
 impl Events {
-    /// Reports an event of the only socket. `at` is the end of the ring; the last event is before
-    /// it.
+    /// Reports an event of the only socket. `at` is the end of the ring, and the last event is just
+    /// before it.
     fn push(&self, at: &mut u32, bits: u32) {
         let last = &self.items[(at.wrapping_sub(1) & (CAP - 1)) as usize];
         if amend(last, |item| item != 0, bits) {
@@ -120,9 +121,9 @@ impl Events {
     }
 }
 
-/// The event path: the ring, events amended in place, the sleep flag and the notification
-/// descriptor. The descriptor is modelled by a counter that is read after the waker has finished: a
-/// sleeper without a notification would sleep for ever.
+/// Models the path of events: the ring, bits added to waiting events, the sleep flag and the
+/// notification descriptor. The descriptor is a counter that is read after the sending side has
+/// finished. A receiver that sleeps without a notification would sleep for ever.
 #[test]
 fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     loom::model(|| {
@@ -154,7 +155,7 @@ fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
         let asleep = doze(&*sleeping, || ring.is_empty(at));
         engine.join().unwrap();
         if asleep {
-            // Either all events were seen before, or there was a notification.
+            // Either all events were seen before, or there is a notification.
             assert!(ring.is_empty(at) || rung.load(Ordering::SeqCst) > 0);
         }
         drain(&mut at);
@@ -162,8 +163,8 @@ fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     });
 }
 
-/// A program with `threads` that push to one ring, and its knowledge of the engine's sleep epochs.
-/// The descriptor is modelled by a counter that is read after all wakers have finished: a sleeper
+/// A program whose `threads` add to one ring, and what it knows about the engine's sleeps. The
+/// descriptor is a counter that is read after all threads have finished. An engine that sleeps
 /// without a notification would sleep for ever.
 struct Waker {
     ring: Ring,
@@ -189,8 +190,8 @@ impl Waker {
     }
 }
 
-/// The command path: two programs push to separate rings, and one engine sleeps. A program that
-/// never notifies the engine does not prevent the other program from doing so.
+/// Models the path of commands: two programs add to separate rings, and the engine sleeps. A
+/// program that never notifies the engine must not prevent the other one from doing so.
 #[test]
 fn loom_the_engine_never_sleeps_on_commands() {
     loom::model(|| {
@@ -214,7 +215,7 @@ fn loom_the_engine_never_sleeps_on_commands() {
     });
 }
 
-/// Two sleeps of the engine: a notification of the first does not count for the second.
+/// Models two sleeps of the engine. A notification during the first does not count for the second.
 #[test]
 fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
     loom::model(|| {
@@ -226,7 +227,7 @@ fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
         };
         let (mut at, mut head) = (0, 0);
         let mut heard = 0;
-        // The first sleep ends without a notification, as if a packet had arrived.
+        // The first sleep ends without a notification, as when a packet arrives.
         if fall_asleep(&*epoch, &mut at, || program.ring.is_empty(head)) {
             heard = program.bell.load(Ordering::SeqCst);
             wake_up(&*epoch, &mut at);
@@ -242,8 +243,8 @@ fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
     });
 }
 
-/// Two threads of one program: the second may skip the notification only if the first has sent it
-/// already.
+/// Models two threads of one program. The second may skip the notification only if the first has
+/// already sent it.
 #[test]
 fn loom_a_thread_that_does_not_ring_was_rung_for() {
     loom::model(|| {
@@ -259,14 +260,14 @@ fn loom_a_thread_that_does_not_ring_was_rung_for() {
     });
 }
 
-/// Words that threads blocked on one socket share with the engine, and a model of the kernel's
-/// futex. A thread does not sleep if the sequence has changed, and a sleeper stays until all are
-/// woken.
+/// Words that threads that wait for one socket share with the engine, and a model of the kernel's
+/// futex. A thread does not sleep if the sequence number has changed. A sleeping thread stays
+/// asleep until all are woken.
 struct Sleepers {
     state: AtomicU32,
     seq: AtomicU32,
     asleep: AtomicU32,
-    /// Bit set of the sequences for which all sleepers were woken.
+    /// Bit set of the sequence numbers for which all sleeping threads were woken.
     woken: AtomicU32,
 }
 
@@ -276,7 +277,7 @@ impl Sleepers {
         Self { state: word(), seq: word(), asleep: word(), woken: word() }
     }
 
-    /// The engine publishes an event.
+    /// Publishes an event, as the engine does.
     fn publish(&self) {
         self.state.fetch_add(1, Ordering::Release);
         if signal(&self.seq, &self.asleep) {
@@ -284,8 +285,8 @@ impl Sleepers {
         }
     }
 
-    /// Returns the sequence on which a thread sleeps that waits for `state` events; `None` if it
-    /// has seen them.
+    /// Waits until `state` events were published. Returns the sequence number with which the thread
+    /// sleeps, or `None` if it has seen the events.
     fn sleep_until(&self, state: u32) -> Option<u32> {
         loop {
             let seq = enter(&self.seq, &self.asleep);
@@ -299,19 +300,19 @@ impl Sleepers {
         }
     }
 
-    /// Returns whether the thread is awake after everything was published. A sleeper at that time
-    /// was forgotten.
+    /// Returns whether the thread is awake after everything was published. If it sleeps then, its
+    /// wake-up was lost.
     fn is_woken(&self, seq: Option<u32>) -> bool {
         seq.is_none_or(|seq| self.woken.load(Ordering::SeqCst) & (1 << seq) != 0)
     }
 }
 
-/// A thread waits for the second event, while another one has announced that it sleeps. The first
-/// event wakes both, so neither is forgotten.
+/// Models a thread that waits for the second event, while another one has announced that it will
+/// sleep. The first event wakes both, so no wake-up is lost.
 #[test]
 fn loom_a_waiter_is_woken_or_does_not_sleep() {
     let mut builder = loom::model::Builder::new();
-    // More preemptions find nothing new, and take minutes.
+    // More preemptions find no further errors, but take minutes.
     builder.preemption_bound = Some(3);
     builder.check(|| {
         let sleepers = Arc::new(Sleepers::new());
@@ -326,7 +327,8 @@ fn loom_a_waiter_is_woken_or_does_not_sleep() {
     });
 }
 
-/// A thread that was killed while asleep costs one wake-up, and no further system calls.
+/// Models a thread that was killed while asleep. The dead thread costs one wake-up, and no further
+/// system calls.
 #[test]
 fn loom_a_waiter_that_was_killed_costs_one_wake_up() {
     loom::model(|| {

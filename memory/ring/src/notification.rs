@@ -1,14 +1,14 @@
-//! Notification channels between the engine and a program. Neither side can make the other block by
-//! notifying or clearing. O_NONBLOCK alone does not guarantee that, because the flag belongs to the
-//! open file: any process with a descriptor of it can clear the flag.
+//! Notifications between the engine and a program. Neither side can make the other block by sending
+//! or clearing one. O_NONBLOCK alone does not guarantee this: the flag belongs to the open file,
+//! and any process with a descriptor of it can clear the flag.
 //!
-//! - The engine is notified through eventfds ([`create`]), one per program. The engine neither
-//!   reads nor writes them: its epoll set is edge-triggered, so each write counts. The eventfds
-//!   have no O_ASYNC.
-//! - A program is notified through a pair of sockets ([`pair`]): each side has its own open file,
-//!   and [`toll`] requests non-blocking mode per call. A pipe is not suitable: a reader whose page
-//!   faults slowly (userfaultfd, FUSE) holds the pipe's mutex. The writer waits for the mutex
-//!   regardless of its flags.
+//! - The engine is notified by eventfds ([`create`]), one per program. The engine neither reads nor
+//!   writes them: its epoll set is edge-triggered, so each write is reported. The eventfds have no
+//!   O_ASYNC.
+//! - A program is notified by a pair of sockets ([`pair`]). Each side has its own open file, and
+//!   [`toll`] requests non-blocking mode per call. A pipe is not suitable, because a reader whose
+//!   page faults slowly (userfaultfd, FUSE) holds the pipe's mutex. The writer would wait for the
+//!   mutex regardless of its flags.
 //!
 //! ```
 //! use std::os::fd::AsFd;
@@ -30,47 +30,47 @@ use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
 
-/// Maximum bytes read by one [`clear`]; each [`toll`] writes one byte.
+/// Maximum number of bytes read by one [`clear`]. Each [`toll`] writes one byte.
 const RINGS: usize = 64;
 
-/// Creates an eventfd for [`ring`]; close-on-exec and non-blocking.
+/// Creates an eventfd for notifications by [`ring`]. The eventfd is close-on-exec and non-blocking.
 ///
 /// # Errors
-/// Errors of eventfd(2): EMFILE and ENFILE without free descriptors, ENOMEM.
+/// Returns errors of eventfd(2): EMFILE and ENFILE without free descriptors, ENOMEM.
 pub fn create() -> io::Result<Fd> {
     Ok(opened(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?.into())
 }
 
-/// Notifies through an eventfd. Can only fail with EAGAIN if its counter is at the maximum; then it
-/// is readable anyway.
+/// Notifies the engine by an eventfd. Fails only with EAGAIN if the counter is at its maximum, and
+/// then the eventfd is readable anyway.
 pub fn ring(doorbell: BorrowedFd<'_>) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
-/// Creates the engine's end, for [`toll`], and the program's end, which is non-blocking. Both are
-/// close-on-exec.
+/// Creates a pair of sockets: the engine's end, for [`toll`], and the program's end, which is
+/// non-blocking. Both are close-on-exec.
 ///
 /// # Errors
-/// Errors of socketpair(2): EMFILE and ENFILE without free descriptors, ENOMEM.
+/// Returns errors of socketpair(2): EMFILE and ENFILE without free descriptors, ENOMEM.
 pub fn pair() -> io::Result<(Fd, Fd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) =
         opened(|| socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None))?;
     let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
-    // Prevent programs from sending to the engine's end, where nothing reads. In particular, no
-    // descriptors can accumulate there.
+    // Prevent programs from sending to the engine's end, from which nothing is read. In particular,
+    // descriptors must not accumulate there.
     shutdown(&ours, Shutdown::Read)?;
     Ok((ours, theirs))
 }
 
-/// Notifies a program. EAGAIN means that the program has not cleared its notifications for too
-/// long, at its own risk. EPIPE means that it has closed its end. The engine ignores both, and
-/// suppresses SIGPIPE.
+/// Notifies a program. The engine ignores EAGAIN, which means that the program has not cleared its
+/// notifications for too long. The engine also ignores EPIPE, which means that the program has
+/// closed its end, and suppresses SIGPIPE.
 pub fn toll(ours: BorrowedFd<'_>) {
     let _ = send(ours, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Clears notifications of either kind. Returns whether there was one.
+/// Clears notifications of an eventfd or a socket. Returns whether there was one.
 pub fn clear(doorbell: BorrowedFd<'_>) -> bool {
     rustix::io::read(doorbell, &mut [0u8; RINGS]).is_ok_and(|n| n > 0)
 }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_program_does_what_it_likes_with_its_end() {
         let (ours, theirs) = pair().unwrap();
-        // Make it full and blocking, as far as a program can.
+        // Make the program's end blocking and its buffer full, the worst that a program can do.
         rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty()).unwrap();
         (0..10_000).for_each(|_| toll(ours.as_fd()));
         assert!(clear(theirs.as_fd()));
@@ -93,8 +93,8 @@ mod tests {
         toll(ours.as_fd());
     }
 
-    /// Programs clear only after several notifications, so each one must be an edge even if earlier
-    /// ones are unread. The smallest socket buffer of Linux has space for a few.
+    /// Tests that each notification is reported as an edge even if earlier ones are unread, because
+    /// programs clear several at once. The smallest socket buffer of Linux has room for a few.
     #[test]
     fn each_ring_of_a_program_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -121,8 +121,8 @@ mod tests {
         events.len()
     }
 
-    /// In an edge-triggered set each write to an eventfd counts, regardless of its counter and of
-    /// readers. A write that does not fit has no effect. The engine relies on both.
+    /// Tests that edge-triggered epoll reports each write to an eventfd, regardless of its counter
+    /// and of readers. A write that exceeds the maximum has no effect. The engine relies on both.
     #[test]
     fn each_write_to_an_eventfd_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

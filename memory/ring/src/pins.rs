@@ -1,29 +1,30 @@
-//! References of packets to bytes of a transmit FIFO, and when these bytes may be overwritten.
+//! References of packets to bytes of a transmit FIFO, which determine when these bytes may be
+//! overwritten.
 //!
 //! ```text
 //!  free                      front                                   tail
 //!    |== acknowledged, pinned ==|== sent, or to be sent ================|-- room --|
 //!  the program's tx_head     SND.UNA                                  tx_tail
 //! ```
-//! Acknowledged bytes are released, but the program may not overwrite them while a packet that
-//! references them waits for its device. Examples are retransmissions, and the last packets of a
+//! Acknowledged bytes are released, but the program must not overwrite them while a packet that
+//! refers to them waits for its device. Examples are retransmissions, and the last packets of a
 //! connection that was reset. Packets do not return in the order of their bytes, so a position per
 //! packet would not suffice.
 //!
-//! Instead, all packets created during one period hold the same [`Pin`], which counts them. If
-//! bytes are released while packets of the current period are out, a new period begins. Packets
-//! created from then on use another pin, and cannot reference bytes released before. When the last
-//! packet of the former period returns, its bytes become free, and its pin can serve the next
-//! period. An extent has two pins, and no packet causes an allocation.
+//! Instead, all packets created during one period have the same [`Pin`], which counts them. If
+//! bytes are released while packets of the current period exist, a new period begins. Packets
+//! created from then on have another pin, and cannot refer to bytes released before. When the last
+//! packet of the former period returns, the bytes become free, and its pin can be used for the next
+//! period. An extent has two pins, and no packet requires an allocation.
 //!
-//! As long as no packet is out when bytes are released, for example because the device takes all
-//! packets at once, the first period continues. The cost is then that of keeping the mapping alive.
-//! Otherwise bytes are free after at most twice the time that packets spend in queues.
+//! As long as no packet exists when bytes are released, for example because the device takes all
+//! packets at once, the first period continues. The cost is then only that of keeping the mapping
+//! alive. Otherwise bytes are free after at most twice the time that packets spend in queues.
 //!
 //! The pins also keep the extent itself. A FIFO that ends, or moves to a larger extent, leaves the
-//! old one to the packets, and the last packet releases it. A small packet may thus keep a large
-//! extent. If there is too much of it ([`Windows::take_forsaken`]), the owner of the packets should
-//! copy them.
+//! old one to the packets, and the last packet releases it. A small packet can thus keep a large
+//! extent. If there are too many of those ([`Windows::take_forsaken`]), the packets should be
+//! copied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,23 +34,23 @@ use towpath_shm::{Backing, Mapping};
 use crate::area::Window;
 use crate::windows::Windows;
 
-/// The memory of a FIFO, in 16 bytes per connection. The first packet that references the extent
-/// allocates the record of pins, which stays with the extent. Most extents carry few bytes, which
-/// are copied, and need no record.
+/// The memory of a transmit FIFO, in 16 bytes per connection. The record of pins (references of
+/// packets) is allocated by the first packet that refers to the extent, and stays with the extent.
+/// Most FIFOs carry few bytes, which are copied, and need no record.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// No memory is attached. Contains the allocator that provides it.
+    /// The FIFO has no memory. Contains the allocator that can provide it.
     None(Windows),
-    /// An extent that no packet has referenced.
+    /// An extent to which no packet has ever referred.
     Plain(Windows, Window),
-    /// An extent that packets reference or have referenced.
+    /// An extent to which packets refer or have referred.
     Pinned(Box<Pinned>),
 }
 
 const _: () = assert!(size_of::<Memory>() == 16);
 
 impl Memory {
-    /// Returns the allocator of the extent.
+    /// Returns the allocator of the FIFO's memory.
     #[inline]
     pub fn windows(&self) -> &Windows {
         match self {
@@ -58,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// Returns the extent.
+    /// Returns the extent; `None` if the FIFO has no memory.
     #[inline]
     pub fn window(&self) -> Option<&Window> {
         match self {
@@ -68,8 +69,9 @@ impl Memory {
         }
     }
 
-    /// Returns the pin for a new packet. `slot` is the FIFO's, and `front` the position of the
-    /// first byte that is not released. Returns `None` without memory.
+    /// Returns the pin (reference count) for a new packet. `slot` is the number of the FIFO's slot,
+    /// and `front` the position of its first byte that is not released. Returns `None` if the FIFO
+    /// has no memory.
     pub fn pin(&mut self, slot: u32, front: u32) -> Option<&Arc<Pin>> {
         if let Self::Plain(windows, _) = self {
             let none = Self::None(windows.clone());
@@ -83,7 +85,7 @@ impl Memory {
         }
     }
 
-    /// Records that all bytes before `front` are released; new packets do not reference them.
+    /// Records that all bytes before `front` are released, so that no new packet can refer to them.
     pub fn release(&mut self, front: u32) {
         if let Self::Pinned(pinned) = self {
             pinned.front = front;
@@ -91,15 +93,16 @@ impl Memory {
         }
     }
 
-    /// Checks which packets have returned, and frees the released bytes that no packet references.
+    /// Checks which packets have been dropped, and frees the released bytes to which no packet
+    /// refers.
     pub fn settle(&mut self) {
         if let Self::Pinned(pinned) = self {
             pinned.settle();
         }
     }
 
-    /// Returns the position up to which the program may write; `front` is the first byte that is
-    /// not released.
+    /// Returns the position up to which the program may write. `front` is the position of the first
+    /// byte that is not released.
     #[inline]
     pub fn free(&self, front: u32) -> u32 {
         match self {
@@ -108,13 +111,13 @@ impl Memory {
         }
     }
 
-    /// Attaches an extent.
+    /// Attaches an extent to the FIFO.
     pub fn attach(&mut self, window: Window) {
         *self = Self::Plain(self.windows().clone(), window);
     }
 
-    /// Detaches the extent; packets that reference it keep it. `is_out` is true if the caller holds
-    /// the FIFO's lock, so that no program thread is inside.
+    /// Detaches the extent from the FIFO. Packets that refer to it keep it. `is_out` is true if the
+    /// caller holds the FIFO's lock, so that no thread of the program uses the extent.
     pub fn detach(&mut self, slot: u32, is_out: bool) {
         let none = Self::None(self.windows().clone());
         match std::mem::replace(self, none) {
@@ -126,44 +129,45 @@ impl Memory {
     }
 }
 
-/// The extent of a FIFO, and the references of packets to it.
+/// The extent of a FIFO, with counts of the packets that refer to it.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    /// The pin for new packets.
+    /// The pin (reference count) of packets created in the current period.
     pin: Arc<Pin>,
-    /// The pin of the other period; created when it is first needed.
+    /// The pin of packets created in the previous period; allocated when it is first needed.
     other: Option<Arc<Pin>>,
-    /// Whether packets of the former period, which hold the second pin, are out.
+    /// Whether packets of the previous period, which hold the second pin, still exist.
     is_waiting: bool,
-    /// Bytes before this position are free.
+    /// Bytes before this position are free, so that the program may overwrite them.
     free: u32,
-    /// Value that `free` takes when the last packet of the former period returns.
+    /// Value that `free` gets when the last packet of the previous period is dropped.
     free_next: u32,
-    /// Position of the first byte that is not released.
+    /// Position of the first byte of the FIFO that is not released.
     front: u32,
 }
 
-/// Reference count of the packets of one period; keeps their bytes and the mapping.
+/// Reference count of the packets created in one period. Keeps the bytes to which they refer, and
+/// the mapping.
 #[derive(Debug)]
 pub(crate) struct Pin {
     mapping: Arc<Mapping>,
     kept: Arc<KeptExtent>,
-    /// Number of packets that hold the pin.
+    /// Number of packets that hold this pin.
     out: AtomicU32,
-    /// Whether the FIFO wants a notification when the last packet returns.
+    /// Whether the FIFO must be notified when the last packet is dropped.
     is_awaited: AtomicBool,
 }
 
-/// An extent that is released when nothing references it any more.
+/// An extent that is released to the allocator when nothing refers to it any more.
 #[derive(Debug)]
 struct KeptExtent {
     windows: Windows,
     slot: u32,
-    /// `None` only during drop.
+    /// The extent; `None` only while this value is being dropped.
     window: Option<Window>,
-    /// Whether no program thread is inside, because the extent was detached under the lock.
+    /// Whether no thread of the program uses the extent, because it was detached under the lock.
     is_out: AtomicBool,
-    /// Whether the FIFO has left the extent to packets.
+    /// Whether the FIFO no longer uses the extent, so that only packets keep it.
     is_forsaken: AtomicBool,
 }
 
@@ -180,7 +184,8 @@ impl Pinned {
         self.pin.kept.window()
     }
 
-    /// Leaves the extent to the packets that are out; `is_out` as for [`Memory::detach`].
+    /// Leaves the extent to the packets that refer to it. `is_out` has the same meaning as for
+    /// [`Memory::detach`].
     fn forsake(self, is_out: bool) {
         let kept = &self.pin.kept;
         kept.is_out.store(is_out, Ordering::Relaxed);
@@ -191,8 +196,8 @@ impl Pinned {
         }
     }
 
-    /// Updates `free` from the packets that have returned. If released bytes remain,
-    /// [`Windows::pop_unpinned`] returns the slot when more packets have returned.
+    /// Updates `free` according to the packets that have been dropped. If released bytes are not
+    /// free yet, [`Windows::pop_unpinned`] returns the slot when more packets are dropped.
     fn settle(&mut self) {
         if let Some(former) = self.other.as_ref().filter(|_| self.is_waiting) {
             if former.is_out() {
@@ -228,17 +233,17 @@ impl Pin {
         Arc::new(Self { mapping, kept, out, is_awaited })
     }
 
-    /// Returns whether packets hold the pin. Acquire: if none does, their reads happened before the
-    /// program is allowed to overwrite the bytes.
+    /// Returns whether packets hold the pin. Acquire: if there are none, their reads happened
+    /// before the program is allowed to overwrite the bytes.
     fn is_out(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0
     }
 
-    /// Requests a notification when the last packet returns. Returns false if it has returned
-    /// already.
+    /// Requests a notification when the last packet is dropped. Returns false if it has already
+    /// been dropped.
     ///
-    /// Either the last packet sees `is_awaited`, or we see `out` at 0, because both words are
-    /// accessed with SeqCst.
+    /// Either the last packet sees `is_awaited`, or this function sees that `out` is 0, because
+    /// both words are accessed with SeqCst.
     fn await_return(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let is_out = self.out.load(Ordering::SeqCst) > 0;
@@ -262,7 +267,7 @@ impl Backing for Pin {
 
     #[inline]
     fn leave(&self) {
-        // Includes Release: reads through the packet happen before.
+        // SeqCst includes Release: reads through the packet happen before the count is decremented.
         let was_last = self.out.fetch_sub(1, Ordering::SeqCst) == 1;
         if was_last && self.is_awaited.load(Ordering::SeqCst) {
             self.kept.windows.note_unpinned(self.kept.slot);
@@ -345,7 +350,7 @@ mod tests {
         program::want_room(slot);
         assert_eq!((program::room(slot), send.len()), (0, WINDOW_MIN - 1000));
         assert_eq!(slot.tx_unacked.load(Relaxed), 1000, "to the program it is there and was sent");
-        // Packets created later do not hold back bytes released before.
+        // Packets created later do not prevent earlier released bytes from becoming free.
         let second = send.peek(0, 2000);
         send.release(40_000);
         assert!(unpinned(&windows).is_empty());
@@ -359,14 +364,15 @@ mod tests {
         send.unpin();
         assert_eq!((program::room(slot), slot.tx_unacked.load(Relaxed)), (41_000, 0));
         assert!(take_tx_wanted(slot));
-        // No packet is out, so no notification is needed.
+        // No packet exists when the bytes are released, so they are free at once, without a
+        // notification.
         drop(send.peek(0, 10));
         send.release(10);
         assert_eq!(program::room(slot), 41_010);
         assert!(unpinned(&windows).is_empty());
     }
 
-    /// A device that always keeps one packet: two pins alternate, regardless of the number of
+    /// Tests a device that always keeps one packet. Two pins alternate, whatever the number of
     /// packets.
     #[test]
     fn nothing_is_allocated_for_packets_that_are_late() {
@@ -375,7 +381,7 @@ mod tests {
         let windows = Windows::new(&region, 1 << 30);
         let mut memory = Memory::None(windows.clone());
         memory.attach(windows.take_first(WINDOW_MIN, WINDOW_MIN, WINDOW_MIN).unwrap());
-        // Keep weak references, so that no new pin reuses the address of an old one.
+        // Keep weak references, so that no new pin is allocated at the address of an old one.
         let mut pins: Vec<Weak<Pin>> = Vec::new();
         let mut late = Fragments::empty();
         for front in (0..1000).map(|n| n * LEN) {
@@ -406,15 +412,15 @@ mod tests {
             send.pull();
             let packet = send.peek(0, 10);
             send.release(10);
-            // A live FIFO keeps the extent, too, because a program that waits for space must be
-            // notified when packets return.
+            // A FIFO in use keeps the extent, too, because a program that waits for space must be
+            // notified when packets are dropped.
             assert!(!send.release_if_empty());
             match how {
                 0 => drop(send),
                 _ => send.retire(),
             }
             assert_eq!(windows.usage().assigned, 1, "{how}");
-            // The slot's next FIFO gets another extent.
+            // The next FIFO of the slot gets a different extent.
             let mut next = fifo(&windows, 1);
             write(&region, slot, &[0x55; 4096]);
             next.pull();
@@ -424,8 +430,8 @@ mod tests {
         }
     }
 
-    /// Many FIFOs end while packets still reference them. Each packet keeps far more memory than it
-    /// references.
+    /// Tests many FIFOs that end while packets still refer to them. Each packet keeps far more
+    /// memory than it refers to.
     #[test]
     fn windows_that_packets_alone_keep_are_counted() {
         const MOST: u64 = 1 << 30;
@@ -446,7 +452,7 @@ mod tests {
         }
         assert!(packets.iter().all(Fragments::is_forsaken));
         packets.clear();
-        // FIFOs whose packets have returned do not count.
+        // FIFOs whose packets have all been dropped do not count.
         for slot in 0..20 {
             let mut send = EngineSend::new(&windows, slot, WINDOW_MAX, WINDOW_MAX);
             assert_eq!(send.attach(), Attach::Done);
@@ -459,8 +465,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A thread that was copying when its socket ended may continue for longer than the packet
-    /// exists.
+    /// Tests a thread that was copying when its socket ended, and that continues for longer than
+    /// the packet exists.
     #[test]
     fn a_window_waits_for_packets_and_for_threads() {
         let region = Region::create().unwrap();
@@ -479,8 +485,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// A program writes on although packets reference all bytes. The program overwrites only its
-    /// own data, but [`Windows::take_hostile`] reports it like any program with an impossible
+    /// Tests a program that writes although packets refer to all bytes. The program overwrites only
+    /// its own data, but [`Windows::take_hostile`] reports it like any program with an invalid
     /// position.
     #[test]
     fn a_program_that_writes_over_pinned_bytes_is_hostile() {
@@ -505,9 +511,9 @@ mod tests {
         assert_eq!((believed, windows.take_hostile()), (0, vec![1]));
     }
 
-    /// Two sockets and a program that fills all space. Packets return in any order, while FIFOs
-    /// grow, lose their memory and end. No packet's content may change, and finally all memory must
-    /// be released.
+    /// Tests two sockets whose program fills all space. Packets are dropped in any order, while
+    /// FIFOs grow, lose their memory and end. No packet's content may change, and in the end all
+    /// memory must be released.
     #[test]
     fn no_byte_is_written_again_while_a_packet_points_to_it() {
         for seed in 1..=40 {

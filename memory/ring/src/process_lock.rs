@@ -1,8 +1,8 @@
-//! A lock that survives fork: the forking thread takes it before, and parent and child release it
-//! after. A signal handler can check whether its own thread holds it.
+//! A lock that can be held across fork(2): the forking thread takes it before, and parent and child
+//! release it afterwards. A signal handler can check whether its own thread holds it.
 //!
-//! Not std's Mutex, because that waits through libc's `syscall`, which the library built on this
-//! crate interposes.
+//! The standard library's Mutex is not suitable, because it waits by libc's function `syscall`. The
+//! library built on this crate replaces that function.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use towpath_shm::layout::LOCK_CONTENDED;
 use crate::thread_id;
 use crate::word::{Next, acquire, release, try_acquire};
 
-/// A mutex for the threads of this process; not reentrant.
+/// A mutex for the threads of this process. A thread that holds it must not take it again.
 ///
 /// ```
 /// use towpath_ring::ProcessLock;
@@ -30,7 +30,7 @@ use crate::word::{Next, acquire, release, try_acquire};
 /// ```
 #[derive(Debug, Default)]
 pub struct ProcessLock<T> {
-    // Thread id of the owner; 0 if no thread holds the lock.
+    // Thread id of the thread that holds the lock; 0 if it is free.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -38,9 +38,9 @@ pub struct ProcessLock<T> {
 // SAFETY: the value is only accessed through a guard, of which there is at most one.
 unsafe impl<T: Send> Sync for ProcessLock<T> {}
 
-/// Access to the value; unlocks on drop.
+/// Access to the value that the lock protects. Dropping the guard releases the lock.
 ///
-/// Threads share a guard only if they may share the value:
+/// A guard can be shared between threads only if the value can:
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,7 +64,8 @@ unsafe impl<T: Send> Sync for ProcessLock<T> {}
 /// });
 /// ```
 ///
-/// The lock records the owner's thread id, so a guard must stay on its thread:
+/// The lock contains the id of the thread that holds it, so a guard cannot be sent to another
+/// thread:
 ///
 /// ```compile_fail,E0277
 /// use towpath_ring::ProcessLock;
@@ -79,17 +80,17 @@ pub struct LockGuard<'a, T> {
     _of_this_thread: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared guard only provides `&T`, which threads may share.
+// SAFETY: a shared guard only gives out `&T`, which threads may share because `T` is `Sync`.
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> ProcessLock<T> {
-    /// Creates an unlocked lock.
+    /// Creates a lock that is free.
     pub const fn new(value: T) -> Self {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Locks, waiting if necessary. The caller must have blocked signals, or know that its thread
-    /// does not hold the lock; otherwise this deadlocks.
+    /// Takes the lock, waiting if necessary. Deadlocks if the thread already holds the lock.
+    /// Therefore the caller must have blocked signals, or know that its thread does not hold it.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         let me = thread_id();
@@ -99,13 +100,13 @@ impl<T> ProcessLock<T> {
         self.guard()
     }
 
-    /// Creates the guard for a thread that has just taken the lock.
+    /// Creates the guard. The calling thread must just have taken the lock.
     fn guard(&self) -> LockGuard<'_, T> {
         LockGuard { lock: self, _of_this_thread: PhantomData }
     }
 
-    /// Locks, waiting if necessary. Returns `None` if this thread holds the lock already: then the
-    /// caller is a signal handler that interrupts the owner.
+    /// Takes the lock, waiting if necessary. Returns `None` if this thread already holds the lock:
+    /// the caller is then a signal handler that has interrupted it.
     #[inline]
     pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
         let me = thread_id();
@@ -118,7 +119,7 @@ impl<T> ProcessLock<T> {
     }
 
     /// Returns whether this thread holds the lock. If so, the caller is a signal handler, or code
-    /// under the lock.
+    /// that runs under the lock.
     pub fn is_mine(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCK_CONTENDED == thread_id()
     }
@@ -126,7 +127,7 @@ impl<T> ProcessLock<T> {
     #[cold]
     fn lock_slowly(&self, me: u32) {
         acquire(&self.word, me, |contended| {
-            // Any result means to check the word again.
+            // Check the word again, whatever the result of the wait.
             let _ = futex::wait(&self.word, Flags::PRIVATE, contended, None);
             Next::Look
         });
@@ -137,12 +138,13 @@ impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         let word = &self.lock.word;
-        // After fork, the word contains the parent's thread id.
+        // In a child process after fork(2), the word contains the thread id of the parent's thread,
+        // so do not compare it.
         release(
             word,
             |held| held != 0,
             || {
-                // Fails only if the address is not mapped.
+                // The call fails only if the address is not mapped.
                 let _ = futex::wake(word, Flags::PRIVATE, 1);
             },
         );
@@ -152,15 +154,15 @@ impl<T> Drop for LockGuard<'_, T> {
 impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: only the guard provides access to the value.
+        // SAFETY: only the guard gives access to the value, and threads can share it only if `T`
+        // allows that.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: only the guard provides access to the value, and the guard is borrowed
-        // exclusively.
+        // SAFETY: only the guard gives access to the value, and the guard is borrowed exclusively.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,9 +1,10 @@
-//! A program's ends of a socket's two FIFOs.
+//! A program's sides of a socket's two FIFOs.
 //!
-//! A reader (peek, consume) must hold [`crate::lock_rx`], and a writer (room, write, publish)
-//! [`crate::lock_tx`]. Positions and geometry are consistent only under the lock. The engine is
-//! trusted here, but another process of the same run may have overwritten the words. If the
-//! geometry does not fit the region, there are no bytes and no space, and no access faults.
+//! A reader (peek, consume) must hold [`crate::lock_rx`], and a writer (room, write, publish) must
+//! hold [`crate::lock_tx`]. Positions and location of a FIFO are consistent only under its lock.
+//! The engine is trusted here, but another process may have overwritten these words. If the
+//! location is outside of the shared memory, the functions act as if there were neither bytes nor
+//! space, so that no access faults.
 
 use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::{Slot, option_bit};
@@ -11,24 +12,25 @@ use towpath_shm::layout::{Slot, option_bit};
 use crate::fifo::Geometry;
 use crate::region::Region;
 
-/// Bounds of the bytes that one send may write beyond TCP_NOTSENT_LOWAT. Linux fills the segment
-/// that a send has begun, up to 64 KiB. A lower mark asks for fewer unsent bytes, but a minimum
-/// avoids tiny sends by programs whose mark is 1.
+/// Minimum and maximum number of bytes that one send may write beyond TCP_NOTSENT_LOWAT. Linux
+/// fills the segment that a send has begun, up to 64 KiB. A low value of the option requests few
+/// unsent bytes, but the minimum avoids tiny sends by programs that set it to 1.
 const BEYOND_LOWAT_MIN: u32 = 16 << 10;
 const BEYOND_LOWAT_MAX: u32 = 64 << 10;
 
-/// Returns the number of unread bytes. Without the lock, the number may be outdated at once.
+/// Returns the number of unread bytes. Without the lock, the number may change at any time.
 pub fn unread(slot: &Slot) -> u32 {
-    // Load the start before the end; otherwise a concurrent reader could make the difference
-    // negative.
+    // Load the start position before the end position. Otherwise a concurrent reader could make the
+    // difference negative.
     let head = slot.rx_head.load(Ordering::Acquire);
     let used = slot.rx_tail.load(Ordering::Acquire).wrapping_sub(head);
     used.min(slot.rx_cap.load(Ordering::Acquire))
 }
 
-/// Copies unread bytes from offset `skip` on, and returns how many were copied.
+/// Copies unread bytes from offset `skip` on to `to`, and returns the number of bytes copied.
 pub fn peek(region: &Region, slot: &Slot, skip: u32, to: &mut [u8]) -> usize {
-    // The geometry does not change while bytes are unread, so read it after the count.
+    // Load the location of the FIFO after the number of unread bytes: it does not change while
+    // there are any.
     let len = unread(slot);
     let Some(geometry) = rx_geometry(slot) else {
         return 0;
@@ -46,8 +48,8 @@ pub fn peek(region: &Region, slot: &Slot, skip: u32, to: &mut [u8]) -> usize {
     n as usize
 }
 
-/// Consumes `n` bytes. Returns true if the engine wants a notification: send
-/// [`towpath_shm::layout::op::RX_SPACE`].
+/// Removes `n` unread bytes. Returns true if the engine wants a notification; the caller must then
+/// send the command [`towpath_shm::layout::op::RX_SPACE`].
 #[must_use]
 pub fn consume(slot: &Slot, n: u32) -> bool {
     let head = start(slot);
@@ -60,8 +62,9 @@ pub fn start(slot: &Slot) -> u32 {
     slot.rx_head.load(Ordering::Relaxed)
 }
 
-/// Like [`consume`], if the first unread byte is still at `head`. Otherwise returns `None`: a
-/// signal handler that interrupted this call has consumed bytes, so the peeked bytes are outdated.
+/// Removes bytes like [`consume`], if the first unread byte is still at `head`. Returns `None`
+/// otherwise: a signal handler that interrupted this call has read bytes, so those copied before
+/// are outdated.
 #[must_use]
 pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     let taken = slot.rx_head.compare_exchange(
@@ -73,27 +76,30 @@ pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     taken.is_ok().then(|| is_wanted(slot))
 }
 
-/// Completes a read that consumes nothing (MSG_PEEK). Returns `Some(false)`, or `None` if a signal
-/// handler has consumed bytes and the read must be repeated. The engine never needs a notification.
+/// Completes a read that removes nothing (MSG_PEEK). Returns `None` if a signal handler has removed
+/// bytes, so that the read must be repeated. Otherwise returns `Some(false)`, because the engine
+/// need not be notified.
 #[must_use]
 pub fn peeked_from(slot: &Slot, head: u32) -> Option<bool> {
     (start(slot) == head).then_some(false)
 }
 
 fn is_wanted(slot: &Slot) -> bool {
-    // The engine sets the flag, then reads `rx_head`. Either it sees the space, or we see the flag.
+    // The engine sets the flag and then reads `rx_head`. Either it sees the new position, or this
+    // thread sees the flag.
     fence(Ordering::SeqCst);
     slot.rx_wanted.load(Ordering::Relaxed) != 0 && slot.rx_wanted.swap(0, Ordering::AcqRel) != 0
 }
 
-/// Returns the number of bytes that may be written; 0 also if no memory is attached. In that case
-/// `tx_cap` is 0: send [`towpath_shm::layout::op::TX_WINDOW`] and wait.
+/// Returns the number of bytes that may be written, including 0 if the FIFO has no memory. In that
+/// case `tx_cap` is 0, and the caller must send the command [`towpath_shm::layout::op::TX_WINDOW`]
+/// and wait.
 pub fn room(slot: &Slot) -> u32 {
     room_at(slot, slot.tx_tail.load(Ordering::Acquire))
 }
 
-/// Returns the space after `position`, the end of the written bytes. The last of these bytes may
-/// not be published yet.
+/// Returns the number of bytes that may be written after `position`, the end of the bytes written
+/// so far. Some of these may not be published yet.
 pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     let queued = queued_at(slot, position);
     let space = most(slot).saturating_sub(queued);
@@ -106,7 +112,7 @@ pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     }
 }
 
-/// Returns the number of bytes for which there is memory, regardless of TCP_NOTSENT_LOWAT.
+/// Returns the number of bytes for which the FIFO has memory, regardless of TCP_NOTSENT_LOWAT.
 pub fn space(slot: &Slot) -> u32 {
     most(slot).saturating_sub(queued(slot))
 }
@@ -115,45 +121,45 @@ fn most(slot: &Slot) -> u32 {
     slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed))
 }
 
-/// Returns whether TCP_NOTSENT_LOWAT allows a sleeping writer to continue: the unsent bytes are
-/// less than half of the option's value, as in Linux's `tcp_stream_memory_free`.
+/// Returns whether TCP_NOTSENT_LOWAT allows a waiting writer to continue: less than half of the
+/// option's value is unsent, as in Linux's `tcp_stream_memory_free`.
 pub fn is_below_lowat(slot: &Slot) -> bool {
     notsent_lowat(slot).is_none_or(|lowat| unsent_of(slot, queued(slot)) < lowat.div_ceil(2))
 }
 
 fn notsent_lowat(slot: &Slot) -> Option<u32> {
-    // The option bits are in the cache line that every send writes.
+    // Check the option bits first, because they are in a cache line that every send writes anyway.
     let is_set = slot.option_bits.load(Ordering::Relaxed) & option_bit::NOTSENT_LOWAT != 0;
-    // Zero means that the option was switched off after the bit was loaded.
+    // A value of 0 means that the option was disabled after the bit was loaded.
     is_set.then(|| slot.notsent_lowat.load(Ordering::Relaxed)).filter(|lowat| *lowat != 0)
 }
 
-/// Returns how many of the `queued` bytes are unsent (SIOCOUTQNSD).
+/// Returns how many of the `queued` bytes in the FIFO are unsent (SIOCOUTQNSD).
 pub fn unsent_of(slot: &Slot, queued: u32) -> u32 {
     queued.saturating_sub(slot.tx_unacked.load(Ordering::Relaxed))
 }
 
-/// Returns the bytes that were written, and are not acknowledged (streams), not taken (datagrams),
-/// or still referenced by packets.
+/// Returns the number of bytes in the FIFO. The bytes are not yet acknowledged (streams) or not yet
+/// sent (datagrams), or packets still refer to them.
 pub fn queued(slot: &Slot) -> u32 {
     let head = slot.tx_head.load(Ordering::Acquire);
     slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)
 }
 
-/// Returns the number of bytes from `tx_head` to `position`: what is queued when the written
-/// bytes, published or not, end at `position`.
+/// Returns the number of bytes from `tx_head` to `position`, the end of the bytes written so far.
+/// Some of these may not be published yet.
 pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }
 
-/// Copies bytes to `skip` after the published ones, and returns how many fit into memory. The
-/// result may exceed `tx_limit`; [`room`] returns how many should be written.
+/// Copies bytes to the FIFO, `skip` bytes after the published ones. Returns how many there was
+/// memory for. The number may exceed `tx_limit`; [`room`] returns how many should be written.
 pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
     let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
     write_at(region, slot, position, from)
 }
 
-/// Copies bytes to a position, for [`crate::append`].
+/// Copies bytes to a position in the FIFO, for [`crate::append`].
 pub fn write_at(region: &Region, slot: &Slot, position: u32, from: &[u8]) -> usize {
     let Some(geometry) = tx_geometry(slot) else {
         return 0;
@@ -170,8 +176,8 @@ pub fn write_at(region: &Region, slot: &Slot, position: u32, from: &[u8]) -> usi
     n as usize
 }
 
-/// Publishes the first `n` written bytes. Returns true if the engine needs a notification: send
-/// [`towpath_shm::layout::op::TX`].
+/// Publishes the next `n` written bytes to the engine. Returns true if the engine must be notified;
+/// the caller must then send the command [`towpath_shm::layout::op::TX`].
 #[must_use]
 pub fn publish(slot: &Slot, n: u32) -> bool {
     let tail = slot.tx_tail.load(Ordering::Relaxed);
@@ -179,16 +185,16 @@ pub fn publish(slot: &Slot, n: u32) -> bool {
     take_dirty(slot)
 }
 
-/// Marks the FIFO as changed, after bytes were published. Returns whether the engine needs a
-/// notification.
+/// Marks the FIFO as changed, because bytes were published. Returns whether the engine must be
+/// notified.
 pub(crate) fn take_dirty(slot: &Slot) -> bool {
-    // The engine swaps to 0 before it reads `tx_tail`, so the notification of an earlier swap also
-    // covers bytes published before a later one.
+    // The engine swaps the flag to 0 before it reads `tx_tail`. Therefore a notification that was
+    // already sent covers the bytes published since then.
     slot.tx_dirty.swap(1, Ordering::AcqRel) == 0
 }
 
-/// Requests an event when space becomes free. Call [`room`] again afterwards, because space may
-/// have become free in the meantime.
+/// Requests an event when space becomes free. The caller must check [`room`] again afterwards,
+/// because space may have become free before the request.
 pub fn want_room(slot: &Slot) {
     slot.tx_wanted.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);

@@ -1,33 +1,34 @@
-//! The synchronization algorithms, independent of where the words are, so that loom can explore
-//! their interleavings:
+//! The synchronization algorithms of the rings. The algorithms do not depend on where the words
+//! are, so that loom can explore their interleavings:
 //! - a ring with one producer and one consumer ([`produce`], [`consume`]);
 //! - sleeping without lost wake-ups ([`doze`], [`rouse`], and [`signal`] for many sleepers). The
-//!   sleeper announces that it sleeps, then checks again. The waker publishes, then checks for a
-//!   sleeper. A SeqCst fence between the two steps on each side ensures that one of them sees the
-//!   other's step;
-//! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
-//!   [`wake_up`], [`unrung`]). Only the sleeper writes the word, a number that identifies the
-//!   sleep. Each waker remembers the last sleep for which it sent a notification;
-//! - detecting that commands have been processed ([`begin_epoch`], [`end_epoch`], [`due`]), also by
-//!   threads that did not send them;
+//!   sleeper announces that it sleeps, then checks for work again. The other side publishes work,
+//!   then checks for a sleeper. A SeqCst fence between the two steps on each side ensures that at
+//!   least one side sees the other's first step;
+//! - the same for one sleeper and several processes that do not trust each other and wake it
+//!   ([`fall_asleep`], [`wake_up`], [`unrung`]). Only the sleeper writes the word, a number that
+//!   identifies each sleep. Each process remembers the last sleep for which it has sent a
+//!   notification;
+//! - detecting that all commands sent so far have been processed ([`begin_epoch`], [`end_epoch`],
+//!   [`due`]), also by threads that did not send them;
 //! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
 //!   it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A 32-bit word shared with another thread or process.
+/// Operations on a 32-bit word shared with another thread or process.
 pub(crate) trait Word {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, value: u32, order: Ordering);
     fn swap(&self, value: u32, order: Ordering) -> u32;
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
-    /// Replaces `current` by `new` (AcqRel); returns false if the value was different.
+    /// Replaces `current` with `new` (AcqRel). Returns false if the value was different.
     fn replace(&self, current: u32, new: u32) -> bool;
-    /// Executes a SeqCst fence: `std::sync::atomic::fence`, or loom's.
+    /// Executes a SeqCst fence, the one of `std::sync::atomic` or of loom.
     fn fence();
 }
 
-/// A 64-bit number that one side writes and the other side reads, or that only a waker uses.
+/// A 64-bit number that one side writes and the other side reads, or that only one process uses.
 pub(crate) trait Number {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
@@ -35,12 +36,12 @@ pub(crate) trait Number {
     fn fence();
 }
 
-/// The other side wrote an impossible position.
+/// Error: the other side wrote an invalid ring position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadPosition;
 
-/// Puts an item at position `at`, the producer's own position. Returns `Ok(false)` if the ring is
-/// full.
+/// Writes an item at position `at`, which the producer keeps in private memory. Returns `Ok(false)`
+/// if the ring is full.
 pub(crate) fn produce<W: Word>(
     head: &W,
     tail: &W,
@@ -48,7 +49,7 @@ pub(crate) fn produce<W: Word>(
     cap: u32,
     write: impl FnOnce(u32),
 ) -> Result<bool, BadPosition> {
-    // Acquire: the consumer's reads of the place happen before we overwrite it.
+    // Acquire: the consumer has read the item in this place before it is overwritten.
     match at.wrapping_sub(head.load(Ordering::Acquire)) {
         used if used < cap => {
             write(at & (cap - 1));
@@ -60,8 +61,8 @@ pub(crate) fn produce<W: Word>(
     }
 }
 
-/// Takes the item at position `at`, the consumer's own position. Returns `None` if the ring is
-/// empty.
+/// Reads the item at position `at`, which the consumer keeps in private memory. Returns `None` if
+/// the ring is empty.
 pub(crate) fn consume<W: Word, T>(
     head: &W,
     tail: &W,
@@ -80,8 +81,8 @@ pub(crate) fn consume<W: Word, T>(
     }
 }
 
-/// Announces that the caller sleeps, then checks for work again with `idle`. Returns true if the
-/// caller should sleep: the other side wakes it after publishing something.
+/// Announces that the caller is about to sleep, then checks with `idle` that there is no work.
+/// Returns true if the caller should sleep; the other side will wake it after publishing work.
 pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleeping.store(1, Ordering::Relaxed);
     W::fence();
@@ -92,15 +93,18 @@ pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleep
 }
 
-/// Called after something was published. Returns true if the sleeper has to be woken by the caller.
+/// Checks for a sleeper, after the caller has published work. Returns true if the caller must wake
+/// it.
 pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
     W::fence();
-    // The load avoids a write to a cache line that the sleeper polls.
+    // Load the flag before swapping it, to avoid writing to a cache line that the sleeper reads
+    // often.
     sleeping.load(Ordering::Relaxed) == 1 && sleeping.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Announces a new sleep, then checks for work again with `idle`; `at` is the sleeper's own copy of
-/// the number. Returns true if the caller should sleep; call [`wake_up`] afterwards.
+/// Announces a new sleep, then checks with `idle` that there is no work. `at` is the sleeper's own
+/// copy of the number that identifies the sleep. Returns true if the caller should sleep; it must
+/// call [`wake_up`] afterwards.
 pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
@@ -112,27 +116,27 @@ pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce(
     sleep
 }
 
-/// Ends the sleep that [`fall_asleep`] announced; wakers send no more notifications for it.
+/// Ends the sleep that [`fall_asleep`] announced. No further notifications are sent for it.
 pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
 }
 
-/// Called after something was published. Returns the sleep epoch for which this waker has to send a
-/// notification. Returns `None` if the sleeper is awake, or a notification was sent for its sleep
-/// already.
+/// Checks for a sleeper, after the caller has published work. Returns the number of the sleep for
+/// which the caller must send a notification. Returns `None` if the sleeper is awake, or a
+/// notification was already sent for this sleep.
 ///
-/// The waker stores the epoch in `rung` after the notification, never before. Otherwise a thread
-/// that is stopped in between would prevent the other threads of its process from sending it. Two
-/// concurrent notifications only cause a spurious wake-up.
+/// The caller must store the number in `rung` after it has sent the notification, not before.
+/// Otherwise a thread that is stopped in between would prevent other threads of its process from
+/// sending it. Two concurrent notifications only cause a spurious wake-up.
 pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
     N::fence();
     let sleep = epoch.load(Ordering::Relaxed);
     (sleep % 2 == 1 && rung.load(Ordering::Relaxed) != sleep).then_some(sleep)
 }
 
-/// Begins an epoch, in which its owner processes the rings, unless one is in progress. `at` is the
-/// owner's own copy.
+/// Begins an epoch, a period in which the engine processes the rings, unless one is in progress.
+/// `at` is the engine's own copy of the number.
 pub(crate) fn begin_epoch<N: Number>(beat: &N, at: &mut u64) {
     if at.is_multiple_of(2) {
         *at += 1;
@@ -141,7 +145,7 @@ pub(crate) fn begin_epoch<N: Number>(beat: &N, at: &mut u64) {
     N::fence();
 }
 
-/// Ends the epoch: every item that was in the rings at its begin has been processed.
+/// Ends the epoch: every item that was in the rings when it began has been processed.
 pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
     if *at % 2 == 1 {
         *at += 1;
@@ -149,54 +153,54 @@ pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
     }
 }
 
-/// Called after something was published. Returns the epoch at whose end it will have been
-/// processed. An epoch in progress does not count, because it may have read the ring before.
+/// Returns the number of the epoch at whose end the items that the caller has published will have
+/// been processed. An epoch in progress does not count, because it may have read the ring before.
 pub(crate) fn due<N: Number>(beat: &N) -> u64 {
     N::fence();
     beat.load(Ordering::Relaxed).wrapping_add(3) & !1
 }
 
-/// Returns whether the epoch returned by [`due`] has not ended yet.
+/// Returns whether the epoch with the number returned by [`due`] has not ended yet.
 pub(crate) fn is_due_still<N: Number>(beat: &N, due: u64) -> bool {
     beat.load(Ordering::Acquire) < due
 }
 
-/// Called after something was published: advances the sequence. Returns true if all sleepers have
-/// to be woken; those that continue to sleep set `asleep` again. A thread that was killed while
-/// asleep therefore costs only one unnecessary wake-up.
+/// Advances the sequence number, after the caller has published something. Returns true if all
+/// sleepers must be woken; those that want to sleep on set `asleep` again. A thread that was killed
+/// while asleep therefore costs only one unnecessary wake-up.
 pub(crate) fn signal<W: Word>(seq: &W, asleep: &W) -> bool {
     W::fence();
-    // Clear `asleep` before advancing the sequence. A thread that sees the new sequence then also
-    // sees `asleep` cleared, and sets it again before it sleeps.
+    // Clear `asleep` before advancing the sequence number. A thread that sees the new number then
+    // also sees that `asleep` is cleared, and sets it again before it sleeps.
     let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0;
     seq.fetch_add(1, Ordering::Release);
     wake
 }
 
-/// The sleeper's part of [`signal`]: returns the sequence to sleep on. The caller checks its
-/// condition between this call and the sleep.
+/// Prepares a sleep until the next [`signal`], and returns the sequence number to sleep on. The
+/// caller must check its condition between this call and the sleep.
 pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
     loop {
         asleep.store(1, Ordering::Relaxed);
         W::fence();
         let at = seq.load(Ordering::Acquire);
-        // If `asleep` was cleared meanwhile, it was cleared for an earlier sequence. The next
-        // change of the sequence would then not wake this thread.
+        // If `asleep` was cleared in the meantime, this was for an earlier sequence number. The
+        // next change of the number would not wake this thread, so try again.
         if asleep.load(Ordering::Relaxed) != 0 {
             return at;
         }
     }
 }
 
-/// Adds bits to the item in a place, if `is_it` accepts the item. Called by the producer. Returns
-/// false if the consumer has taken the item. A single attempt suffices, because only the producer
-/// modifies an item before the consumer takes it.
+/// Adds bits to the item in a place of a ring if `is_it` accepts the item. Called by the producer.
+/// Returns false if the consumer has already taken the item. A single attempt suffices, because
+/// only the producer changes an item before it is taken.
 pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
     let item = place.load(Ordering::Relaxed);
     is_it(item) && place.replace(item, item | bits)
 }
 
-/// Takes the item in a place, and leaves 0 (no item). Called by the consumer.
+/// Takes the item in a place of a ring, and leaves 0 (no item). Called by the consumer.
 pub(crate) fn take<W: Word>(place: &W) -> u32 {
     place.swap(0, Ordering::AcqRel)
 }
@@ -243,7 +247,7 @@ impl Number for AtomicU64 {
     }
 }
 
-/// In loom models, the words in slots are loom's.
+/// In loom models, the shared words are loom's atomics.
 #[cfg(loom)]
 impl Word for loom::sync::atomic::AtomicU32 {
     fn load(&self, order: Ordering) -> u32 {

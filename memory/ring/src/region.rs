@@ -1,4 +1,4 @@
-//! The memory that both programs and the engine write: mapping and validation.
+//! The memory that programs and the engine both write: mapping and validation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,11 +15,11 @@ use towpath_shm::layout::{
     MAGIC, MARKS, MARKS_OFFSET, Mark, Plain, REGION_LEN, SHARDS_MAX, SLOTS_MAX, Slot, VERSION,
 };
 
-/// Slots and FIFOs of one run, shared by all its processes (decision 1,
+/// The memory with the slots and FIFOs of one run, shared by all its processes (decision 1,
 /// `docs/decisions/0001-one-region-per-run.md`). Clones share the memory, which stays mapped until
 /// the last one is dropped.
 ///
-/// Reserves [`REGION_LEN`] bytes of address space, but uses memory only for touched pages.
+/// Reserves [`REGION_LEN`] bytes of address space, but uses memory only for pages that are written.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -37,35 +37,36 @@ use towpath_shm::layout::{
 #[derive(Debug, Clone)]
 pub struct Region {
     mapping: Arc<Mapping>,
-    /// Slots for loom models, because loom's atomics cannot be placed in shared memory.
+    /// Slots for loom models, whose atomics cannot be placed in shared memory.
     #[cfg(loom)]
     slots: Arc<[Slot; 2]>,
 }
 
 impl Region {
-    /// Creates a region in which all slots are free. Called by the engine.
+    /// Creates the shared memory of a run, in which all slots are free. Called by the engine.
     ///
     /// # Errors
-    /// `OutOfMemory`, with advice for the user, if the limit of address space (RLIMIT_AS) is too
-    /// low; further errors as for [`Mapping::shared`].
+    /// Returns `OutOfMemory`, with advice for the user, if the limit of address space (RLIMIT_AS)
+    /// is too low. Also returns the errors of [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
-    /// Creates a region in which no slot can be used, for an engine without programs. A page of
-    /// private memory stands in for [`REGION_LEN`] bytes of address space.
+    /// Creates a region without usable slots, for an engine without programs. Instead of
+    /// [`REGION_LEN`] bytes of address space, it has one page of private memory.
     ///
     /// # Errors
-    /// As for [`Mapping::private`].
+    /// Returns the errors of [`Mapping::private`].
     pub fn without_slots() -> io::Result<Self> {
         Ok(Self::over(Mapping::private(PAGE as usize)?))
     }
 
-    /// Maps the region received from an engine. The status page, which only the engine can write,
-    /// shows whether the engine is of the same build.
+    /// Maps the shared memory whose file was received from an engine. Check the status page, which
+    /// only the engine can write, to find out whether the engine is of the same build.
     ///
     /// # Errors
-    /// `InvalidInput` if the file is too short; `OutOfMemory` as for [`Region::create`].
+    /// Returns `InvalidInput` if the file is too short, and `OutOfMemory` in the case described at
+    /// [`Region::create`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         Ok(Self::over(Mapping::from_file(file, REGION_LEN).map_err(explain)?))
     }
@@ -78,7 +79,7 @@ impl Region {
         }
     }
 
-    /// Returns a slot; `None` beyond [`SLOTS_MAX`].
+    /// Returns the slot with this index; `None` if it is not below [`SLOTS_MAX`].
     #[inline]
     pub fn slot(&self, index: u32) -> Option<&Slot> {
         if index >= SLOTS_MAX {
@@ -86,7 +87,7 @@ impl Region {
         }
         #[cfg(loom)]
         return self.slots.get(index as usize);
-        // SAFETY: Slot consists of atomics.
+        // SAFETY: `Slot` consists of atomics.
         #[cfg(not(loom))]
         Some(unsafe {
             self.mapping
@@ -94,28 +95,31 @@ impl Region {
         })
     }
 
-    /// Returns a mark of a shard; `shard` and `number` are reduced modulo their maximum.
+    /// Returns record `number` of the last sender to a local peer ([`Mark`]) in the part of a
+    /// shard. `shard` and `number` are taken modulo their maximum.
     #[inline]
     pub fn mark(&self, shard: u32, number: u32) -> &Mark {
         let at = shard % SHARDS_MAX * MARKS + number % MARKS;
-        // SAFETY: Mark consists of atomics.
+        // SAFETY: `Mark` consists of atomics.
         unsafe { self.mapping.view(MARKS_OFFSET + at as usize * size_of::<Mark>()) }
     }
 
-    /// Returns the mapping; the offsets of [`towpath_shm::layout`] are relative to it. Its memfd
-    /// ([`Mapping::file`]) can be passed to [`Region::map`]; a mapping created by `map` has no
-    /// memfd.
+    /// Returns the mapping of the shared memory, to which the offsets in [`towpath_shm::layout`]
+    /// refer. If this engine created it, [`Mapping::file`] returns the memfd, which can be passed
+    /// to [`Region::map`].
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 }
 
-/// Explains ENOMEM, which the kernel also returns if the limit of address space is exceeded.
+/// Adds an explanation to ENOMEM, which the kernel also returns if the limit of address space is
+/// exceeded.
 fn explain(error: io::Error) -> io::Error {
     explain_with(error, rustix::process::getrlimit(rustix::process::Resource::As).current)
 }
 
-/// Explains an error; `limit` is the limit of address space in bytes, if there is one.
+/// Adds an explanation to an error. `limit` is the limit of address space in bytes, if there is
+/// one.
 fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     const GIB: usize = 1 << 30;
     match limit {
@@ -132,10 +136,10 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     }
 }
 
-/// The memory of the rings between one process and one shard of the engine. Clones share the
-/// memory.
+/// The shared memory with the rings between one process and one shard (thread) of the engine.
+/// Clones share the memory.
 ///
-/// The channel does not synchronize its users. Programs use [`crate::push_command`] and
+/// A `Channel` does not synchronize its users. Programs use [`crate::push_command`] and
 /// [`crate::pop_event`] under locks of their process. The engine uses [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
 pub struct Channel {
@@ -148,15 +152,16 @@ impl Channel {
     /// Creates a channel with empty rings. Called by the engine.
     ///
     /// # Errors
-    /// As for [`Mapping::shared`].
+    /// Returns the errors of [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// Creates `count` channels for one process, in one mapping. Called by the engine.
+    /// Creates `count` channels for one process in one mapping, one per shard. Called by the
+    /// engine.
     ///
     /// # Errors
-    /// As for [`Mapping::shared`].
+    /// Returns the errors of [`Mapping::shared`].
     pub fn create_all(count: u32) -> io::Result<Vec<Self>> {
         let channels = Self::all(Mapping::shared("towpath-channel", len(count))?, count);
         for channel in &channels {
@@ -166,19 +171,19 @@ impl Channel {
         Ok(channels)
     }
 
-    /// Maps the channel of an engine with one shard.
+    /// Maps the channel whose file was received from an engine with one shard.
     ///
     /// # Errors
-    /// As for [`Channel::map_all`].
+    /// Returns the errors of [`Channel::map_all`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         Ok(Self::map_all(file, 1)?.swap_remove(0))
     }
 
-    /// Maps the `count` channels received from an engine.
+    /// Maps the `count` channels whose file was received from an engine.
     ///
     /// # Errors
-    /// `InvalidData` if one is not a channel, or is of a different build; `InvalidInput` if the
-    /// file is too short.
+    /// Returns `InvalidData` if one of them is not a channel, or was created by a different build.
+    /// Returns `InvalidInput` if the file is too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let channels = Self::all(Mapping::from_file(file, len(count))?, count);
         for channel in &channels {
@@ -193,35 +198,35 @@ impl Channel {
         (0..count).map(|shard| Self { mapping: Arc::clone(&mapping), at: len(shard) }).collect()
     }
 
-    /// Returns the header: ring positions and sleep flags. The other side may write it at any time.
+    /// Returns the header of the channel: ring positions and sleep flags. The other side may change
+    /// it at any time.
     #[inline]
     pub fn header(&self) -> &ChannelHeader {
-        // SAFETY: ChannelHeader consists of atomics.
+        // SAFETY: `ChannelHeader` consists of atomics.
         unsafe { self.mapping.view(self.at) }
     }
 
-    /// Returns the mapping, which is shared with the process's further channels. Its memfd
-    /// ([`Mapping::file`]) can be passed to [`Channel::map_all`]; a mapping created by `map_all`
-    /// has no memfd.
+    /// Returns the mapping, which contains all channels of the process. If this engine created it,
+    /// [`Mapping::file`] returns the memfd, which can be passed to [`Channel::map_all`].
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Returns the slot for requests and replies. The other side may write it at any time.
+    /// Returns the slot for a request and its reply. The other side may change it at any time.
     #[inline]
     pub fn request_slot(&self) -> &RequestSlot {
-        // SAFETY: RequestSlot consists of atomics.
+        // SAFETY: `RequestSlot` consists of atomics.
         unsafe { self.mapping.view(self.at + REQUEST_SLOT_OFFSET) }
     }
 
-    /// Writes a request; `wire` must not be longer than a request.
+    /// Writes the bytes of a request, at most the size of [`Request`].
     pub(crate) fn write_request(&self, wire: &[u8]) {
         debug_assert!(wire.len() <= size_of::<Request>());
         self.mapping.write(self.at + REQUEST_OFFSET, wire);
     }
 
-    /// Copies the request. Bytes beyond its length are set to zero, because they may belong to an
-    /// older request.
+    /// Returns a copy of the request. Bytes beyond its length are set to zero, because they may be
+    /// those of an older request.
     pub(crate) fn read_request(&self) -> Box<Request> {
         let mut bytes = [0; size_of::<Request>()];
         self.mapping.read(self.at + REQUEST_OFFSET, &mut bytes);
@@ -229,13 +234,13 @@ impl Channel {
         Box::new(Request::from_bytes(request.wire()))
     }
 
-    /// Writes a reply; `wire` must not be longer than a reply.
+    /// Writes the bytes of a reply, at most the size of [`ControlReply`].
     pub(crate) fn write_reply(&self, wire: &[u8]) {
         debug_assert!(wire.len() <= size_of::<ControlReply>());
         self.mapping.write(self.at + REPLY_OFFSET, wire);
     }
 
-    /// Copies the reply, see [`Self::read_request`].
+    /// Returns a copy of the reply, in the same way as [`Self::read_request`].
     pub(crate) fn read_reply(&self) -> ControlReply {
         let mut bytes = [0; size_of::<ControlReply>()];
         self.mapping.read(self.at + REPLY_OFFSET, &mut bytes);
@@ -268,7 +273,7 @@ impl Channel {
     }
 }
 
-/// Returns the length of `count` channels in bytes.
+/// Returns the size of `count` channels in bytes.
 fn len(count: u32) -> usize {
     count as usize * CHANNEL_LEN
 }

@@ -1,9 +1,9 @@
-//! Hand-over of a task between threads of a process: one thread performs it, and another continues
-//! when it sleeps or leaves.
+//! The relay passes a task, running the engine, between the threads of a process. A thread performs
+//! the task, and another continues when the first one sleeps or stops.
 //!
-//! The word `holder` is 0, or the number of the thread that holds the relay. Any thread with
-//! nothing else to do may take it; the standby thread takes it if no other thread does. While other
-//! threads are busy, the standby thread costs nothing:
+//! The word `holder` is 0, or the number of the thread that holds the relay. Any thread without
+//! other work may take the relay. A dedicated standby thread takes it if no other thread does.
+//! While other threads are busy, the standby thread costs nothing:
 //!
 //! ```text
 //!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
@@ -13,31 +13,33 @@
 //!                                        the holder sleeps? rest until a thread leaves
 //! ```
 //!
-//! A thread that waits need not follow: it may sleep only on its own words, and leave the relay to
-//! other threads.
+//! A thread that waits for an event need not wait for the relay. The thread may sleep only on its
+//! own words, and leave the relay to other threads.
 //!
-//! No wake-up is lost: either a thread holds the relay, or the standby thread polls. The rule
-//! relies on two pairs of steps, with a SeqCst fence between the steps of each thread. At least one
-//! of two threads sees the other's step (checked by loom):
-//! - A thread that finds the relay taken counts itself as a follower, then checks the relay again.
-//!   A thread that leaves frees the relay, then checks for followers. Leaving also changes the
-//!   hand-off word, so that a follower that is about to sleep on it does not;
-//! - The standby thread announces that it rests, then checks whether the relay is taken. A thread
-//!   that leaves frees the relay, then checks whether the standby thread rests. Stale counts of
-//!   followers therefore do no harm: a signal handler may leave a call by siglongjmp.
+//! No wake-up is lost: at any time a thread holds the relay, or the standby thread polls. The
+//! guarantee relies on two pairs of steps, with a SeqCst fence between the steps of each thread. At
+//! least one of two threads sees the other's first step (checked by loom):
+//! - A thread that finds the relay taken counts itself as a follower (a thread that waits for the
+//!   relay), then checks the relay again. A thread that releases the relay checks for followers
+//!   afterwards. Releasing also changes the hand-off word, so that a follower that is about to
+//!   sleep on that word does not sleep;
+//! - The standby thread announces that it sleeps, then checks whether the relay is taken. A thread
+//!   that releases the relay then checks whether the standby thread sleeps. A count of followers
+//!   that is too high does no harm; it can occur if a signal handler leaves a call by siglongjmp.
 
 use towpath_shm::atomic::{AtomicU32, Ordering, fence};
 use towpath_shm::futex;
 
-/// No thread holds the relay.
+/// Value of `holder` if no thread holds the relay.
 const FREE: u32 = 0;
-/// Flag of a holder that sleeps, so that other threads may take the relay.
+/// Flag in `holder`: the thread that holds the relay sleeps, so other threads may take it.
 const LENT: u32 = 1 << 31;
-/// Flag of a holder that is the standby thread. Thread numbers are below it (PID_MAX_LIMIT).
+/// Flag in `holder`: the standby thread holds the relay. Thread numbers are below this value
+/// (PID_MAX_LIMIT).
 const STAND_BY: u32 = 1 << 30;
 
-/// A relay that one thread of the process holds at a time; another thread takes it when the holder
-/// sleeps or leaves.
+/// The right to perform a task (running the engine), which one thread of the process has at a time.
+/// Another thread takes it when the first one sleeps or releases it.
 ///
 /// ```
 /// use towpath_ring::{Relay, Who};
@@ -54,44 +56,47 @@ const STAND_BY: u32 = 1 << 30;
 #[derive(Debug)]
 pub struct Relay {
     holder: AtomicU32,
-    /// Futex word of the followers; changes when the relay is passed on.
+    /// Hand-off word: futex on which followers (threads that wait for the relay) sleep. The word
+    /// changes when the relay is released.
     baton: AtomicU32,
-    /// Number of threads that sleep on `baton`, or are about to.
+    /// Number of followers: threads that sleep on `baton`, or are about to.
     following: AtomicU32,
-    /// Number of threads that sleep on other words, and are woken through `pass_on`'s argument.
+    /// Number of threads that sleep on other words, and are woken by the argument of `pass_on`.
     elsewhere: AtomicU32,
-    /// Futex word of the standby thread; 1 while it rests.
+    /// Futex word on which the standby thread sleeps; 1 while it does.
     rests: AtomicU32,
-    /// Number of times that a thread wanted the relay, or the holder's work, while another thread
-    /// held it.
+    /// Number of times that a thread wanted the relay, or the work of its holder, while another
+    /// thread held it.
     wanted: AtomicU32,
 }
 
-/// Kinds of threads that want the relay, which determine from which holder they may take it.
+/// Kind of a thread that wants the relay, which determines from which thread it may take the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// A thread that would sleep otherwise. May take the relay if it is free, or lent by the
-    /// standby thread.
+    /// A thread that would sleep otherwise. The thread may take the relay if it is free, or if the
+    /// sleeping standby thread holds it.
     Waits,
-    /// A thread with a request. May take the relay if it is free, or lent by any thread.
+    /// A thread with a request. The thread may take the relay if it is free, or if any sleeping
+    /// thread holds it.
     Asks,
-    /// The standby thread. May take the relay if it is free.
+    /// The standby thread. The thread may take the relay only if it is free.
     StandsBy,
 }
 
-/// Holder from which the relay was taken.
+/// Kind of thread that held the relay before it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// The relay was free.
+    /// No thread held the relay.
     Free,
-    /// A sleeping thread, which its own words will wake.
+    /// A sleeping thread held the relay. The thread will be woken by its own words.
     FromSleeper,
-    /// The sleeping standby thread, which has to be notified that it should poll.
+    /// The sleeping standby thread held the relay. The standby thread must be told to poll again
+    /// later.
     FromStandBy,
 }
 
 impl Who {
-    /// Returns the value of `holder` for thread number `thread` of this kind.
+    /// Returns the value of `holder` if a thread of this kind with number `thread` holds the relay.
     pub const fn number(self, thread: u32) -> u32 {
         match self {
             Self::StandsBy => thread | STAND_BY,
@@ -116,14 +121,15 @@ impl Default for Relay {
 }
 
 impl Relay {
-    /// Creates a free relay.
+    /// Creates a relay that no thread holds.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         let [holder, baton, following, elsewhere, rests, wanted] = [const { AtomicU32::new(0) }; 6];
         Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
-    /// Creates a free relay; loom's atomics cannot be created in a constant function.
+    /// Creates a relay that no thread holds. Not a constant function, because loom's atomics cannot
+    /// be created in one.
     #[cfg(loom)]
     pub fn new() -> Self {
         let [holder, baton, following, elsewhere, rests, wanted] =
@@ -131,13 +137,13 @@ impl Relay {
         Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
-    /// Returns whether `who` may take the relay now.
+    /// Returns whether a thread of the kind `who` may take the relay now.
     pub fn is_free_for(&self, who: Who) -> bool {
         who.may_take(self.holder.load(Ordering::Relaxed))
     }
 
-    /// Takes the relay for the thread `me` ([`Who::number`]). Returns `None` if another thread
-    /// holds it.
+    /// Takes the relay for the thread with number `me` ([`Who::number`]). Returns `None` if a
+    /// thread of the kind `who` may not take it now.
     pub fn take(&self, me: u32, who: Who) -> Option<Taken> {
         let before = self.holder.load(Ordering::Relaxed);
         if !who.may_take(before) {
@@ -155,49 +161,51 @@ impl Relay {
         })
     }
 
-    /// Counts a thread that wants the relay, or the holder's work, while another thread holds it.
+    /// Counts that a thread wanted the relay, or the work of its holder, while another thread held
+    /// it.
     pub fn want(&self) {
         self.wanted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counter of [`Self::want`], which wraps.
+    /// Returns how often [`Self::want`] was called; wraps.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Returns whether this thread holds the relay, and has not lent it.
+    /// Returns whether the thread `me` holds the relay and has not lent it.
     pub fn has(&self, me: u32) -> bool {
         self.holder.load(Ordering::Relaxed) == me
     }
 
-    /// Lends the relay, because its holder is about to sleep on words that report every event. The
-    /// holder checks [`Self::has_followers`] afterwards: each follower is either counted there, or
-    /// sees that the relay is lent.
+    /// Lends the relay: the thread that holds it is about to sleep, and other threads may take it.
+    /// The thread sleeps on words that report every event. Afterwards, the thread must check
+    /// [`Self::has_followers`]. A follower is either counted there, or sees that the relay is lent.
     pub fn lend(&self, me: u32) {
         self.holder.store(me | LENT, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the lent relay back after the sleep. Returns false if another thread has taken it.
+    /// Takes the lent relay back after sleeping. Returns false if another thread has taken it.
     pub fn take_back(&self, me: u32) -> bool {
         let back =
             self.holder.compare_exchange(me | LENT, me, Ordering::Acquire, Ordering::Relaxed);
         back.is_ok()
     }
 
-    /// Gives the relay up. Returns true if the thread held it; then call [`Self::pass_on`].
+    /// Releases the relay. Returns true if the thread held it; the caller must then call
+    /// [`Self::pass_on`].
     pub fn leave(&self, me: u32) -> bool {
         self.holder.compare_exchange(me, FREE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives the relay up even if it is lent, for a signal handler that interrupted a sleeping
+    /// Releases the relay even if it is lent. Used by a signal handler that interrupted a sleeping
     /// thread.
     pub fn abandon(&self, me: u32) -> bool {
         self.leave(me) || self.leave(me | LENT)
     }
 
-    /// Wakes another thread after the relay was left. `tell` wakes a thread that sleeps on other
-    /// words.
+    /// Wakes another thread after the relay was released. `tell` wakes a thread that sleeps on
+    /// other words than the hand-off word.
     pub fn pass_on(&self, tell: impl FnOnce()) {
         fence(Ordering::SeqCst);
         if self.following.load(Ordering::Relaxed) > 0 {
@@ -211,8 +219,9 @@ impl Relay {
         }
     }
 
-    /// Counts this thread as a follower until [`Self::unfollow`], and returns the value of the
-    /// hand-off word to sleep on. Returns `None` if the relay can be taken now.
+    /// Counts this thread as a follower (waiting for the relay) until [`Self::unfollow`], and
+    /// returns the value of the hand-off word to sleep on. Returns `None` if the relay can be taken
+    /// now.
     pub fn follow(&self) -> Option<u32> {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
@@ -225,37 +234,37 @@ impl Relay {
         Some(baton)
     }
 
-    /// Returns the hand-off word on which followers sleep.
+    /// Returns the futex word on which followers (threads that wait for the relay) sleep.
     pub fn handoff(&self) -> &AtomicU32 {
         &self.baton
     }
 
-    /// Ends [`Self::follow`]. Returns true if [`Self::pass_on`] is due, because the hand-off may
-    /// have woken this thread, which no longer needs the relay.
+    /// Ends [`Self::follow`]. Returns true if the caller must call [`Self::pass_on`]: the release
+    /// of the relay may have woken this thread, which no longer needs it.
     pub fn unfollow(&self) -> bool {
         self.following.fetch_sub(1, Ordering::Relaxed);
         self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()
     }
 
-    /// Counts this thread among those that sleep on other words, until [`Self::get_up`]. The holder
-    /// may wake it from now on, even before it sleeps.
+    /// Counts this thread among those that sleep on other words, until [`Self::get_up`]. A thread
+    /// that releases the relay may wake it from now on, even before it sleeps.
     pub fn lie_down(&self) {
         self.elsewhere.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Ends [`Self::lie_down`].
+    /// Ends [`Self::lie_down`]: this thread does not sleep any more.
     pub fn get_up(&self) {
         self.elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns whether any sleeping thread would take the relay.
+    /// Returns whether there is a sleeping thread that would take the relay.
     pub fn has_followers(&self) -> bool {
         self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
     }
 
-    /// Rests until another thread leaves the relay. Called by the standby thread. Returns at once
-    /// if the relay is free.
+    /// Makes the standby thread sleep until another thread releases the relay. Returns at once if
+    /// the relay is free.
     pub fn rest(&self) {
         self.rests.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The command ring and the event ring, with both ends of each.
+//! The command ring and the event ring between a program and the engine, with both sides of each.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::notification;
 use crate::protocol::{self, BadPosition};
 use crate::region::Channel;
 
-/// The command ring is full. The program should notify the engine, and try again.
+/// Error: the command ring is full. The program should notify the engine, and try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
@@ -23,12 +23,13 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// Pushes a command of a program. The caller must hold its process's lock of the command ring, and
-/// call [`crate::ring_engine`] afterwards.
+/// Adds a command of a program to the command ring. The caller must hold its process's lock of the
+/// ring, and call [`crate::ring_engine`] afterwards.
 ///
 /// # Errors
-/// [`Full`] if [`COMMANDS_MAX`] commands wait, or if code of this process has overwritten the
-/// ring's positions. If positions were overwritten, the engine ends the channel; see [`has_ended`].
+/// Returns [`Full`] if [`COMMANDS_MAX`] commands wait, or if code of this process has overwritten
+/// the ring's positions. In the latter case the engine stops serving the channel; see
+/// [`has_ended`].
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -39,8 +40,8 @@ pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     }
 }
 
-/// Takes the next event for a program: a slot and its [`towpath_shm::layout::event`] bits. The
-/// caller must hold its process's lock of the event ring.
+/// Takes the next event for a program: the index of a slot, and bits of
+/// [`towpath_shm::layout::event`]. The caller must hold its process's lock of the event ring.
 pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     let header = channel.header();
     let at = header.event_head.load(Ordering::Relaxed);
@@ -50,28 +51,27 @@ pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     Some(event::parts(entry))
 }
 
-/// Returns whether events for a program were lost since the last call. If so, the program must
-/// check every socket.
+/// Returns whether events for the program were lost since the last call because the ring was full.
+/// If so, the program must check all of its sockets.
 pub fn take_events_lost(channel: &Channel) -> bool {
     let lost = &channel.header().events_lost;
     lost.load(Ordering::Relaxed) != 0 && lost.swap(0, Ordering::AcqRel) != 0
 }
 
-/// Returns whether the program has an event, or a loss of events, to take.
+/// Returns whether there are events for the program, or events were lost.
 pub fn events_waiting(channel: &Channel) -> bool {
     let header = channel.header();
     header.event_tail.load(Ordering::Acquire) != header.event_head.load(Ordering::Relaxed)
         || header.events_lost.load(Ordering::Relaxed) != 0
 }
 
-/// Announces that a program sleeps on its notification descriptor. Returns false if there are
-/// events; then the program must not sleep (the announcement is revoked). Call [`cancel_sleep`]
-/// after the sleep.
+/// Announces that the program is about to sleep on its notification descriptor. Returns false, and
+/// revokes the announcement, if there are events. Call [`cancel_sleep`] after the sleep.
 pub fn prepare_sleep(channel: &Channel) -> bool {
     protocol::doze(&channel.header().sleeping, || !events_waiting(channel))
 }
 
-/// Ends a program's sleep, so that the engine sends no further notification.
+/// Ends a program's sleep. The engine sends no further notification.
 pub fn cancel_sleep(channel: &Channel) {
     channel.header().sleeping.store(0, Ordering::Relaxed);
 }
@@ -82,7 +82,7 @@ pub fn has_ended(channel: &Channel) -> bool {
     channel.header().ended.load(Ordering::Acquire) != 0
 }
 
-/// The program wrote an impossible ring position, so the engine cannot use the channel any more.
+/// Error: the program wrote an invalid ring position. The engine cannot use the channel any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelError;
 
@@ -100,12 +100,12 @@ impl From<BadPosition> for ChannelError {
     }
 }
 
-/// Position of a slot's last event in the ring of a program. The default is for a slot without
-/// events.
+/// Position in a program's event ring of the last event of a slot. The default is for a slot that
+/// had no event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LastEvent(u32);
 
-/// The engine's ends of both rings. The engine's positions are kept in private memory.
+/// The engine's sides of the command ring and the event ring. Its positions are in private memory.
 ///
 /// ```
 /// use towpath_ring::{Channel, EngineChannel, LastEvent, pop_event, push_command};
@@ -131,14 +131,15 @@ pub struct EngineChannel {
     command_head: u32,
     event_tail: u32,
     lost: u64,
-    /// Number of commands not yet taken of those present at the last [`EngineChannel::mark`]. A
-    /// count, because a position would recur after 2^32 commands.
+    /// Number of commands that were in the ring at the last [`EngineChannel::mark`] and are not yet
+    /// taken. The field is a count because a position would be reached again after 2^32 commands.
     before_mark: u32,
     calls: Calls,
 }
 
 impl EngineChannel {
-    /// Creates the ends of a new channel. The channel must be unused, because positions start at 0.
+    /// Creates the engine's side of a channel. The channel must be unused, because positions start
+    /// at 0.
     pub fn new(channel: Channel) -> Self {
         let calls = Calls::default();
         Self { channel, command_head: 0, event_tail: 0, lost: 0, before_mark: 0, calls }
@@ -149,56 +150,56 @@ impl EngineChannel {
         &self.channel
     }
 
-    /// Returns whether there are commands, or invalid positions, which
+    /// Returns whether the ring has commands. Also returns true for invalid positions, which
     /// [`EngineChannel::pop_command`] reports.
     pub fn has_commands(&self) -> bool {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
     /// Returns whether the program has made a request, and the previous one is answered. Commands
-    /// pushed before the request are already visible in the ring.
+    /// that the program sent before the request are already in the ring.
     pub fn is_asked(&self) -> bool {
         self.calls.is_asked(&self.channel)
     }
 
-    /// Takes a copy of the request; its content is not validated.
+    /// Takes the program's request as a copy, without validating it.
     pub fn take_request(&mut self) -> Option<Box<Request>> {
         self.calls.take(&self.channel)
     }
 
-    /// Answers the request taken last, unless it is answered already.
+    /// Sends the reply to the request that was taken last, unless it is already answered.
     pub fn answer(&mut self, reply: &ControlReply) {
         self.calls.answer(&self.channel, reply);
     }
 
-    /// Announces that the program is not served any more; pending commands may still be processed
-    /// up to [`EngineChannel::mark`]. Dropping the channel has the same effect.
+    /// Announces to the program that it is not served any more. Commands that wait may still be
+    /// processed, up to the last [`EngineChannel::mark`]. Dropping this value has the same effect.
     pub fn end(&self) {
         self.channel.header().ended.store(1, Ordering::Release);
         call::wake(self.channel.request_slot());
     }
 
-    /// Records the current end of the commands, because the reply to a request may have to wait
-    /// until the earlier commands are processed.
+    /// Records the end of the commands that are now in the ring. The reply to a request may have to
+    /// wait until these are processed.
     pub fn mark(&mut self) {
         let end = self.channel.header().command_tail.load(Ordering::Acquire);
         let left = end.wrapping_sub(self.command_head);
         self.before_mark = if left <= COMMANDS_MAX { left } else { 0 };
     }
 
-    /// Returns whether commands that were present at the last [`EngineChannel::mark`] are not yet
-    /// taken. Invalid positions are reported by [`EngineChannel::pop_command`].
+    /// Returns whether commands that were in the ring at the last [`EngineChannel::mark`] are not
+    /// yet taken. [`EngineChannel::pop_command`] reports invalid positions.
     pub fn is_behind_mark(&self) -> bool {
         self.before_mark != 0
     }
 
-    /// Takes a copy of the next command; `None` if there is none. The content is not validated: the
+    /// Takes the next command as a copy; `None` if there is none. The command is not validated: the
     /// program may have written any bytes.
     ///
     /// # Errors
-    /// [`ChannelError`] if more than [`COMMANDS_MAX`] commands wait according to the program's
-    /// positions. Also if the ring is empty before all commands seen by [`EngineChannel::mark`]
-    /// were taken; otherwise the caller would wait for them for ever.
+    /// Returns [`ChannelError`] if more than [`COMMANDS_MAX`] commands wait according to the
+    /// program's position. Also if the ring is empty although [`EngineChannel::mark`] saw more
+    /// commands; otherwise the caller would wait for them for ever.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
@@ -216,15 +217,14 @@ impl EngineChannel {
     }
 
     /// Reports an event of a slot (below [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)) to the
-    /// program; `bits` are of [`towpath_shm::layout::event`]. The bits are added to the slot's last
-    /// event if the program has not taken it yet. `last` is the position of that event; the caller
-    /// keeps one per slot and program. If the ring is full, the program has to check all its
-    /// sockets instead ([`take_events_lost`]). Call [`EngineChannel::ring`] afterwards, once for
-    /// all events of a turn.
+    /// program. `bits` are of [`towpath_shm::layout::event`]. If the slot's last event is still in
+    /// the ring, the bits are added to it. `last` is the position of that event; the caller keeps
+    /// one per slot and program. If the ring is full, the program has to check all of its sockets
+    /// instead ([`take_events_lost`]). Call [`EngineChannel::ring`] once after all events.
     ///
     /// # Errors
-    /// [`ChannelError`] if the ring would hold more than [`EVENTS_MAX`] events according to the
-    /// program's position.
+    /// Returns [`ChannelError`] if the ring would have more than [`EVENTS_MAX`] events according to
+    /// the program's position.
     pub fn push_event(
         &mut self,
         slot: u32,
@@ -252,9 +252,9 @@ impl EngineChannel {
         Ok(())
     }
 
-    /// Returns whether an event is probably still in the ring. Only the entry itself is
-    /// authoritative, because the program may be taking it, and positions recur. If this returns
-    /// false, the entry's cache line need not be touched.
+    /// Returns whether an event is probably still in the ring. Only the entry itself shows this
+    /// with certainty, because the program may be taking it, and positions are reused. If the
+    /// result is false, the entry's cache line need not be read.
     #[inline]
     fn is_waiting(&self, last: LastEvent) -> bool {
         let head = self.channel.header().event_head.load(Ordering::Relaxed);
@@ -262,14 +262,14 @@ impl EngineChannel {
         before.wrapping_sub(last.0) < self.event_tail.wrapping_sub(head)
     }
 
-    /// Wakes the program if it sleeps; call it after pushing events.
+    /// Wakes the program if it sleeps. Call this after adding events.
     pub fn ring(&self, doorbell: BorrowedFd<'_>) {
         if protocol::rouse(&self.channel.header().sleeping) {
             notification::toll(doorbell);
         }
     }
 
-    /// Returns the number of events that found the ring full.
+    /// Returns the number of events that were lost because the ring was full.
     pub fn events_lost(&self) -> u64 {
         self.lost
     }
@@ -337,7 +337,7 @@ mod tests {
         push_command(&channel, &command(0)).unwrap();
         engine.mark();
         assert!(engine.pop_command().unwrap().is_some());
-        // Simulate nearly 2^32 further commands without a mark.
+        // Simulate that almost 2^32 more commands were taken.
         engine.command_head = 0u32.wrapping_sub(500);
         channel.header().command_tail.store(engine.command_head, Ordering::Relaxed);
         assert!(!engine.is_behind_mark());
@@ -364,12 +364,13 @@ mod tests {
         assert_eq!(engine.events_lost(), 1);
         assert!(take_events_lost(&channel) && !take_events_lost(&channel));
         assert_eq!(std::iter::from_fn(|| pop_event(&channel)).count() as u32, EVENTS_MAX);
-        // The lost event can be reported again.
+        // After it was lost, the event can be reported again.
         engine.push_event(EVENTS_MAX, 2, &mut last[2]).unwrap();
         assert_eq!(pop_event(&channel), Some((EVENTS_MAX, 2)));
     }
 
-    /// A place is reused in each round, and a position after 2^32 events.
+    /// Tests that an event is not confused with another one in the same place of the ring. Also not
+    /// with the event at the same position, 2^32 events later.
     #[test]
     fn an_event_is_not_taken_for_another_one_at_its_place() {
         let channel = Channel::create().unwrap();
@@ -380,8 +381,8 @@ mod tests {
         for slot in 10..10 + EVENTS_MAX {
             engine.push_event(slot, 2, &mut last[1]).unwrap();
         }
-        // The place of the first event now holds an event of another slot, although its position
-        // looks current.
+        // The place of the first event now contains an event of another slot, although its position
+        // seems to be current.
         engine.event_tail = EVENTS_MAX;
         channel.header().event_tail.store(EVENTS_MAX, Ordering::Relaxed);
         channel.header().event_head.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Buffers of a stack whose sockets are those of programs and of the engine itself.
+//! Buffers of sockets, which belong either to programs or to the engine itself.
 
 use towpath_shm::Fragments;
 
@@ -7,31 +7,32 @@ use crate::engine_recv::EngineRecv;
 use crate::engine_send::EngineSend;
 use crate::heap::{HeapRecv, HeapSend};
 
-/// The receive buffer of a socket.
+/// Receive buffer of a socket.
 #[derive(Debug)]
 pub enum SocketRecv {
-    /// In the memory of a slot, shared with programs.
+    /// Receive FIFO in memory shared with programs, for the socket of a program.
     Slot(EngineRecv),
-    /// In private memory. Boxed, because few sockets have one and all pay for the size.
+    /// Receive FIFO in private memory. Boxed, because few sockets have one, but all would take its
+    /// size.
     Heap(Box<HeapRecv>),
 }
 
-/// The send buffer of a socket.
+/// Send buffer of a socket.
 #[derive(Debug)]
 pub enum SocketSend {
-    /// In the memory of a slot, shared with programs.
+    /// Transmit FIFO in memory shared with programs, for the socket of a program.
     Slot(EngineSend),
-    /// In private memory.
+    /// Transmit FIFO in private memory.
     Heap(Box<HeapSend>),
 }
 
-/// Each idle connection has a `SocketRecv`, so the enum must not be larger than its most frequent
-/// variant. The table of sizes is in `core/stack/src/socket.rs`.
+/// Limit the size: each idle connection has a `SocketRecv`, so the enum must not be larger than its
+/// most frequent variant. `core/stack/src/socket.rs` has a table of sizes.
 const _: () = assert!(size_of::<SocketRecv>() == size_of::<EngineRecv>());
 const _: () = assert!(size_of::<SocketSend>() == size_of::<EngineSend>());
 
 impl SocketRecv {
-    /// Returns the buffer of a program's socket.
+    /// Returns the receive FIFO of a program's socket; `None` if it is in private memory.
     #[inline]
     pub fn slot(&mut self) -> Option<&mut EngineRecv> {
         match self {
@@ -40,7 +41,7 @@ impl SocketRecv {
         }
     }
 
-    /// Returns the buffer of a private socket.
+    /// Returns the receive FIFO in private memory; `None` if the socket belongs to a program.
     #[inline]
     pub fn heap(&mut self) -> Option<&mut HeapRecv> {
         match self {
@@ -51,7 +52,7 @@ impl SocketRecv {
 }
 
 impl SocketSend {
-    /// Returns the buffer of a program's socket.
+    /// Returns the transmit FIFO of a program's socket; `None` if it is in private memory.
     #[inline]
     pub fn slot(&mut self) -> Option<&mut EngineSend> {
         match self {
@@ -60,7 +61,7 @@ impl SocketSend {
         }
     }
 
-    /// Returns the buffer of a private socket.
+    /// Returns the transmit FIFO in private memory; `None` if the socket belongs to a program.
     #[inline]
     pub fn heap(&mut self) -> Option<&mut HeapSend> {
         match self {

@@ -1,33 +1,34 @@
-//! Adaptive polling before a sleep.
+//! Decides whether a thread should poll for a moment before it sleeps.
 
-/// Learns whether polling for a moment before a sleep pays off for one sleeper. The caller should
-/// not poll if that takes the processor from the thread that it waits for: see [`processors`].
+/// Learns for a thread whether polling for a moment before sleeping pays off. Do not poll if that
+/// takes the processor from the thread that is being waited for: see [`processors`].
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
-    /// Recent successes, 0 to [`Spin::SCORE_MAX`].
+    /// Score of recent attempts to poll, 0 to [`Spin::SCORE_MAX`].
     score: u32,
-    /// Number of sleeps since the last attempt.
+    /// Number of sleeps since the last attempt to poll.
     skipped: u32,
 }
 
 impl Spin {
-    /// Number of sleeps between two attempts while polling does not pay off.
+    /// Number of sleeps between two attempts to poll if polling does not pay off.
     const RETRY: u32 = 256;
-    /// Number of consecutive failures after which polling stops.
+    /// Number of consecutive useless attempts after which polling stops.
     const SCORE_MAX: u32 = 16;
 
-    /// Creates a state in which polling is attempted until it turns out to be useless.
+    /// Creates a state in which polling is tried until it turns out to be useless.
     pub const fn new() -> Self {
         Self { score: Self::SCORE_MAX, skipped: 0 }
     }
 
-    /// Called before a sleep: whether to poll for a moment. Report the result by [`Self::learn`].
+    /// Returns whether to poll for a moment before the next sleep. Report the result by
+    /// [`Self::learn`].
     pub fn is_worthwhile(&mut self) -> bool {
         self.skipped += 1;
         self.score > 0 || self.skipped >= Self::RETRY
     }
 
-    /// Records whether polling found something.
+    /// Records whether polling found something to do.
     pub fn learn(&mut self, found: bool) {
         self.skipped = 0;
         self.score = if found {
@@ -45,7 +46,8 @@ impl Default for Spin {
 }
 
 /// Returns the number of processors that the calling thread may use; 1 if unknown. Makes a system
-/// call, so call it once at the start: a program may restrict its system calls later (seccomp).
+/// call. Call it once at the start, because a program may later restrict its system calls
+/// (seccomp).
 pub fn processors() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |processors| processors.count())
 }

@@ -1,4 +1,4 @@
-//! The status page, which only the engine writes and every program of a run reads.
+//! The status page of the engine, which only the engine writes and all programs read.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use towpath_shm::layout::{self, ENGINE_ENDED, LIVES, MAGIC, STATUS_LEN, VERSION}
 use crate::life::{self, Life};
 use crate::{notification, protocol, region};
 
-/// A program's read-only view of the status page of a shard.
+/// A program's read-only view of the status page of a shard (thread of the engine).
 #[derive(Debug, Clone)]
 pub struct Status {
     mapping: Arc<Mapping>,
@@ -20,19 +20,19 @@ pub struct Status {
 }
 
 impl Status {
-    /// Maps the page of an engine with one shard.
+    /// Maps the status page whose file was received from an engine with one shard.
     ///
     /// # Errors
-    /// As for [`Status::map_all`].
+    /// Returns the errors of [`Status::map_all`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         Ok(Self::map_all(file, 1)?.swap_remove(0))
     }
 
-    /// Maps the `count` pages received from an engine, one per shard.
+    /// Maps the `count` status pages whose file was received from an engine, one per shard.
     ///
     /// # Errors
-    /// `InvalidData` if one is not a status page, or is of a different build; `InvalidInput` if the
-    /// file is too short.
+    /// Returns `InvalidData` if one of them is not a status page, or was created by a different
+    /// build. Returns `InvalidInput` if the file is too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let mapping = Arc::new(Mapping::read_only(file, count as usize * STATUS_LEN)?);
         let view = |shard| Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN };
@@ -47,41 +47,42 @@ impl Status {
         Ok(pages)
     }
 
-    /// Returns the maximum length in bytes of an IP packet that no datagram socket refuses; 0 until
-    /// the engine knows it.
+    /// Returns the maximum length in bytes of an IP packet that every datagram socket accepts; 0
+    /// until the engine has determined it.
     pub fn datagram_mtu(&self) -> u32 {
         self.page().datagram_mtu.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the engine of the process on this channel has ended ([`crate::Life`]). Makes
-    /// no system call.
+    /// Returns whether the engine that serves the process with this channel number has ended
+    /// ([`crate::Life`]). Makes no system call.
     #[inline]
     pub fn has_ended(&self, channel: u32) -> bool {
         self.life_word(channel).load(Ordering::Acquire) & ENGINE_ENDED != 0
     }
 
-    /// Returns a futex word (of the shared kind) and its value while the engine lives. Threads of
-    /// the process on this channel sleep on it in addition to their own word. A thread that finds
-    /// it changed, or is woken on it, checks [`Self::has_ended`], and wakes the remaining threads
-    /// by [`Self::wake`]. Returns `None` if the engine has ended, or cannot wake threads this way.
+    /// Returns a futex word (not private), and the value that it has while the engine is alive.
+    /// Threads of the process with this channel number sleep on it in addition to their own word. A
+    /// thread that finds it changed, or is woken by it, must check [`Self::has_ended`], and wake
+    /// the remaining threads by [`Self::wake`]. Returns `None` if the engine has ended, or if the
+    /// kernel cannot wake threads in this way.
     pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
         let word = self.life_word(channel);
         let seen = word.load(Ordering::Acquire);
         (seen != 0 && seen & ENGINE_ENDED == 0).then_some((word, seen))
     }
 
-    /// Wakes all threads that sleep on the word of the process on this channel.
+    /// Wakes all threads that sleep on the futex word of the process with this channel number.
     pub fn wake(&self, channel: u32) {
         life::wake(self.life_word(channel));
     }
 
-    /// Called after commands were pushed. Returns the epoch at whose end the shard will have
-    /// processed them.
+    /// Returns the number of the epoch at whose end the engine's shard will have processed all
+    /// commands that were sent before this call.
     pub fn due(&self) -> u64 {
         protocol::due(&self.page().beat)
     }
 
-    /// Returns whether the epoch returned by [`Self::due`] has not ended yet.
+    /// Returns whether the epoch with the number returned by [`Self::due`] has not ended yet.
     pub fn is_due_still(&self, due: u64) -> bool {
         protocol::is_due_still(&self.page().beat, due)
     }
@@ -93,18 +94,18 @@ impl Status {
 
     #[inline]
     fn page(&self) -> &layout::StatusPage {
-        // SAFETY: StatusPage consists of atomics, and this read-only view only loads them.
+        // SAFETY: `StatusPage` consists of atomics, and this read-only view only loads them.
         unsafe { self.mapping.view(self.at) }
     }
 }
 
-/// The last sleep epoch for which this process has notified the engine. Kept per process, so that
-/// no process can suppress another one's notification.
+/// Number of the engine's last sleep for which this process has sent a notification. Each process
+/// has its own, so that no process can suppress the notification of another.
 #[derive(Debug, Default)]
 pub struct Rung(AtomicU64);
 
-/// Wakes the engine if it sleeps, and this process has not notified it yet. Called by programs
-/// after they have pushed commands. Returns true if a notification was sent.
+/// Wakes the engine if it sleeps and this process has not notified it yet. Called by programs after
+/// they have sent commands. Returns true if a notification was sent.
 pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bool {
     let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) else { return false };
     notification::ring(doorbell);
@@ -112,7 +113,7 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bo
     true
 }
 
-/// The engine's end of a status page.
+/// The engine's writable status page.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -136,24 +137,24 @@ pub struct EngineStatus {
     mapping: Arc<Mapping>,
     /// Offset of the status page in the mapping, in bytes.
     at: usize,
-    /// Own copies of the numbers on the page, which are never read back.
+    /// Private copies of the numbers on the page, which are never read back from it.
     epoch: u64,
     beat: u64,
 }
 
 impl EngineStatus {
-    /// Creates a page of an engine that is awake.
+    /// Creates the status page of an engine that is awake.
     ///
     /// # Errors
-    /// As for [`Mapping::published`].
+    /// Returns the errors of [`Mapping::published`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::create_all(1)?.swap_remove(0))
     }
 
-    /// Creates status pages for `count` shards, in one mapping.
+    /// Creates status pages for `count` shards in one mapping.
     ///
     /// # Errors
-    /// As for [`Mapping::published`].
+    /// Returns the errors of [`Mapping::published`].
     pub fn create_all(count: u32) -> io::Result<Vec<Self>> {
         let len = count as usize * STATUS_LEN;
         let mapping = Arc::new(Mapping::published("towpath-status", len)?);
@@ -167,55 +168,55 @@ impl EngineStatus {
         Ok((0..count).map(of_shard).collect())
     }
 
-    /// Returns a program's view of the page, for another thread of the engine.
+    /// Returns a read-only view of the page, as programs have it, for another thread of the engine.
     pub fn view(&self) -> Status {
         Status { mapping: Arc::clone(&self.mapping), at: self.at }
     }
 
-    /// Returns the memfd with all pages, to pass to programs.
+    /// Returns the memfd with all status pages, to be passed to programs.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.mapping.file()
     }
 
-    /// Marks this thread as the engine's. Programs detect when the result is dropped, or the thread
-    /// ends.
+    /// Registers this thread as the engine's. Programs detect when the result is dropped or the
+    /// thread ends.
     pub fn live(&self) -> Life {
         Life::begin(&self.mapping, self.at)
     }
 
-    /// Wakes the threads of a process that wait for a socket, so that they see that their channel
-    /// has ended.
+    /// Wakes the threads of the process with this channel number that wait for a socket. The
+    /// threads then notice that their channel is no longer served.
     pub fn wake(&self, channel: u32) {
         life::wake(life_word(self.page(), channel));
     }
 
-    /// Publishes the maximum length in bytes of an IP packet that no datagram socket refuses.
+    /// Publishes the maximum length in bytes of an IP packet that every datagram socket accepts.
     pub fn set_datagram_mtu(&self, bytes: u32) {
         self.page().datagram_mtu.store(bytes, Ordering::Relaxed);
     }
 
-    /// Announces that the engine sleeps, then checks again with `idle`. Returns false if there is
-    /// work; the page then shows the engine as awake. Call [`EngineStatus::wake_up`] after the
-    /// sleep.
+    /// Announces that the engine is about to sleep, then checks with `idle` that there is no work.
+    /// Returns false if there is work; the page then shows that the engine is awake. Call
+    /// [`EngineStatus::wake_up`] after the sleep.
     pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
         let Self { mapping, at, epoch, .. } = self;
         protocol::fall_asleep(&page(mapping, *at).sleep_epoch, epoch, idle)
     }
 
-    /// Ends the sleep, so that no further notification is sent.
+    /// Ends the engine's sleep. Programs send no further notification for it.
     pub fn wake_up(&mut self) {
         let Self { mapping, at, epoch, .. } = self;
         protocol::wake_up(&page(mapping, *at).sleep_epoch, epoch);
     }
 
-    /// Begins an epoch before reading the rings, unless one is in progress.
+    /// Begins an epoch, unless one is in progress. Call this before reading the rings.
     pub fn begin_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
         protocol::begin_epoch(&page(mapping, *at).beat, beat);
     }
 
-    /// Ends the epoch: every item that was in the rings at its begin was processed, and programs
-    /// notified.
+    /// Ends the epoch: every item that was in the rings when it began has been processed, and
+    /// programs were notified.
     pub fn end_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
         protocol::end_epoch(&page(mapping, *at).beat, beat);
@@ -232,7 +233,7 @@ fn life_word(page: &layout::StatusPage, channel: u32) -> &AtomicU32 {
 }
 
 fn page(mapping: &Mapping, at: usize) -> &layout::StatusPage {
-    // SAFETY: StatusPage consists of atomics, and this mapping is writable.
+    // SAFETY: `StatusPage` consists of atomics, and this mapping is writable.
     unsafe { mapping.view(at) }
 }
 
@@ -275,7 +276,7 @@ mod tests {
         use std::os::unix::fs::FileExt;
         let engine = EngineStatus::create().unwrap();
         let file = engine.file().unwrap();
-        // Reopen the memory, as any process with the descriptor can.
+        // Try to open the memory for writing, as any process with the descriptor can.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
         let again = std::fs::File::options().read(true).write(true).open(path).unwrap();
         for file in [file.as_fd(), again.as_fd()] {
@@ -284,14 +285,15 @@ mod tests {
             assert_eq!(fallocate(file, hole, 0, STATUS_LEN as u64), Err(Errno::PERM));
             assert_eq!(ftruncate(file, 0), Err(Errno::PERM));
             let (null, both) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
-            // SAFETY: a new mapping, which the kernel refuses.
+            // SAFETY: this attempts to create a new mapping, which the kernel must refuse.
             let mapped = unsafe { mmap(null, STATUS_LEN, both, MapFlags::SHARED, file, 0) };
             assert_eq!(mapped, Err(Errno::PERM));
         }
         let status = view(&engine);
         let at = std::ptr::from_ref(status.page());
         let both = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: our own mapping, whose protection the kernel refuses to change.
+        // SAFETY: the mapping belongs to this test, and the kernel must refuse to change its
+        // protection.
         let changed = unsafe { mprotect(at.cast_mut().cast(), STATUS_LEN, both) };
         assert_eq!(changed, Err(Errno::ACCESS));
         let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();

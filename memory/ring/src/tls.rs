@@ -1,7 +1,7 @@
-//! Thread-local variables: std's, or loom's in a model.
+//! Thread-local variables, either of the standard library or, in models, of loom.
 
-/// Defines a thread-local variable: `thread_local_value! { NAME: Type = value }`. Access the value
-/// through `NAME.with`.
+/// Defines a thread-local variable: `thread_local_value! { NAME: Type = value }`. Access its value
+/// by `NAME.with`.
 #[cfg(not(loom))]
 macro_rules! thread_local_value {
     ($name:ident: $type:ty = $value:expr) => {
@@ -25,7 +25,8 @@ pub(crate) fn gettid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// Returns a unique id, because loom's threads run on one thread of the system.
+/// Returns a unique number for each of loom's threads, which all run on one thread of the operating
+/// system.
 #[cfg(loom)]
 pub(crate) fn gettid() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,52 +1,53 @@
-//! Urgent data in a stream's receive FIFO, as seen by the reader: Linux's `tcp_recvmsg_locked`,
-//! `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, based on [`Slot::urgent`].
+//! Urgent data in a stream's receive FIFO, as seen by the reader. Corresponds to Linux's
+//! `tcp_recvmsg_locked`, `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, based on the word
+//! [`Slot::urgent`].
 //!
 //! ```text
 //!   rx_head ─── next read stops here ────┬ urgent byte ┬─── rest ─── rx_tail
 //!                                        mark
 //! ```
 //!
-//! Readers modify the word under [`crate::lock_rx`] and by compare-and-swap, because the engine may
-//! store a newer mark at any time, which takes precedence.
+//! Readers change the word under [`crate::lock_rx`] and by compare-and-swap. The engine may store
+//! the position of newer urgent data at any time, which takes precedence.
 
 use towpath_shm::atomic::Ordering;
 use towpath_shm::layout::{Slot, flags, option_bit, urgent};
 
 use crate::program_fifo::unread;
 
-/// How far a read extends.
+/// How far a read may extend, because reads stop at the urgent byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Bytes to skip at the front: urgent bytes that are not in-line.
+    /// Number of bytes to skip before the read: an urgent byte that is not delivered in-line.
     pub passed: u32,
-    /// Maximum bytes after the skipped ones, up to the mark.
+    /// Maximum number of bytes to read after the skipped ones, up to the urgent byte.
     pub most: u32,
 }
 
-/// The mark relative to the reader.
+/// Position of the urgent byte, relative to the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UrgentView {
-    /// 1 if a former urgent byte at `rx_head` has to be skipped, otherwise 0.
+    /// 1 if an earlier urgent byte at `rx_head` has to be skipped, otherwise 0.
     gap: u32,
-    /// Bytes from `rx_head` to the mark, including the gap.
+    /// Number of bytes from `rx_head` to the urgent byte, including `gap`.
     ahead: u32,
 }
 
-/// Result of a lookup of the urgent byte (MSG_OOB).
+/// Result of looking for the urgent byte (MSG_OOB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrgentByte {
-    /// There is no mark, the byte was read or skipped, or urgent data is in-line.
+    /// There is no urgent byte, it was already read or skipped, or it is delivered in-line.
     None,
-    /// Announced, but not arrived.
+    /// The urgent byte was announced by the peer, but has not arrived.
     NotYet,
-    /// The value of the byte.
+    /// The urgent byte has arrived, and has this value.
     Byte(u8),
-    /// The byte has arrived, at this offset from `rx_head`.
+    /// The urgent byte has arrived, and is at this offset from `rx_head`.
     At(u32),
 }
 
-/// Returns whether there ever was urgent data. Check it after [`unread`], because the engine sets
-/// the flag before it publishes bytes after a mark.
+/// Returns whether the socket ever had urgent data. Check this after [`unread`], because the engine
+/// sets the flag before it publishes bytes that follow urgent data.
 #[inline]
 pub fn is_marked(slot: &Slot) -> bool {
     slot.flags.load(Ordering::Acquire) & flags::URGENT != 0
@@ -56,7 +57,8 @@ fn is_in_line(slot: &Slot) -> bool {
     slot.option_bits.load(Ordering::Relaxed) & option_bit::OOBINLINE != 0
 }
 
-/// Returns `None` if there is no mark, or the reader has passed it.
+/// Returns the position of the urgent byte relative to `head`; `None` if there is none, or the
+/// reader has passed it.
 fn view(slot: &Slot, word: u64, head: u32) -> Option<UrgentView> {
     let ahead = urgent::position(word).wrapping_sub(head);
     if word & urgent::PRESENT == 0 || ahead > i32::MAX as u32 {
@@ -66,7 +68,7 @@ fn view(slot: &Slot, word: u64, head: u32) -> Option<UrgentView> {
     Some(UrgentView { gap, ahead })
 }
 
-/// Returns how far a read extends that starts `skip` bytes after `head`, the value of `rx_head`.
+/// Returns how far a read may extend that starts `skip` bytes after `head`, the value of `rx_head`.
 pub fn reach(slot: &Slot, head: u32, skip: u32) -> Reach {
     let word = slot.urgent.load(Ordering::Acquire);
     let Some(UrgentView { gap, ahead }) = view(slot, word, head) else {
@@ -83,7 +85,8 @@ pub fn reach(slot: &Slot, head: u32, skip: u32) -> Reach {
     Reach { passed: gap + hidden, most: u32::MAX }
 }
 
-/// Clears a mark before `rx_head`, after the reader has moved it. The caller must hold the lock.
+/// Removes urgent data that is before `rx_head`, after the reader has advanced. The caller must
+/// hold the lock.
 pub fn settle(slot: &Slot) {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Relaxed);
@@ -93,12 +96,13 @@ pub fn settle(slot: &Slot) {
         Some(_) => word,
     };
     if left != word {
-        // If the engine stored a newer mark, keep it.
+        // If the engine has stored newer urgent data, keep it.
         let _ = slot.urgent.compare_exchange(word, left, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// Returns whether a read that starts `skip` bytes after `rx_head` stops at the mark.
+/// Returns whether a read that starts `skip` bytes after `rx_head` is at the urgent byte, where it
+/// stops.
 pub fn is_mark(slot: &Slot, skip: u32) -> bool {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -106,7 +110,7 @@ pub fn is_mark(slot: &Slot, skip: u32) -> bool {
         && view(slot, word, head).is_some_and(|view| view.ahead == skip.saturating_add(view.gap))
 }
 
-/// Returns the number of bytes for FIONREAD: the unread bytes up to the mark.
+/// Returns the result of FIONREAD: the number of unread bytes up to the urgent byte.
 pub fn readable(slot: &Slot) -> u32 {
     let all = unread(slot);
     let word = slot.urgent.load(Ordering::Acquire);
@@ -117,7 +121,8 @@ pub fn readable(slot: &Slot) -> u32 {
     }
 }
 
-/// Returns the number of unread bytes that reads skip, because they are urgent and not in-line.
+/// Returns the number of unread bytes that reads skip, because they are urgent and not delivered
+/// in-line.
 pub fn hidden(slot: &Slot) -> u32 {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -125,13 +130,13 @@ pub fn hidden(slot: &Slot) -> u32 {
         .map_or(0, |view| view.gap + u32::from(view.ahead == view.gap && !is_in_line(slot)))
 }
 
-/// Returns whether POLLPRI is due: the byte has arrived, and was neither read with MSG_OOB nor
-/// skipped.
+/// Returns whether to report POLLPRI: the urgent byte has arrived, and was neither read with
+/// MSG_OOB nor skipped.
 pub fn is_pending(slot: &Slot) -> bool {
     matches!(look(slot), UrgentByte::Byte(_) | UrgentByte::At(_))
 }
 
-/// Returns the urgent byte: its value, or its offset if urgent data is in-line.
+/// Looks for the urgent byte: returns its value, or its offset if it is delivered in-line.
 fn look(slot: &Slot) -> UrgentByte {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -144,8 +149,8 @@ fn look(slot: &Slot) -> UrgentByte {
     }
 }
 
-/// Returns the urgent byte for a read with MSG_OOB, and marks it as read unless `keep` (MSG_PEEK).
-/// The caller must hold the lock.
+/// Returns the urgent byte for a read with MSG_OOB. Marks it as read unless `keep` is set
+/// (MSG_PEEK). The caller must hold the lock.
 pub fn take(slot: &Slot, keep: bool) -> UrgentByte {
     loop {
         let word = slot.urgent.load(Ordering::Acquire);
@@ -154,15 +159,15 @@ pub fn take(slot: &Slot, keep: bool) -> UrgentByte {
             return found;
         }
         let read = word | urgent::READ;
-        // Retry if a newer mark was stored meanwhile.
+        // Retry if the engine has stored newer urgent data in the meantime.
         if slot.urgent.compare_exchange(word, read, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return found;
         }
     }
 }
 
-/// Returns the engine's word for a mark at `position`, which replaces `old`. The reader is at
-/// `head`, and the bytes end at `tail`.
+/// Returns the word for urgent data at the position in `mark`, to replace the word `old`. The
+/// reader is at position `head`, and the received bytes end at `tail`.
 pub(crate) fn renewed(slot: &Slot, old: u64, mark: (u32, Option<u8>), head: u32, tail: u32) -> u64 {
     let (position, byte) = mark;
     let new = urgent::mark(position, byte);
@@ -170,10 +175,10 @@ pub(crate) fn renewed(slot: &Slot, old: u64, mark: (u32, Option<u8>), head: u32,
         return new;
     }
     if urgent::position(old) == position {
-        // The byte of this mark has arrived.
+        // The value of this urgent byte is already known, because it has arrived.
         return urgent::gap(old).map_or(new, |gap| urgent::with_gap(new, gap));
     }
-    // As in `tcp_check_urg`, a reader at the old urgent byte does not get it any more.
+    // As in `tcp_check_urg`, a reader that is at the old urgent byte cannot read it any more.
     let stands_before = urgent::position(old) == head && head != tail && !is_in_line(slot);
     if stands_before { urgent::with_gap(new, head) } else { new }
 }
@@ -203,7 +208,7 @@ mod tests {
             self.region.slot(1).unwrap()
         }
 
-        /// Bytes arrive; the one at `mark` is urgent.
+        /// Simulates the arrival of bytes, of which the one at index `mark` is urgent.
         fn come(&mut self, bytes: &[u8], mark: Option<usize>) {
             if let Some(at) = mark {
                 self.recv.mark_urgent(at as u32, bytes.get(at).copied());
@@ -212,7 +217,7 @@ mod tests {
             self.recv.commit(bytes.len() as u32);
         }
 
-        /// Reads like a stream's reader.
+        /// Reads up to `room` bytes of the stream.
         fn read(&self, room: usize) -> Vec<u8> {
             let slot = self.slot();
             let _guard = lock_rx(slot, 0, || true);
@@ -263,7 +268,8 @@ mod tests {
         assert_eq!(take(fifo.slot(), false), UrgentByte::Byte(b'Y'));
     }
 
-    /// The reader is at the first mark when the second arrives, so the first byte is lost.
+    /// Tests a reader that is at the first urgent byte when a second one arrives. The first one is
+    /// lost.
     #[test]
     fn a_reader_in_front_of_the_first_mark_does_not_get_it() {
         let mut fifo = Fifo::new();
@@ -285,7 +291,7 @@ mod tests {
             (take(fifo.slot(), false), fifo.read(99)),
             (UrgentByte::NotYet, b"abc".to_vec())
         );
-        // The byte arrives later, in a segment without URG.
+        // The urgent byte arrives later, in a segment without URG.
         let mut fifo = Fifo::new();
         fifo.recv.mark_urgent(1, None);
         fifo.come(b"a", None);
@@ -294,7 +300,7 @@ mod tests {
         assert_eq!(take(fifo.slot(), false), UrgentByte::At(1));
     }
 
-    /// A program that overwrites its words must not cause an arithmetic overflow.
+    /// Tests that a program that overwrites the shared word does not cause an arithmetic overflow.
     #[test]
     fn nonsense_in_the_word_is_survived() {
         let mut fifo = Fifo::new();

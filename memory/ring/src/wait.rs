@@ -1,4 +1,4 @@
-//! Sleeping on one socket.
+//! Lets a thread sleep until an event of one socket.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use towpath_shm::layout::Slot;
 
 use crate::protocol;
 
-/// A thread that waits for an event of one slot. To avoid lost wake-ups, call [`Waiter::new`],
-/// check the condition, [`Waiter::sleep`], check again, and so on.
+/// A thread that waits for an event of one slot. To avoid lost wake-ups, create it with
+/// [`Waiter::new`], check the condition, call [`Waiter::sleep`], check again, and so on.
 #[derive(Debug)]
 pub struct Waiter<'a> {
     slot: &'a Slot,
@@ -17,26 +17,26 @@ pub struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Announces that this thread is about to sleep.
+    /// Announces that this thread is about to sleep on `slot`.
     pub fn new(slot: &'a Slot) -> Self {
         Self { slot, seq: protocol::enter(&slot.event_seq, &slot.asleep) }
     }
 
-    /// Creates a waiter without an announcement, for a thread whose own actions will change the
-    /// word.
+    /// Creates a waiter without announcing a sleep, for a thread whose own actions will change the
+    /// futex word.
     pub fn unasked(slot: &'a Slot) -> Self {
         Self { slot, seq: slot.event_seq.load(Ordering::Acquire) }
     }
 
-    /// Returns the futex word and its expected value, for callers that sleep by other means. Call
+    /// Returns the futex word and its expected value, for callers that sleep in another way. Call
     /// [`Waiter::new`] again before the next check and sleep.
     pub fn word(&self) -> (&'a AtomicU32, u32) {
         (&self.slot.event_seq, self.seq)
     }
 
-    /// Sleeps until an event, a signal, or the `timeout` (`None` for no limit). An event since the
-    /// last `new` or `sleep` counts, too. The returned reason is a hint, because futex(2) has
-    /// spurious wake-ups.
+    /// Sleeps until an event, a signal, or the end of `timeout` (`None` means no limit). Returns at
+    /// once if an event has occurred since the last `new` or `sleep`. The returned reason is only a
+    /// hint, because futex(2) has spurious wake-ups.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Woken {
         let woken = futex::wait(&self.slot.event_seq, self.seq, timeout);
         *self = Self::new(self.slot);
@@ -45,7 +45,7 @@ impl<'a> Waiter<'a> {
 }
 
 /// Wakes the threads that sleep on the slot, after the engine has published something. Returns true
-/// if a thread had announced that it sleeps; that thread may have been killed since.
+/// if a thread had announced a sleep, though it may have been killed since.
 pub fn wake(slot: &Slot) -> bool {
     let wake = protocol::signal(&slot.event_seq, &slot.asleep);
     if wake {

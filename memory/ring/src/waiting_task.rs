@@ -1,7 +1,7 @@
-//! The task that waits for events of a socket.
+//! The async task that waits for events of a socket.
 
-/// The waker of a waiting task, for one socket. Accessed under a lock, which the thread that takes
-/// events out of the ring holds as well.
+/// The waker of the async task that waits for a socket. A lock protects the waker, which the
+/// dispatcher (the thread that takes events out of the ring) also takes.
 ///
 /// ```text
 ///   task:       lock, store the waker, check the socket, unlock; wait if it is not ready
@@ -9,8 +9,8 @@
 ///   dispatcher: pop the event, lock, take the waker, unlock, wake the task
 /// ```
 ///
-/// If the dispatcher locks first, the task sees the change of the socket. Otherwise the dispatcher
-/// finds the waker.
+/// If the dispatcher has the lock first, the task sees the change of the socket. Otherwise the
+/// dispatcher finds the waker.
 #[derive(Debug)]
 pub struct WaitingTask<W> {
     waker: Option<W>,
@@ -23,9 +23,9 @@ impl<W> Default for WaitingTask<W> {
 }
 
 impl<W> WaitingTask<W> {
-    /// Stores the waker of a task unless `ready` returns events. Returns the events, and a waker to
-    /// be dropped without the lock, because dropping it may run any code: `waker` or its
-    /// predecessor.
+    /// Stores the waker of a task unless `ready` returns events. Returns the events, and a waker
+    /// that the caller must drop after it has released the lock: `waker` or the one stored before.
+    /// Dropping a waker may run any code.
     pub fn wait(&mut self, waker: W, ready: impl FnOnce() -> u32) -> (u32, Option<W>) {
         match ready() {
             0 => (0, self.waker.replace(waker)),
@@ -33,7 +33,7 @@ impl<W> WaitingTask<W> {
         }
     }
 
-    /// Returns the waker, to be called or dropped without the lock.
+    /// Removes and returns the waker. Call or drop it after releasing the lock.
     pub fn take(&mut self) -> Option<W> {
         self.waker.take()
     }

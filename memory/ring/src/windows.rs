@@ -1,32 +1,33 @@
-//! The allocator of the region's FIFO area.
+//! The allocator of the shared memory for FIFOs.
 //!
-//! An extent ([`Window`]) has a power of two bytes. The area is divided statically between size
-//! classes, so nothing fragments. Address space is plentiful, and only touched pages cost memory.
-//! Touched pages of used and free extents are counted, up to a limit. At the limit no FIFO gets
-//! more memory, and connections wait. An eighth of the limit is not available to receive FIFOs, and
-//! an eighth is not available to transmit FIFOs. Otherwise each side could wait for the other one
-//! for ever.
+//! An extent ([`Window`]) has a power of two bytes. The memory is divided statically among size
+//! classes, so there is no fragmentation. Address space is plentiful, and only pages that were
+//! written (touched) cost memory. Touched pages of used and free extents are counted, up to a
+//! limit. At the limit no FIFO gets more memory, and connections wait. An eighth of the limit is
+//! not available to receive FIFOs, and an eighth is not available to transmit FIFOs. Otherwise each
+//! direction could wait for the other for ever.
 //!
-//! Each side also has a reserve, from which a FIFO without memory gets its first page if there is
-//! nothing else. Otherwise connections whose programs or peers do not read could fill the memory,
-//! and block new connections as long as they live. Linux has `tcp_rmem[0]` and `tcp_wmem[0]` for
-//! this purpose, a page per socket. The reserve of receive FIFOs is another eighth: with 1 GiB, the
-//! first pages of 32,768 FIFOs. The reserve of transmit FIFOs is half of the eighth that receive
-//! FIFOs cannot use: the first pages of 16,384 FIFOs. Datagrams are sent completely or not at all,
-//! so datagram sockets get whole extents from the reserve. Their extents become empty as soon as
-//! the datagrams are sent.
+//! Each direction also has a reserve, from which a FIFO without memory gets its first page if there
+//! is no other memory. Otherwise connections whose programs or peers do not read could fill the
+//! memory, and block new connections for as long as they exist. Linux has `tcp_rmem[0]` and
+//! `tcp_wmem[0]` for this purpose, a page per socket. The reserve of receive FIFOs is another
+//! eighth: with 1 GiB, the first pages of 32,768 FIFOs. The reserve of transmit FIFOs is half of
+//! the eighth that receive FIFOs cannot use: the first pages of 16,384 FIFOs. Datagrams are sent
+//! completely or not at all, so datagram sockets get whole extents from the reserve. Their extents
+//! become empty as soon as the datagrams are sent.
 //!
-//! Freed extents are reused last in, first out, because their pages are in the cache. Free extents
-//! keep at most [`KEPT_MAX`] bytes of pages, and fewer if memory is short. A thread returns the
-//! excess to the kernel, one extent after the other (`give_back.rs` explains why not the engine's
-//! thread). If a FIFO needs fresh pages before the thread has finished, it is refused as at the
-//! limit, and tries again. Only the extent that the thread is returning cannot be reused, and
-//! counts until its pages are gone.
+//! Freed extents are reused last in, first out, because their pages are in the processor's cache.
+//! Free extents keep at most [`KEPT_MAX`] bytes of pages, and fewer if memory is short. A thread
+//! returns further pages to the kernel, one extent after the other (`give_back.rs` explains why the
+//! engine's thread does not). If a FIFO needs new pages before that thread has finished, it is
+//! refused as at the limit, and tries again. Only the extent whose pages are being returned cannot
+//! be reused. The extent counts until its pages are gone.
 //!
-//! A free extent without pages costs one bit.
+//! A free extent without pages takes one bit of memory.
 //!
-//! A freed extent cannot be reused while a program thread may still be copying to or from it. The
-//! extent waits until the thread has unlocked that end of its socket ([`Windows::give_when_out`]).
+//! A freed extent cannot be reused while a thread of a program may still be copying to or from it.
+//! The extent waits until the thread has released the lock of that end of its socket
+//! ([`Windows::give_when_out`]).
 
 mod ledger;
 
@@ -43,29 +44,29 @@ use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
-/// Maximum bytes of pages that free extents keep. An extent that keeps its pages is reused without
-/// page faults, but the machine has less memory for other purposes.
+/// Maximum number of bytes of pages that free extents keep. An extent that keeps its pages is
+/// reused without page faults, but the machine has less memory for other purposes.
 pub const KEPT_MAX: u64 = 64 << 20;
 
-/// Usage of the FIFO memory.
+/// Usage of the memory for FIFOs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowsUse {
-    /// Bytes of pages in use or kept.
+    /// Bytes of pages in used and free extents.
     pub touched: u64,
-    /// Bytes of pages in free extents.
+    /// Bytes of pages that free extents keep.
     pub kept: u64,
     /// Bytes of pages that are being returned to the kernel.
     pub returning: u64,
-    /// Maximum of `touched`, in bytes.
+    /// Maximum of `touched` in bytes.
     pub limit: u64,
-    /// Number of extents in use.
+    /// Number of extents that FIFOs use.
     pub assigned: u32,
-    /// Number of requests refused because of the limit.
+    /// Number of requests for memory that were refused because of the limit.
     pub refused: u64,
 }
 
-/// The allocator of FIFO memory, with a list of sockets whose programs violated the protocol.
-/// Clones share the state.
+/// The allocator of the memory for FIFOs, with a list of sockets whose programs violated the
+/// protocol. Clones share the state.
 ///
 /// ```
 /// use towpath_ring::{EngineRecv, Payload, RecvBuffer, Region, Windows};
@@ -85,28 +86,31 @@ pub struct Windows(pub(crate) Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     region: Region,
-    /// Bytes that receive FIFOs could touch now; a copy that can be read without the lock.
+    /// Number of bytes that receive FIFOs could still get now; a copy that can be read without the
+    /// lock.
     receivable: AtomicU64,
-    /// Like `receivable`, for a receive FIFO that has no memory yet.
+    /// Number of bytes that a receive FIFO without memory could get now, including its reserve.
     receivable_first: AtomicU64,
-    /// Bytes that transmit FIFOs could touch now, without the reserve.
+    /// Number of bytes that transmit FIFOs could still get now, without their reserve.
     sendable: AtomicU64,
-    /// Whether [`Ledger::unpinned`] is not empty; checked each turn without the lock.
+    /// Whether [`Ledger::unpinned`] is not empty, so that it need not be checked under the lock.
     unpinned: AtomicBool,
-    /// Bytes of extents that only packets keep, and the limit above which packets should be copied.
+    /// Number of bytes in extents that only packets keep, and the limit above which these packets
+    /// should be copied.
     forsaken: AtomicU64,
     forsaken_max: u64,
-    /// Whether the limit was exceeded since the last [`Windows::take_forsaken`].
+    /// Whether the limit was exceeded since the last call of [`Windows::take_forsaken`].
     forsaken_news: AtomicBool,
-    /// Unix time in ns of the engine's turn: the arrival time of the bytes received in that turn.
+    /// Unix time in nanoseconds that the engine sets before it processes packets: the arrival time
+    /// of the bytes received then.
     unix_ns: AtomicU64,
     ledger: Mutex<Ledger>,
-    /// The thread that returns pages, started when first needed.
+    /// The thread that returns pages to the kernel, started when it is first needed.
     giver: OnceLock<Thread>,
 }
 
 impl Drop for Shared {
-    /// Wakes the thread so that it ends, and does not wait for it.
+    /// Wakes the thread that returns pages, so that it ends. Does not wait for it.
     fn drop(&mut self) {
         if let Some(giver) = self.giver.get() {
             giver.unpark();
@@ -114,21 +118,21 @@ impl Drop for Shared {
     }
 }
 
-/// Fraction of the limit that packets may keep of FIFOs that have ended. A sixteenth does not
-/// starve live FIFOs, and packets need not be copied if devices keep up.
+/// Part of the limit (1/16) that packets may keep of FIFOs that have ended. FIFOs in use have
+/// enough memory nevertheless, and packets need not be copied if devices keep up.
 const FORSAKEN_PART: u64 = 16;
 
 impl Windows {
-    /// Creates the allocator of `region`'s whole FIFO area, with at most `limit` bytes of memory
-    /// (rounded down to pages). A region must have only one allocator; two would allocate the same
-    /// memory.
+    /// Creates the allocator for all FIFO memory of `region`, with at most `limit` bytes in use
+    /// (rounded down to pages). A region must have only one allocator, because two would allocate
+    /// the same memory.
     pub fn new(region: &Region, limit: u64) -> Self {
         Self::of_shard(region, 0, 1, limit)
     }
 
-    /// Creates the allocator of one shard's part of the area, divided into `shards` equal parts (a
-    /// power of two, at most [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). A part must have
-    /// only one allocator.
+    /// Creates the allocator of one shard, for its part of the FIFO memory. The memory is divided
+    /// into `shards` equal parts (a power of two, at most
+    /// [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). A part must have only one allocator.
     pub fn of_shard(region: &Region, shard: u32, shards: u32, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
@@ -171,18 +175,19 @@ impl Windows {
         }))
     }
 
-    /// Sets the arrival time (Unix time in ns) of bytes received from now on.
+    /// Sets the arrival time, as Unix time in nanoseconds, of the bytes received from now on.
     pub fn set_time(&self, unix_ns: u64) {
         self.0.unix_ns.store(unix_ns, Ordering::Relaxed);
     }
 
-    /// Returns the time set by [`Self::set_time`].
+    /// Returns the arrival time set by [`Self::set_time`].
     #[inline]
     pub(crate) fn time(&self) -> u64 {
         self.0.unix_ns.load(Ordering::Relaxed)
     }
 
-    /// Like [`Self::new`], but without the thread; the test returns pages itself.
+    /// Creates an allocator like [`Self::new`], but without the thread that returns pages, which a
+    /// test does itself.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn by_hand(region: &Region, limit: u64) -> Self {
         let windows = Self::new(region, limit);
@@ -190,42 +195,42 @@ impl Windows {
         windows
     }
 
-    /// Returns the region.
+    /// Returns the shared memory from which this allocates.
     #[inline]
     pub fn region(&self) -> &Region {
         &self.0.region
     }
 
-    /// Returns a consistent snapshot of the usage. Takes the allocator's mutex.
+    /// Returns a consistent snapshot of the usage. Takes the mutex of the allocator.
     pub fn usage(&self) -> WindowsUse {
         let ledger = self.lock();
         let Ledger { touched, kept, returning, limit, assigned, refused, .. } = *ledger;
         WindowsUse { touched, kept, returning, limit, assigned, refused }
     }
 
-    /// Returns whether either side uses more than two thirds of its maximum, so that idle extents
-    /// should be collected.
+    /// Returns whether either direction uses more than two thirds of its maximum, so that the
+    /// extents of idle connections should be released.
     pub fn is_tight(&self) -> bool {
         let ledger = self.lock();
         ledger.used.iter().any(|used| *used > ledger.limit / 12 * 7)
     }
 
     /// Returns whether less than a quarter of the memory is in use, so that a socket may get an
-    /// extent in advance.
+    /// extent before it needs one.
     pub fn is_ample(&self) -> bool {
         let ledger = self.lock();
         ledger.touched - ledger.kept < ledger.limit / 4
     }
 
     /// Returns whether autotuning may enlarge buffers. The second half of the memory is reserved
-    /// for connections with small buffers. Otherwise a few peers that do not read could take all
+    /// for connections with small buffers. Otherwise a few peers that do not read could use all
     /// memory.
     pub(crate) fn may_grow(&self) -> bool {
         let ledger = self.lock();
         ledger.touched - ledger.kept < ledger.limit / 2
     }
 
-    /// Takes the slots whose programs wrote an impossible position since the last call.
+    /// Removes and returns the slots whose programs wrote an invalid position since the last call.
     pub fn take_hostile(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().hostile)
     }
@@ -234,9 +239,9 @@ impl Windows {
         self.lock().hostile.push(slot);
     }
 
-    /// Returns the next slot of whose transmit FIFO packets have returned, so that the program may
-    /// overwrite more bytes. The engine calls [`unpin`](crate::EngineSend::unpin). If another FIFO
-    /// has the slot now, that call has no effect.
+    /// Returns the next slot in whose transmit FIFO bytes became free because packets were dropped.
+    /// The engine must call [`unpin`](crate::EngineSend::unpin). If the slot has a new FIFO now,
+    /// that call has no effect.
     pub fn pop_unpinned(&self) -> Option<u32> {
         if !self.0.unpinned.load(Ordering::Relaxed) {
             return None;
@@ -253,8 +258,8 @@ impl Windows {
         self.0.unpinned.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether packets keep more memory of ended FIFOs than the limit; true once after each
-    /// FIFO that exceeded it. The owner of the packets should copy those for which
+    /// Returns whether packets keep more memory of ended FIFOs than the limit. The result is true
+    /// once after each FIFO that exceeded the limit. The caller should copy the packets for which
     /// [`Fragments::is_forsaken`](towpath_shm::Fragments::is_forsaken) is true.
     pub fn take_forsaken(&self) -> bool {
         let news = &self.0.forsaken_news;
@@ -272,31 +277,32 @@ impl Windows {
         self.0.forsaken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the bytes that a receive FIFO could touch now.
+    /// Returns the number of bytes that a receive FIFO could get now.
     #[inline]
     pub(crate) fn receivable(&self) -> u64 {
         self.0.receivable.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes that a receive FIFO without memory could touch now.
+    /// Returns the number of bytes that a receive FIFO without memory could get now, including its
+    /// reserve.
     #[inline]
     pub fn receivable_first(&self) -> u64 {
         self.0.receivable_first.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes that a transmit FIFO could touch now, without the reserve.
+    /// Returns the number of bytes that a transmit FIFO could get now, without its reserve.
     #[inline]
     pub(crate) fn sendable(&self) -> u64 {
         self.0.sendable.load(Ordering::Relaxed)
     }
 
-    /// Counts a request that was not made because [`Self::receivable`] was too small.
+    /// Counts a refused request that was not made, because [`Self::receivable`] was too small.
     pub(crate) fn note_refused(&self) {
         self.lock().refused += 1;
     }
 
     /// Allocates an extent of at least `bytes` bytes, or of the maximum size if `bytes` exceeds it.
-    /// The first `touch` bytes of the extent may be written at once.
+    /// The first `touch` bytes are counted as used at once.
     pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.take(side, bytes, touch, first_of(side));
@@ -306,7 +312,7 @@ impl Windows {
     }
 
     /// Allocates an extent like [`Self::take`], for a transmit FIFO without memory. If memory is
-    /// short, returns one with only `least` writable bytes, from the reserve.
+    /// short, it has only `least` writable bytes, from the reserve.
     pub(crate) fn take_first(&self, bytes: u32, touch: u32, least: u32) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.take(Side::Send, bytes, touch, 0);
@@ -317,7 +323,8 @@ impl Windows {
         window
     }
 
-    /// Counts the bytes of the extent up to `end` as touched. Returns false at the limit.
+    /// Counts the pages of the extent up to byte `end` as used. Returns false if the limit is
+    /// reached.
     #[inline]
     pub(crate) fn touch(&self, window: &mut Window, end: u32) -> bool {
         u64::from(end) <= window.touched() || self.touch_more(window, end)
@@ -337,9 +344,9 @@ impl Windows {
         self.settle(ledger);
     }
 
-    /// Returns the next extent whose pages should be returned to the kernel, or `None`. The extent
-    /// is in no list until [`Windows::end_return`]. After `None`, the thread is unparked when there
-    /// is more work.
+    /// Returns the next extent whose pages should be returned to the kernel, or `None`. Until
+    /// [`Windows::end_return`], the extent is in no list. After `None`, the thread must sleep; it
+    /// is unparked when there is more work.
     pub(crate) fn begin_return(&self) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.next_to_return();
@@ -354,8 +361,8 @@ impl Windows {
         window
     }
 
-    /// Completes the return of an extent. If its pages are not gone, they are kept, and the thread
-    /// waits to be woken.
+    /// Records that the pages of an extent were returned to the kernel. If `gone` is false, they
+    /// were not returned: they are kept, and the thread waits to be woken.
     pub(crate) fn end_return(&self, mut window: Window, gone: bool) {
         let mut ledger = self.lock();
         ledger.returning -= window.touched();
@@ -370,8 +377,9 @@ impl Windows {
         self.note(&ledger);
     }
 
-    /// Frees the extent of a slot's FIFO, after its capacity in the slot was set to 0. If a thread
-    /// is inside, [`Windows::collect`] frees it after the thread has left.
+    /// Frees the extent of a slot's FIFO. Its capacity in the slot must have been set to 0. If a
+    /// thread of the program holds the lock, [`Windows::collect`] frees the extent after the thread
+    /// has released it.
     pub(crate) fn give_when_out(&self, slot: u32, window: Window) {
         if self.is_out(slot, window.side).is_ok() {
             return self.give(window);
@@ -381,17 +389,18 @@ impl Windows {
         ledger.awaited.push(slot);
     }
 
-    /// Takes the slots whose threads have delayed the release of extents since the last call. The
-    /// engine calls [`collect`](Self::collect) for them.
+    /// Removes and returns the slots whose extents could not be freed since the last call, because
+    /// a thread held the lock. The engine must call [`collect`](Self::collect) for them.
     pub fn take_awaited(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().awaited)
     }
 
-    /// Frees the delayed extents of a slot that no thread uses any more.
+    /// Frees the extents of a slot that could not be freed before, if no thread holds the lock any
+    /// more.
     ///
     /// # Errors
-    /// Returns the channel number of a thread that is still inside, and will notify the engine; see
-    /// [`crate::are_out`].
+    /// Returns the channel number of a process whose thread still holds the lock. The thread will
+    /// notify the engine; see [`crate::are_out`].
     pub fn collect(&self, slot: u32) -> Result<(), u32> {
         let Some(windows) = self.lock().in_use.remove(&slot) else { return Ok(()) };
         let mut result = Ok(());
@@ -407,16 +416,16 @@ impl Windows {
         result
     }
 
-    /// Frees delayed extents of a slot's previous FIFOs before a new FIFO gets memory. Does not
-    /// depend on notifications, because `collect` checks the locks. A slot therefore delays at most
-    /// one extent per side, and the check is cheap.
+    /// Frees extents of the slot's previous FIFOs before a new FIFO gets memory. The function does
+    /// not depend on notifications, because `collect` checks the locks. A slot therefore keeps at
+    /// most one such extent per direction, and the check is cheap.
     pub(crate) fn collect_before_more(&self, slot: u32) {
-        // A thread inside the other side notifies the engine when it leaves, because `collect` has
-        // marked its lock.
+        // Ignore the result: a thread that holds the lock notifies the engine when it releases it,
+        // because `collect` has marked the lock.
         let _ = self.collect(slot);
     }
 
-    /// Frees extents without checking for threads: the incorrect variant for the models.
+    /// Frees extents without checking for threads. The models must reject this wrong variant.
     #[cfg(all(test, loom))]
     pub(crate) fn collect_blindly(&self, slot: u32) {
         let windows = self.lock().in_use.remove(&slot);
@@ -431,8 +440,8 @@ impl Windows {
         })
     }
 
-    /// Completes a change: publishes the values that are read without the mutex, and wakes the
-    /// thread that returns pages if it has work.
+    /// Completes a change of the accounting. Publishes the values that are read without the mutex,
+    /// and wakes the thread that returns pages if there is work for it.
     fn settle(&self, mut ledger: MutexGuard<'_, Ledger>) {
         self.note(&ledger);
         if ledger.giver == GiveBackState::Idle && ledger.kept > ledger.keepable() {
@@ -449,7 +458,7 @@ impl Windows {
         }
         match give_back::start(Arc::downgrade(&self.0)) {
             Ok(giver) => drop(self.0.giver.set(giver)),
-            // The pages are kept, and the next change tries again.
+            // The thread could not be started. The pages are kept, and the next change tries again.
             Err(_) => self.lock().rest(),
         }
     }

@@ -1,31 +1,32 @@
 //! Mutual exclusion by one futex word: the common part of slot locks ([`crate::lock_rx`],
 //! [`crate::lock_tx`]) and process locks ([`crate::ProcessLock`]).
 //!
-//! The word is 0 or identifies the owner, with [`LOCK_CONTENDED`] if a thread sleeps on it.
+//! The word is 0, or identifies the thread that holds the lock. [`LOCK_CONTENDED`] is set if a
+//! thread sleeps on the word.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 use towpath_shm::layout::LOCK_CONTENDED;
 use towpath_shm::spin::LOCK_ATTEMPTS;
 
-/// Decision after a sleep on the word.
+/// Next step after sleeping on the lock word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Check the word again.
+    /// Check the lock word again.
     Look,
-    /// The caller owns the word now, because `sleep` has stolen it from its owner.
+    /// The caller holds the lock now, because `sleep` has stolen it.
     Taken,
-    /// Stop waiting for the word.
+    /// Stop waiting for the lock.
     GiveUp,
 }
 
-/// Takes the word for `me` if it is free; otherwise returns its value.
+/// Takes the lock for `me` if it is free. Otherwise returns the value of the lock word as an error.
 #[inline]
 pub(crate) fn try_acquire(word: &AtomicU32, me: u32) -> Result<(), u32> {
     word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).map(drop)
 }
 
-/// Takes the word after [`try_acquire`] failed. `sleep` waits while the word has the given value.
-/// Returns false if it gave up.
+/// Takes the lock after [`try_acquire`] failed. `sleep` waits while the lock word has the given
+/// value. Returns false if `sleep` gave up.
 #[cold]
 pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> Next) -> bool {
     for _ in 0..LOCK_ATTEMPTS {
@@ -35,8 +36,8 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
         std::hint::spin_loop();
     }
     loop {
-        // More threads may be sleeping; because of the bit, the thread that unlocks wakes the next
-        // one.
+        // Set the contended bit, because further threads may be sleeping. The thread that unlocks
+        // then wakes the next one.
         let Err(held) = try_acquire(word, me | LOCK_CONTENDED) else { return true };
         let contended = held | LOCK_CONTENDED;
         if held != contended
@@ -52,8 +53,8 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
     }
 }
 
-/// Releases the word, wakes one sleeper if there is any, and returns the previous value. Returns
-/// `None` if the word is not the caller's.
+/// Releases the lock, wakes a sleeping thread if there is one, and returns the previous lock word.
+/// Returns `None` if the caller does not hold the lock.
 #[inline]
 pub(crate) fn release(
     word: &AtomicU32,

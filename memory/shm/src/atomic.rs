@@ -1,5 +1,5 @@
-//! The atomics of a socket's shared state: std's, or loom's to explore all interleavings
-//! (`RUSTFLAGS="--cfg loom"`).
+//! The atomics of a socket's shared state. Either those of the standard library, or those of loom
+//! to explore all interleavings (`RUSTFLAGS="--cfg loom"`).
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{
@@ -11,6 +11,7 @@ pub use loom::sync::atomic::{
     AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
 };
 
-/// Does nothing: models have no signal handlers, and loom does not reorder like a compiler.
+/// Does nothing, because models have no signal handlers, and loom does not reorder operations like
+/// a compiler.
 #[cfg(loom)]
 pub fn compiler_fence(_: Ordering) {}

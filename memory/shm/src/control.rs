@@ -1,82 +1,85 @@
-//! Requests of programs and replies of the engine, for everything that needs a reply or carries a
-//! descriptor. The engine drains the channel's command ring before it handles a request, so their
-//! order is preserved.
+//! Requests of programs and replies of the engine. Operations use them if they need a reply or pass
+//! a descriptor. The engine empties the channel's command ring before it handles a request, so
+//! their order is preserved.
 //!
-//! A request is written to the request slot ([`RequestSlot`]) of the channel of the shard that owns
-//! the socket. Requests made before there is a channel, and those whose reply carries descriptors
-//! ([`goes_by_socket`]), use the Unix socket (SOCK_SEQPACKET) instead. Each path has one request at
-//! a time. A program that makes another request on the Unix socket before the reply is
-//! disconnected. Requests that concern no socket may be sent to any shard. Exceptions are
-//! [`call::OUTSIDE`], and calls whose `a` is a slot ([`call::SOCKETS`], [`call::SOCKET_ROWS`],
+//! A request is written to the request slot ([`RequestSlot`]) of a channel: that of the shard
+//! (engine thread) that owns the socket. Requests made before there is a channel, and those whose
+//! reply carries descriptors ([`goes_by_socket`]), use a Unix socket (SOCK_SEQPACKET) instead. Each
+//! path has one request at a time. A program that makes another request on the Unix socket before
+//! the reply is disconnected. Requests that concern no socket may be sent to any shard. Exceptions
+//! are [`call::OUTSIDE`], and calls whose `a` is a slot ([`call::SOCKETS`], [`call::SOCKET_ROWS`],
 //! [`call::SOCKET_FIGURES`], [`call::TALLY`]).
 //!
-//! If a process sees the end of this socket, its engine has ended, and every call on a socket fails
-//! from then on. If the engine sees it, the process has ended. Sockets that only this process holds
-//! are reset, as the kernel does when a process is killed.
+//! If a process finds that the Unix socket is closed, its engine has ended, and all calls on its
+//! sockets fail from then on. If the engine finds that it is closed, the process has ended. Sockets
+//! that only this process has open are reset, as the kernel does when a process is killed.
 
 use std::sync::atomic;
 
 use crate::layout::{COMMANDS_OFFSET, ChannelHeader, Plain, RawAddr, SHARDS_MAX};
 
-/// Environment variable that passes the descriptor number of the control socket through exec.
+/// Environment variable by which the descriptor number of the control socket is passed to an
+/// executed program.
 pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
 
-/// Maximum length of an option value or of reply data, in bytes.
+/// Maximum length in bytes of an option value or of data in a reply.
 pub const DATA_MAX: usize = 1024;
 
-/// Maximum tokens per [`call::TOKENS`]: each takes the engine some 5 µs, during which no other
-/// process is served.
+/// Maximum number of tokens per [`call::TOKENS`]. Each takes the engine about 5 µs, during which no
+/// other process is served.
 pub const TOKENS_MAX: usize = 16;
 
-/// Maximum sockets per [`call::SOCKET`].
+/// Maximum number of sockets created per [`call::SOCKET`].
 pub const SOCKETS_MAX: usize = 16;
-/// Maximum descriptors per message: those of the reply to HELLO with [`SHARDS_MAX`] shards.
+/// Maximum number of descriptors per message: those of the reply to HELLO with [`SHARDS_MAX`]
+/// shards.
 pub const DESCRIPTORS_MAX: usize = 6 + SHARDS_MAX as usize;
 const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
 
-/// Offset of the request slot in a channel.
+/// Offset of the request slot in the memory of a channel, in bytes.
 pub const REQUEST_SLOT_OFFSET: usize = size_of::<ChannelHeader>();
 
-/// Holds a request without descriptors, and its reply. A program has one request in progress at a
+/// State of a request without descriptors and its reply. A program has one request in progress at a
 /// time.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct RequestSlot {
-    /// Number of the last answered request; stored after the reply was written. Written by the
-    /// engine.
+    /// Number of the last request that was answered, stored after the reply. Written by the engine.
     pub answered: atomic::AtomicU32,
-    /// Futex word of the waiting thread; changes with `answered`, and when [`ChannelHeader::ended`]
-    /// changes. Written by the engine.
+    /// Futex word on which a thread waits for the reply. The word changes together with `answered`,
+    /// and when [`ChannelHeader::ended`] changes. Written by the engine.
     pub seq: atomic::AtomicU32,
-    // Padding, so that words of the program and of the engine are in different cache lines.
+    // Padding: the words that the program writes are in a different cache line from those of the
+    // engine.
     _pad0: [atomic::AtomicU32; 14],
-    /// Nonzero if a thread sleeps on `seq` or is about to. Modified by swap.
+    /// Nonzero if a thread sleeps on `seq` or is about to. Changed by atomic swap.
     pub asleep: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 15],
 }
 
-/// Offset of the request's bytes ([`Request::wire`]); written by the program.
+/// Offset in bytes of the request ([`Request::wire`]) in the memory of a channel. Written by the
+/// program.
 pub const REQUEST_OFFSET: usize = REQUEST_SLOT_OFFSET + size_of::<RequestSlot>();
-/// Offset of the reply's bytes; written by the engine.
+/// Offset in bytes of the reply in the memory of a channel. Written by the engine.
 pub const REPLY_OFFSET: usize = REQUEST_OFFSET + size_of::<Request>();
 
-/// A program's request.
+/// A request of a program to the engine.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// Number of the call, see [`call`].
+    /// Number of the requested operation, see [`call`].
     pub call: u32,
-    /// Slot of the socket, if the call concerns one.
+    /// Slot of the socket, if the request concerns one.
     pub slot: u32,
-    /// Generation of the slot.
+    /// Generation of the socket's slot.
     pub generation: u32,
-    /// First argument, whose meaning depends on the call; see [`call`].
+    /// First argument of the request, whose meaning depends on the operation; see [`call`].
     pub a: u32,
-    /// Second argument, whose meaning depends on the call; see [`call`].
+    /// Second argument of the request, whose meaning depends on the operation; see [`call`].
     pub b: u32,
     /// Number of valid bytes in `data`.
     pub len: u32,
-    /// Address, if the call has one; see [`call`].
+    /// Address argument of the request, if the operation has one; see [`call`].
     pub addr: RawAddr,
     /// Data of the call, such as an option's value; see [`call`]. The first `len` bytes are valid.
     pub data: [u8; DATA_MAX],
@@ -86,31 +89,31 @@ pub struct Request {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct ControlReply {
-    /// 0, or the errno that Linux would return.
+    /// 0 for success, or the errno that Linux would return.
     pub errno: i32,
-    /// Result whose meaning depends on the call, usually a slot; see [`call`].
+    /// Result of the request, whose meaning depends on the operation, usually a slot; see [`call`].
     pub slot: u32,
     /// Result whose meaning depends on the call, usually the generation of `slot`; see [`call`].
     pub generation: u32,
-    /// First result, whose meaning depends on the call; see [`call`].
+    /// First result of the request, whose meaning depends on the operation; see [`call`].
     pub a: u32,
-    /// Second result, whose meaning depends on the call; see [`call`].
+    /// Second result of the request, whose meaning depends on the operation; see [`call`].
     pub b: u32,
     /// Number of valid bytes in `data`.
     pub len: u32,
-    /// Address, if the call returns one; see [`call`].
+    /// Address that the request returns, if the operation has one; see [`call`].
     pub addr: RawAddr,
     /// Data that the call returns; see [`call`]. The first `len` bytes are valid.
     pub data: [u8; DATA_MAX],
 }
 
 numbered! {
-/// Numbers for [`Request::call`], with arguments and results.
+/// Numbers of the operations in [`Request::call`], with their arguments and results.
 pub mod call {
-    /// First message of a new process image (at the start, or after exec). `a` = pid, `data` = up
-    /// to 126 (slot, generation) pairs of u32 that it holds, `b` = 1 if more follow in further
-    /// HELLOs. Sockets that this channel held and that are not listed are dropped; the rings start
-    /// empty.
+    /// HELLO: first request of a new process image (at the start, or after exec). `a` = pid, `data`
+    /// = up to 126 (slot, generation) pairs of u32 of its sockets, `b` = 1 if more follow in
+    /// further HELLOs. Sockets that this channel had before and that are not listed are closed; the
+    /// rings start empty.
     ///
     /// Reply: `a` = layout version, `b` = number of the channels, `slot` = number of shards.
     /// Descriptors: region, status pages, memory of the channels, the program's notification
@@ -118,221 +121,229 @@ pub mod call {
     /// guardian supervises the run, the read end of a pipe follows. The pipe hangs up when the last
     /// process that could end the run has exited.
     pub const HELLO: u32 = 1;
-    /// Before fork, exec or posix_spawn: creates further channels; `a` = their [`super::purpose`].
-    /// Reply: `b` = number of the channels. Descriptors: control socket, memory of the channels,
-    /// the program's notification descriptor, the notification descriptor of each shard. Region and
-    /// status pages stay the same.
+    /// CLONE: creates further channels, before fork, exec or posix_spawn. `a` = their
+    /// [`super::purpose`]. Reply: `b` = number of the channels. Descriptors: control socket, memory
+    /// of the channels, the program's notification descriptor, the notification descriptor of each
+    /// shard. Region and status pages stay the same.
     pub const CLONE: u32 = 2;
-    /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = number of
-    /// sockets to create, from 1 to [`super::SOCKETS_MAX`]. Reply: slot and generation of the
+    /// SOCKET: socket(2). `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = number
+    /// of sockets to create, from 1 to [`super::SOCKETS_MAX`]. Reply: slot and generation of the
     /// first; `data` = (slot, generation) pairs of u32 of further ones.
     pub const SOCKET: u32 = 3;
-    /// bind(2): `addr`. The slot contains the bound address afterwards.
+    /// BIND: bind(2) to `addr`. Afterwards, the slot contains the bound address.
     pub const BIND: u32 = 4;
-    /// listen(2): `a` = backlog. The slot's kind is Listener afterwards.
+    /// LISTEN: listen(2). `a` = backlog. Afterwards, the slot's kind is Listener.
     pub const LISTEN: u32 = 5;
-    /// connect(2): `addr`. With family 0, dissolves a UDP association, or makes a TCP socket
-    /// unconnected. With `a` = [`super::IF_FAILED`], makes a TCP socket unconnected only if a
-    /// connect failed. For TCP this only starts the connection and returns immediate errors; the
+    /// CONNECT: connect(2) to `addr`. With family 0, dissolves a UDP association, or makes a TCP
+    /// socket unconnected. With `a` = [`super::IF_FAILED`], makes a TCP socket unconnected only if
+    /// a connect failed. For TCP this only starts the connection and returns immediate errors; the
     /// outcome is in the slot's flags and error.
     pub const CONNECT: u32 = 6;
-    /// A descriptor was received by SCM_RIGHTS: this channel holds the slot, too.
+    /// ADOPT: a descriptor of the socket was received by SCM_RIGHTS, so the process of this channel
+    /// has the socket open, too.
     pub const ADOPT: u32 = 7;
-    /// getsockopt(2) of options that only the engine knows: `a` = level, `b` = option. Reply:
-    /// `data`. TCP_INFO returns struct tcp_info, TCP_CONGESTION a name, IP_MTU and TCP_MAXSEG a
-    /// u32. For SO_ATTACH_FILTER, `data` = number of the first instruction to return, a u32. Reply:
-    /// as many instructions as fit; `a` = total number of instructions.
+    /// GET_OPTION: getsockopt(2) for options that only the engine knows. `a` = level, `b` = option.
+    /// Reply: `data`. TCP_INFO returns struct tcp_info, TCP_CONGESTION a name, IP_MTU and
+    /// TCP_MAXSEG a u32. For SO_ATTACH_FILTER, `data` = number of the first instruction to return,
+    /// a u32. Reply: as many instructions as fit; `a` = total number of instructions.
     pub const GET_OPTION: u32 = 8;
-    /// setsockopt(2) of options that the engine may refuse (TCP_CONGESTION, memberships,
-    /// SO_BINDTODEVICE): `a` = level, `b` = option, `data` = value. For SO_ATTACH_FILTER, `data` is
-    /// a part of the filter. Two u16 hold the total number of instructions and the number of the
-    /// first one here; the instructions follow. Parts are sent in order; the last one attaches the
-    /// filter.
+    /// SET_OPTION: setsockopt(2) for options that the engine may reject (TCP_CONGESTION,
+    /// memberships, SO_BINDTODEVICE). `a` = level, `b` = option, `data` = value. For
+    /// SO_ATTACH_FILTER, `data` is a part of the filter. Two u16 contain the total number of
+    /// instructions and the number of the first one in this part; the instructions follow. Parts
+    /// are sent in order; the last one attaches the filter.
     pub const SET_OPTION: u32 = 9;
-    /// Returns the interfaces of the stack. Reply: `data` = [`super::Interface`] structs, `a` =
-    /// their number.
+    /// INTERFACES: returns the interfaces of the stack. Reply: `data` = [`super::Interface`]
+    /// structs, `a` = their number.
     pub const INTERFACES: u32 = 10;
-    /// Returns sockets for `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines,
-    /// `a` = next slot, 0 at the end. A reply may have no line and a next slot, because few slots
-    /// are in use. Handled by the shard that owns the first slot.
+    /// SOCKETS: returns sockets for `towpath ss`. `a` = first slot to examine. Reply: `data` = JSON
+    /// lines, `a` = next slot, 0 at the end. A reply may have no lines but a next slot, because few
+    /// slots are in use. Handled by the shard that owns the first slot.
     pub const SOCKETS: u32 = 11;
-    /// Returns the region, before HELLO: a new process image uses it to find the sockets of its
-    /// descriptors. Reply: `a` = layout version, `data` = the run ([`crate::token::Run`]);
-    /// descriptor: region.
+    /// REGION: returns the region (shared memory), before HELLO. A new process image finds the
+    /// sockets of its descriptors with it. Reply: `a` = layout version, `data` = the run
+    /// ([`crate::token::Run`]); descriptor: region.
     pub const REGION: u32 = 12;
-    /// Sends a [`crate::layout::Command`] in `data` instead of the command ring. Used by a signal
-    /// handler that interrupted a call while it used the ring.
+    /// COMMAND: sends the [`crate::layout::Command`] in `data` without the command ring. Used by a
+    /// signal handler that interrupted a call while it was using the ring.
     pub const COMMAND: u32 = 13;
-    /// Takes the oldest report of the error queue. Reply: `a` = errno, `b` = ICMP type << 8 | code,
-    /// or [`super::LOCAL_REPORT`], `addr` = destination of the datagram, `slot` = path MTU. `data`
-    /// = address of the reporter (16 bytes, IPv4 in the first four), its scope id (a u32), then the
-    /// payload.
+    /// ERROR_QUEUE: takes the oldest report of the socket's error queue. Reply: `a` = errno, `b` =
+    /// ICMP type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = destination of the datagram,
+    /// `slot` = path MTU. `data` = address of the reporter (16 bytes, IPv4 in the first four), its
+    /// scope id (a u32), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
-    /// Descriptors of sockets are about to be passed to another program: `data` = up to
+    /// TOKENS: descriptors of sockets are about to be passed to another program. `data` = up to
     /// [`super::TOKENS_MAX`] (slot, generation) pairs of u32. Reply: `a` = how many pairs were
-    /// handled, from the first, at least one. `b` = a bit per pair, from the lowest: 1 if it has a
-    /// token, 0 if it is no socket of this process (any more). Descriptors: a named
-    /// [`crate::token`] for each set bit, in order. The engine creates them because a program may
-    /// be in a chroot without /proc, or behind a seccomp filter.
+    /// handled, from the first, at least one. `b` = one bit per pair, from the lowest: 1 if it has
+    /// a token, 0 if it is not a socket of this process. Descriptors: a named [`crate::token`]
+    /// (kernel object that identifies the socket) for each set bit, in order. The engine creates
+    /// them because a program may be in a chroot without /proc, or behind a seccomp filter.
     pub const TOKENS: u32 = 15;
-    /// Checks the length of a datagram: `data` = its [`crate::layout::DatagramHeader`], including
-    /// `len`. EMSGSIZE if it is too long; if the program enabled the error queue, that contains the
-    /// maximum length.
+    /// CHECK_LENGTH: checks the length of a datagram. `data` = its
+    /// [`crate::layout::DatagramHeader`], including `len`. Returns EMSGSIZE if it is too long. If
+    /// the program has enabled the error queue, that contains the maximum length.
     pub const CHECK_LENGTH: u32 = 16;
-    /// A program is about to be executed whose sockets will be the kernel's: `a` = reason
-    /// ([`crate::image::Outside`]), `data` = path of the file. Fails with EACCES if such programs
-    /// are not allowed; otherwise the reply is empty. Handled by the first shard.
+    /// OUTSIDE: a program is about to be executed whose sockets will be those of the kernel. `a` =
+    /// reason ([`crate::image::Outside`]), `data` = path of the file. Returns EACCES if such
+    /// programs are not allowed; otherwise the reply is empty. Handled by the first shard.
     pub const OUTSIDE: u32 = 20;
-    /// Returns the routing table: `a` = number of the first route to return. Reply: `data` =
-    /// [`super::Route`] structs, `a` = number of the next one, 0 at the end.
+    /// ROUTES: returns the routing table. `a` = number of the first route to return. Reply: `data`
+    /// = [`super::Route`] structs, `a` = number of the next one, 0 at the end.
     pub const ROUTES: u32 = 21;
-    /// Returns the nameserver to use instead of those in /etc/resolv.conf. Reply: `addr` = address
-    /// (family 0: use the file), `a` = 1 if it replaces only servers on a loopback address.
+    /// RESOLVER: returns the nameserver to use instead of those in /etc/resolv.conf. Reply: `addr`
+    /// = address (family 0: use the file), `a` = 1 if it replaces only servers on a loopback
+    /// address.
     pub const RESOLVER: u32 = 22;
-    /// Returns sockets for /proc/net and NETLINK_SOCK_DIAG: `a` = first slot to look at. `b` = 0,
-    /// or 1 plus the number of connections without a slot that this shard has already returned.
-    /// Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next request, both 0 at
-    /// the end. A reply without rows does not imply the end.
+    /// SOCKET_ROWS: returns sockets for /proc/net and NETLINK_SOCK_DIAG. `a` = first slot to
+    /// examine. `b` = 0, or 1 plus the number of connections without a slot that this shard has
+    /// already returned. Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next
+    /// request, both 0 at the end. More rows may follow a reply without rows.
     pub const SOCKET_ROWS: u32 = 23;
-    /// Returns statistics of any socket of the run: `a` = slot. Reply: `data` = struct tcp_info,
-    /// then the name of the congestion control. `a` = length of the struct in bytes, `b` = 1 if
-    /// there is a connection; otherwise the name is empty.
+    /// SOCKET_FIGURES: returns statistics of any socket of the run. `a` = slot. Reply: `data` =
+    /// struct tcp_info, then the name of the congestion control. `a` = length of the struct in
+    /// bytes, `b` = 1 if there is a connection; otherwise the name is empty.
     pub const SOCKET_FIGURES: u32 = 24;
-    /// Returns counters of one shard: `a` = its first slot (0 for the first shard). Reply: `data` =
-    /// [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` = first slot of
-    /// the next shard, 0 at the end.
+    /// TALLY: returns counters of one shard. `a` = its first slot (0 for the first shard). Reply:
+    /// `data` = [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` =
+    /// first slot of the next shard, 0 at the end.
     pub const TALLY: u32 = 25;
-    /// Returns neighbours: `a` = number of the first one to return. Reply: `data` =
+    /// NEIGHBORS: returns neighbours. `a` = number of the first one to return. Reply: `data` =
     /// [`super::NeighborRecord`] structs, `a` = number of the next one, 0 at the end.
     pub const NEIGHBORS: u32 = 26;
-    /// Returns host names configured for the run: `a` = offset in the text. Reply: `data` = bytes
-    /// of the text, `a` = next offset, 0 at the end. The first line is the host's own name, empty
-    /// to use the kernel's; further lines are in the format of hosts(5). The text is empty if no
-    /// names are configured.
+    /// NAMES: returns host names configured for the run. `a` = offset in the text. Reply: `data` =
+    /// bytes of the text, `a` = next offset, 0 at the end. The first line is the host's own name,
+    /// empty to use the kernel's; further lines are in the format of hosts(5). The text is empty if
+    /// no names are configured.
     pub const NAMES: u32 = 27;
 }
 }
 
-/// Length of the header of a filter part ([`call::SET_OPTION`]), in bytes.
+/// Length in bytes of the header of a part of a filter ([`call::SET_OPTION`]).
 pub const FILTER_PART_HEADER: usize = 4;
 
-/// Returns whether a [`call`] must use the control socket, because its reply carries descriptors.
+/// Returns whether the request with this [`call`] number must use the Unix socket, because its
+/// reply carries descriptors.
 pub fn goes_by_socket(number: u32) -> bool {
     matches!(number, call::HELLO | call::CLONE | call::REGION | call::TOKENS)
 }
 
-/// `b` of the reply to [`call::ERROR_QUEUE`]: this host detected the error itself.
+/// Value of `b` in the reply to [`call::ERROR_QUEUE`]: this host detected the error itself.
 pub const LOCAL_REPORT: u32 = 1 << 16;
-/// `b` of the reply to [`call::ERROR_QUEUE`]: not an error, but a transmit timestamp
+/// Value of `b` in the reply to [`call::ERROR_QUEUE`]: not an error, but a transmit timestamp
 /// (SO_TIMESTAMPING). `a` = SCM_TSTAMP_SND, _SCHED or _ACK, `slot` = number of the datagram or byte
-/// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
+/// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in nanoseconds, a u64.
 pub const STAMP_REPORT: u32 = 1 << 17;
-/// `b` of the reply to [`call::ERROR_QUEUE`]: not an error, but completed sends with MSG_ZEROCOPY,
-/// whose bytes may be overwritten. `slot` = number of the first one, `a` = of the last one.
+/// Value of `b` in the reply to [`call::ERROR_QUEUE`]: not an error, but completed sends with
+/// MSG_ZEROCOPY, whose bytes may be overwritten. `slot` = number of the first such send, `a` =
+/// number of the last one.
 pub const COPIED_REPORT: u32 = 1 << 18;
 
-/// `a` of [`call::CONNECT`] with family 0: applies only if a connect failed. Another thread may
-/// have started the next connection since the failure, which must continue.
+/// Value of `a` in [`call::CONNECT`] with family 0: do this only if a connect failed. Another
+/// thread may have started a new connection since the failure, which must continue.
 pub const IF_FAILED: u32 = 1;
 
-/// `b` of [`call::CONNECT`]: use Fast Open (RFC 7413). As `a` of the reply, it means that the SYN
-/// waits for bytes, of which `slot` fit.
+/// Value of `b` in [`call::CONNECT`]: use TCP Fast Open (RFC 7413). As `a` of the reply, it means
+/// that the SYN waits for data, of which it can carry `slot` bytes.
 pub const FAST_OPEN: u32 = 1;
 
 numbered! {
-/// `a` of [`call::CLONE`]: the future owner of the channels, and which sockets they hold.
+/// Values of `a` in [`call::CLONE`]: which process will use the channels, and which sockets it has.
 pub mod purpose {
-    /// The channels are for a child created by fork, which holds the sockets of this process.
+    /// The channels are for a child process created by fork(2), which has the sockets of this
+    /// process.
     pub const FORK: u32 = 0;
-    /// The channels are for the program that this process executes, which holds the sockets listed
-    /// by [`crate::layout::op::LIST`].
+    /// The channels are for the program that this process executes. The program has the sockets
+    /// listed by [`crate::layout::op::LIST`].
     pub const EXEC: u32 = 1;
-    /// The channels are for a program that this process spawns, which holds the sockets of this
-    /// process until its HELLO. If there is no HELLO within some seconds of
-    /// [`crate::layout::op::SPAWNED`], it holds the sockets listed by [`crate::layout::op::LIST`].
+    /// The channels are for a program that this process spawns. Until its HELLO, it counts as
+    /// having the sockets of this process. If there is no HELLO within some seconds of
+    /// [`crate::layout::op::SPAWNED`], it has those listed by [`crate::layout::op::LIST`].
     pub const SPAWN: u32 = 2;
 }
 }
 
-/// An interface, for SIOCGIFCONF, getifaddrs and similar calls.
+/// An interface of the stack, as returned to programs for SIOCGIFCONF, getifaddrs and similar
+/// calls.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// NUL-padded name.
+    /// Name of the interface, padded with NUL bytes.
     pub name: [u8; 16],
-    /// Index, from 1.
+    /// Index of the interface, starting at 1.
     pub index: u32,
-    /// MTU in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// IFF_* flags with Linux's values.
+    /// Flags of the interface: IFF_* with Linux's values.
     pub flags: u32,
-    /// Prefix length of `addr`.
+    /// Prefix length of the network of `addr`.
     pub prefix_len: u32,
-    /// Hardware address.
+    /// Hardware address of the interface.
     pub mac: [u8; 6],
-    /// Reserved, 0.
+    /// Reserved; always 0.
     pub reserved: u16,
-    /// An address; an interface with several addresses has several entries.
+    /// An address of the interface. An interface with several addresses has several entries.
     pub addr: RawAddr,
 }
 
-/// A route, for netlink. The route in use precedes further routes to the same network.
+/// A route of the stack, as returned to programs for netlink. The route in use precedes further
+/// routes to the same network.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Route {
-    /// Destination network.
+    /// Address of the destination network.
     pub dst: RawAddr,
-    /// The gateway; family 0 if the network is on-link.
+    /// Address of the gateway; family 0 if the network is directly connected.
     pub gateway: RawAddr,
-    /// Prefix length of the network.
+    /// Prefix length of the destination network.
     pub prefix_len: u32,
-    /// Index of the interface, from 1.
+    /// Index of the outgoing interface, starting at 1.
     pub index: u32,
-    /// Metric: the smallest among routes to the same network is used.
+    /// Metric of the route. If several routes lead to the same network, the one with the smallest
+    /// metric is used.
     pub metric: u32,
-    /// Origin, see [`route_origin`].
+    /// Origin of the route, see [`route_origin`].
     pub origin: u32,
-    /// Maximum packet length in bytes; 0 for the link's MTU.
+    /// Maximum packet length in bytes on this route; 0 for the MTU of the link.
     pub mtu: u32,
-    /// Relative weight among routes to the same network, 1 to 256.
+    /// Relative weight among several next hops to the same network, 1 to 256.
     pub weight: u32,
 }
 
-/// A socket, or a connection without one (half-open, TIME-WAIT), for /proc/net and
+/// A socket of the run, or a connection without a socket (half-open, TIME-WAIT), for /proc/net and
 /// NETLINK_SOCK_DIAG.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketRow {
-    /// Local address, as returned by getsockname(2); family 0 if none.
+    /// Local address, as returned by getsockname(2); family 0 if there is none.
     pub local: RawAddr,
-    /// Peer address; family 0 if none.
+    /// Address of the peer; family 0 if there is none.
     pub remote: RawAddr,
-    /// Slot; [`u32::MAX`] if there is no socket (any more).
+    /// Slot of the socket; [`u32::MAX`] if there is no socket (any more).
     pub slot: u32,
     /// Generation of the slot.
     pub generation: u32,
-    /// AF_INET or AF_INET6.
+    /// Address family: AF_INET or AF_INET6.
     pub family: u32,
-    /// Protocol: 6, 17, 1 or 58.
+    /// IP protocol number: 6, 17, 1 or 58.
     pub protocol: u32,
-    /// State, with Linux's numbers for TCP.
+    /// State of the socket, with Linux's numbers for TCP states.
     pub state: u32,
-    /// Unread bytes; for a listener, connections to accept.
+    /// Number of unread bytes; for a listener, number of connections to accept.
     pub recv_q: u32,
-    /// Unacknowledged bytes; for a listener, the backlog.
+    /// Number of unacknowledged bytes; for a listener, the backlog.
     pub send_q: u32,
-    /// Capacity of the receive buffer in bytes.
+    /// Capacity of the socket's receive buffer in bytes.
     pub recv_buffer: u32,
-    /// Capacity of the send buffer in bytes.
+    /// Capacity of the socket's send buffer in bytes.
     pub send_buffer: u32,
-    /// Running timer, numbered as in /proc/net/tcp: 0 none, 1 retransmission, 2 keep-alive, 3
+    /// Kind of the running timer, as in /proc/net/tcp: 0 none, 1 retransmission, 2 keep-alive, 3
     /// TIME-WAIT, 4 window probe.
     pub timer: u32,
-    /// Milliseconds until the timer expires.
+    /// Milliseconds until the timer of field `timer` expires.
     pub timer_ms: u32,
-    /// Consecutive retransmission timeouts.
+    /// Number of consecutive retransmission timeouts.
     pub retransmits: u32,
-    /// Retransmission timeout in milliseconds.
+    /// Current retransmission timeout in milliseconds.
     pub rto_ms: u32,
     /// Maximum delay of an ACK in milliseconds.
     pub ato_ms: u32,
@@ -340,49 +351,49 @@ pub struct SocketRow {
     pub cwnd: u32,
     /// Slow-start threshold in segments; [`u32::MAX`] if unlimited.
     pub ssthresh: u32,
-    /// 1 if IPV6_V6ONLY is set.
+    /// 1 if the socket option IPV6_V6ONLY is set, otherwise 0.
     pub v6_only: u32,
     /// Index of the interface to which the socket is bound; 0 if none.
     pub device: u32,
 }
 
-/// Counters of one shard, for IPv4 and IPv6 together.
+/// Counters of one shard (thread of the engine), for IPv4 and IPv6 together.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// IP packets received.
     pub ip_received: u64,
-    /// Bytes in received IP packets.
+    /// Total length of received IP packets in bytes.
     pub ip_received_bytes: u64,
     /// IP packets delivered to sockets.
     pub ip_delivered: u64,
     /// IP packets sent.
     pub ip_sent: u64,
-    /// Bytes in sent IP packets.
+    /// Total length of sent IP packets in bytes.
     pub ip_sent_bytes: u64,
-    /// IP packets forwarded.
+    /// IP packets forwarded to other hosts.
     pub ip_forwarded: u64,
-    /// Fragments received.
+    /// IP fragments received.
     pub fragments: u64,
-    /// Packets reassembled from fragments.
+    /// IP packets reassembled from fragments.
     pub reassembled: u64,
-    /// Packets that were fragmented.
+    /// Outgoing packets that were fragmented.
     pub fragmented: u64,
-    /// ICMP errors received.
+    /// ICMP error messages received.
     pub icmp_errors_received: u64,
-    /// ICMP errors sent.
+    /// ICMP error messages sent.
     pub icmp_errors_sent: u64,
-    /// Echo requests answered.
+    /// ICMP echo requests that the stack answered.
     pub echoes_answered: u64,
-    /// Echo replies received.
+    /// ICMP echo replies received.
     pub echo_received: u64,
-    /// Echo requests sent.
+    /// ICMP echo requests sent.
     pub echo_sent: u64,
-    /// Connections opened by this host.
+    /// TCP connections opened by this host.
     pub tcp_connects: u64,
-    /// Connections opened by peers.
+    /// TCP connections opened by peers.
     pub tcp_accepts: u64,
-    /// Connections ended by a reset or timeout.
+    /// TCP connections ended by a reset or timeout.
     pub tcp_failures: u64,
     /// TCP segments received.
     pub tcp_received: u64,
@@ -390,15 +401,15 @@ pub struct Tally {
     pub tcp_sent: u64,
     /// TCP segments retransmitted.
     pub tcp_retransmits: u64,
-    /// TCP resets sent.
+    /// TCP segments with RST sent.
     pub tcp_resets_sent: u64,
     /// SYN cookies sent.
     pub tcp_syn_cookies_sent: u64,
-    /// Connections created from a valid SYN cookie.
+    /// TCP connections created from a valid SYN cookie.
     pub tcp_syn_cookies_valid: u64,
-    /// ACKs without a valid SYN cookie.
+    /// Received ACKs that belong to no connection and have no valid SYN cookie.
     pub tcp_syn_cookies_invalid: u64,
-    /// TIME-WAIT states ended early by a new connection.
+    /// TCP connections in TIME-WAIT that were replaced early by a new connection.
     pub tcp_time_wait_reused: u64,
     /// UDP datagrams received.
     pub udp_received: u64,
@@ -406,45 +417,45 @@ pub struct Tally {
     pub udp_sent: u64,
 }
 
-/// Packets and bytes of one interface in one shard.
+/// Packet and byte counters of one interface in one shard (thread of the engine).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets received.
+    /// Packets received on the interface.
     pub rx_packets: u64,
-    /// Bytes received.
+    /// Bytes received on the interface.
     pub rx_bytes: u64,
-    /// Packets dropped after reception.
+    /// Received packets that were dropped.
     pub rx_dropped: u64,
-    /// Packets sent.
+    /// Packets sent on the interface.
     pub tx_packets: u64,
-    /// Bytes sent.
+    /// Bytes sent on the interface.
     pub tx_bytes: u64,
-    /// Packets dropped before transmission.
+    /// Packets to be sent that were dropped before transmission.
     pub tx_dropped: u64,
 }
 
-/// A neighbour on a link.
+/// An entry of the neighbour table (ARP, NDP), as returned to programs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NeighborRecord {
-    /// IP address.
+    /// IP address of the neighbour.
     pub addr: RawAddr,
-    /// Index of the interface, from 1.
+    /// Index of the interface, starting at 1.
     pub index: u32,
-    /// State NUD_*, with Linux's values.
+    /// State of the entry: NUD_* with Linux's values.
     pub state: u32,
-    /// Flags NTF_*, with Linux's values.
+    /// Flags of the entry: NTF_* with Linux's values.
     pub flags: u32,
-    /// 1 if `mac` is known.
+    /// 1 if the hardware address `mac` is known, otherwise 0.
     pub known: u32,
-    /// Hardware address.
+    /// Hardware address of the neighbour.
     pub mac: [u8; 6],
-    /// Reserved, 0.
+    /// Reserved; always 0.
     pub reserved: u16,
 }
 
-/// [`Route::origin`]: the source of a route.
+/// Values of [`Route::origin`]: where a route came from.
 pub mod route_origin {
     /// The operator configured the route.
     pub const STATIC: u32 = 0;
@@ -485,24 +496,24 @@ impl Default for ControlReply {
 }
 
 impl Request {
-    /// Returns the valid part of `data`; an excessive length is truncated.
+    /// Returns the first `len` bytes of `data`, its valid part. An excessive `len` is limited.
     pub fn payload(&self) -> &[u8] {
         &self.data[..(self.len as usize).min(DATA_MAX)]
     }
 
-    /// Returns the bytes to send: header and valid part of `data`.
+    /// Returns the bytes to be sent: all fields, and the valid part of `data`.
     pub fn wire(&self) -> &[u8] {
         &self.as_bytes()[..size_of::<Self>() - DATA_MAX + self.payload().len()]
     }
 }
 
 impl ControlReply {
-    /// Returns the valid part of `data`; an excessive length is truncated.
+    /// Returns the first `len` bytes of `data`, its valid part. An excessive `len` is limited.
     pub fn payload(&self) -> &[u8] {
         &self.data[..(self.len as usize).min(DATA_MAX)]
     }
 
-    /// Returns the bytes to send: header and valid part of `data`.
+    /// Returns the bytes to be sent: all fields, and the valid part of `data`.
     pub fn wire(&self) -> &[u8] {
         &self.as_bytes()[..size_of::<Self>() - DATA_MAX + self.payload().len()]
     }
@@ -521,21 +532,21 @@ const _: () = {
     assert!(size_of::<NeighborRecord>() == 24 + 4 * 4 + 8);
 };
 
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Request {}
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for ControlReply {}
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Interface {}
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Route {}
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for SocketRow {}
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Tally {}
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for Traffic {}
-// SAFETY: integers only; the sizes asserted above show that there is no padding.
+// SAFETY: the struct consists of integers; the sizes asserted above show that there is no padding.
 unsafe impl Plain for NeighborRecord {}
 
 #[cfg(test)]
@@ -543,7 +554,8 @@ mod tests {
     use super::{call, purpose};
     use crate::layout::{op, setting};
 
-    /// A loop over numbers would not detect a number that is used twice, or one beyond the last.
+    /// Tests that message numbers are unique and ascending. The generated lists alone do not ensure
+    /// this.
     #[test]
     fn numbers_stand_for_one_thing_and_ascend() {
         for (list, first) in [(call::ALL, 1), (purpose::ALL, 0), (op::ALL, 1), (setting::ALL, 1)] {

@@ -1,4 +1,4 @@
-//! Descriptors that are closed without libc, and can be moved to high numbers.
+//! File descriptors that are closed without libc, and can be moved to high numbers.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -9,28 +9,28 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 std::thread_local! {
-    /// Lowest number for new descriptors of this thread, see [`placed`]; 0 if descriptors are not
-    /// moved.
+    /// Lowest number for new descriptors of this thread, see [`placed`]; 0 if they are not moved.
     static LOWEST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// An [`OwnedFd`] that is closed by a direct system call. std calls libc's close, which a library
-/// built on this crate may have interposed.
+/// An [`OwnedFd`] that is closed by a system call without libc. The standard library calls libc's
+/// close(2), which a library built on this crate may have replaced.
 #[derive(Debug)]
 pub struct Fd(ManuallyDrop<OwnedFd>);
 
 impl Fd {
-    /// Converts to an [`OwnedFd`], which libc's function closes on drop. The caller is responsible
-    /// for that.
+    /// Converts to an [`OwnedFd`], which is closed by libc's function. The caller must ensure that
+    /// this is acceptable.
     pub fn into_owned(mut self) -> OwnedFd {
-        // SAFETY: the descriptor is taken only once, because `forget` prevents the drop.
+        // SAFETY: the descriptor is taken only once, because `forget` prevents that this value is
+        // dropped.
         let owned = unsafe { ManuallyDrop::take(&mut self.0) };
         std::mem::forget(self);
         owned
     }
 }
 
-/// Wraps the descriptor. Within [`placed`], moves it to a high number.
+/// Takes ownership of the descriptor. Within [`placed`], moves it to a high number.
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Self {
         let low = Self(ManuallyDrop::new(fd));
@@ -63,14 +63,15 @@ impl AsFd for Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours, and std's drop of it never runs.
+        // SAFETY: this value owns the descriptor, and the drop of the `OwnedFd` never runs.
         unsafe { rustix::io::close(self.0.as_raw_fd()) }
     }
 }
 
 /// Runs `work`. While it runs, every [`Fd`] created on this thread gets the lowest free number from
-/// `lowest` on, and is close-on-exec. An engine in a program's process uses this, because the
-/// program expects the low numbers for itself. With 0, descriptors are not moved.
+/// `lowest` on, and is close-on-exec. An engine that runs within a program's process uses this,
+/// because the program expects low numbers for its own descriptors. With 0, descriptors are not
+/// moved.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -92,13 +93,14 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Opens a descriptor by `open`. Within [`placed`] this succeeds even if the process has reached
-/// its soft limit, because that limit is meant for the program's own descriptors.
+/// Opens a descriptor by `open`. Within [`placed`], this succeeds even if the process has reached
+/// its soft limit of descriptors, which is meant for the program's own ones.
 ///
 /// # Errors
-/// Errors of `open`, which may be called twice; EMFILE if the hard limit is reached, too.
+/// Returns errors of `open`, which may be called twice. Returns EMFILE if the hard limit is
+/// reached, too.
 pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    // Not dropped here, because that would call std's close; see `Fd`.
+    // Do not drop the result here: the standard library's close would be called; see `Fd`.
     let done = ManuallyDrop::new(open());
     if !matches!(*done, Err(Errno::MFILE)) || LOWEST.get() == 0 {
         return ManuallyDrop::into_inner(done);
@@ -109,8 +111,8 @@ pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno>
     }
 }
 
-/// Duplicates the descriptor to a number that may be beyond the soft limit, which the kernel checks
-/// only when it assigns a number. Returns `None` if no number is free.
+/// Duplicates the descriptor to a number of at least `lowest`, which may be beyond the soft limit.
+/// The kernel checks the limit only when it assigns a number. Returns `None` if no number is free.
 fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     let limit = getrlimit(Resource::Nofile);
     let is_beyond = limit.current.is_some_and(|current| current <= u64::from(lowest));
@@ -124,17 +126,17 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     beyond_soft_limit(limit, duplicate)?
 }
 
-/// Runs `work` while the soft limit is raised to the hard limit; `limit` has the current values.
-/// Returns `None` if it cannot be raised.
+/// Runs `work` while the soft limit of descriptors is raised to the hard limit. `limit` has the
+/// current values. Returns `None` if the limit cannot be raised.
 ///
-/// Usually no other code changes the limit meanwhile, because programs change it once, at their
-/// start.
+/// Usually no other code changes the limit at the same time, because programs change it once, when
+/// they start.
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;
-    // Prevent a drop here, because that would call std's close; see `Fd`.
+    // Do not drop the result here: the standard library's close would be called; see `Fd`.
     let done = ManuallyDrop::new(work());
-    // Lowering the soft limit is always allowed.
+    // Ignore the result, because lowering the soft limit is always allowed.
     let _ = setrlimit(Resource::Nofile, limit);
     Some(ManuallyDrop::into_inner(done))
 }
@@ -160,7 +162,7 @@ mod tests {
         assert!(number(590) >= 590);
         assert!(before.maximum.is_none_or(|hard| hard > 900), "a limit of descriptors");
         assert!(number(800) >= 800);
-        // Use up all numbers below the limit, then free one.
+        // Use up all descriptor numbers below the limit, then free one.
         let open = || eventfd(0, EventfdFlags::CLOEXEC);
         let mut taken: Vec<_> = std::iter::from_fn(|| open().ok().map(Fd::from)).collect();
         assert_eq!(opened(open).map(drop), Err(Errno::MFILE));
@@ -170,7 +172,7 @@ mod tests {
         assert!(open().is_ok());
         drop(taken);
         assert_eq!(getrlimit(Resource::Nofile).current, Some(600));
-        // Without a free number the descriptor stays where it is.
+        // If no number is free, the descriptor keeps its low number.
         if let Some(hard) = before.maximum {
             assert!(number(u32::try_from(hard).unwrap_or(u32::MAX >> 1)) < 500);
         }

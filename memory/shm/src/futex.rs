@@ -1,5 +1,5 @@
-//! Futexes in shared mappings: FUTEX_WAIT and FUTEX_WAKE of the shared kind (futex(2)), because the
-//! two sides may be different processes.
+//! Futexes in shared memory: FUTEX_WAIT and FUTEX_WAKE without FUTEX_PRIVATE_FLAG (futex(2)),
+//! because the two sides may be different processes.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use rustix::thread::futex::{self, Flags, Timespec};
 #[cfg(not(loom))]
 use crate::atomic::AtomicU32;
 
-/// The reason why [`wait`] returned.
+/// Reason why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// The thread was woken, the word had changed already, or the wake-up was spurious.
+    /// The thread was woken, the word did not have the expected value, or the wake-up was spurious.
     Changed,
     /// A signal handler interrupted the wait.
     Interrupted,
-    /// The timeout expired.
+    /// The timeout has expired.
     TimedOut,
 }
 
-/// Lets loom run other threads, and returns; the caller then checks the word again.
+/// Loom's replacement: lets other threads run, then returns. The caller checks the word again.
 #[cfg(loom)]
 pub fn wait<W>(_: &W, _: u32, _: Option<Duration>) -> Woken {
     loom::thread::yield_now();
     Woken::Changed
 }
 
-/// Does nothing, because no thread sleeps in a model.
+/// Loom's replacement: does nothing, because threads do not sleep in a model.
 #[cfg(loom)]
 pub fn wake<W>(_: &W, _: u32) {}
 
-/// Sleeps while `word` is `expected`, for at most `timeout` on CLOCK_MONOTONIC (`None` for no
-/// limit). The kernel compares and sleeps atomically, so a [`wake`] after a change is never missed.
-/// [`Woken::Changed`] may be spurious (futex(2)): the caller must check the word.
+/// Sleeps while `word` is `expected`, for at most `timeout` (`None` means no limit). The kernel
+/// compares and sleeps atomically, so a [`wake`] after a change is never missed. [`Woken::Changed`]
+/// may be spurious (futex(2)), so the caller must check the word.
 #[cfg(not(loom))]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken {
     let timeout = timeout.map(|t| Timespec {
@@ -47,8 +47,8 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken
     }
 }
 
-/// Wakes up to `n` sleepers; 2^31 - 1, the maximum, wakes all. Fails only for an invalid address,
-/// which a reference excludes.
+/// Wakes up to `n` threads that sleep on `word`. The maximum 2^31 - 1 wakes all. Fails only for an
+/// invalid address, which a reference excludes.
 #[cfg(not(loom))]
 pub fn wake(word: &AtomicU32, n: u32) {
     let woken = futex::wake(word, Flags::empty(), n);

@@ -1,10 +1,10 @@
-//! Checks whether an executable can run on the stack. The dynamic loader must load the preload
-//! library, and system calls must go through the C library.
+//! Checks whether an executable file can use our network stack. The dynamic loader must load our
+//! library (LD_PRELOAD), and the program must make system calls by the C library.
 //!
-//! Otherwise the failure is silent: the loader ignores LD_PRELOAD, and the program uses the
-//! kernel's sockets. A file is therefore checked before it is executed, by towpath for PROGRAM, and
-//! by the library for programs that PROGRAM executes. No function here calls libc, because the
-//! library interposes its functions.
+//! Otherwise there would be no error: the loader ignores LD_PRELOAD, and the program uses the
+//! kernel's sockets. A file is therefore checked before it is executed. The command `towpath`
+//! checks the program that it starts, and our library checks programs that this one executes. The
+//! functions here do not call libc, because the library replaces some of its functions.
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -15,35 +15,35 @@ use rustix::io::Errno;
 
 use crate::Fd;
 
-/// The reason why a program would use the kernel's sockets.
+/// Reason why a program would use the kernel's sockets, not those of our network stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Outside {
-    /// Built for a different processor.
+    /// The program is built for a different processor.
     OtherMachine = 1,
-    /// Statically linked: no dynamic loader.
+    /// The program is statically linked, so no dynamic loader loads our library.
     Static = 2,
     /// A Go program, which calls the kernel without the C library, even with cgo.
     Go = 3,
-    /// Uses a different C library, which cannot load the preload library.
+    /// The program uses a different C library, which cannot load our library.
     OtherLibrary = 4,
-    /// Set-user-ID or set-group-ID.
+    /// The file is set-user-ID or set-group-ID, so the loader ignores LD_PRELOAD.
     SetId = 5,
-    /// Has file capabilities.
+    /// The file has capabilities, so the loader ignores LD_PRELOAD.
     Capabilities = 6,
-    /// The preload library's file is not visible to the program, for example in a chroot.
+    /// The file of our preloaded library is not visible to the program, for example in a chroot.
     NoLibrary = 7,
-    /// libgcc_s.so.1, which the preload library needs, is not visible to the program.
+    /// The library libgcc_s.so.1, which our preloaded library needs, is not visible to the program.
     NoUnwinder = 8,
 }
 
 impl Outside {
-    /// Returns the number used in messages.
+    /// Returns the number of the reason in messages to the engine.
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// Returns the reason with this number, if there is one.
+    /// Returns the reason with this number in messages; `None` if there is none.
     pub fn from_number(number: u32) -> Option<Self> {
         use Outside::*;
         let file = [OtherMachine, Static, Go, OtherLibrary, SetId, Capabilities];
@@ -71,43 +71,43 @@ impl std::fmt::Display for Outside {
     }
 }
 
-/// Type of a file to be executed.
+/// Type of a file that is to be executed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Content {
     /// An ELF executable.
     Program(Elf),
     /// A script, with the line after `#!`.
     Script(Vec<u8>),
-    /// Any other or invalid file.
+    /// A file of another type, or an invalid one.
     Other,
 }
 
-/// Parts of an ELF file that determine whether a library can be preloaded.
+/// Properties of an ELF file that determine whether a library can be preloaded into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
     class: u8,
     machine: u16,
-    /// Path of the dynamic loader (PT_INTERP). For an executed shared object without PT_INTERP, its
-    /// own name (DT_SONAME): this is the loader itself, for example run by ldd(1). The loader
+    /// Path of the dynamic loader (PT_INTERP). If a shared object without PT_INTERP is executed,
+    /// its own name (DT_SONAME): it is the loader itself, for example run by ldd(1). The loader
     /// honours LD_PRELOAD for files that it runs.
     loader: Option<Vec<u8>>,
-    /// Whether the file has a Go build id.
+    /// Whether the file has a Go build ID, so that it is a Go program.
     go: bool,
-    /// First required library (DT_NEEDED).
+    /// Name of the first required library (DT_NEEDED).
     first_needed: Option<Vec<u8>>,
 }
 
-/// Opens a file to be checked.
+/// Opens an executable file to check it.
 ///
 /// # Errors
-/// EACCES for a file that may be executed but not read; such files cannot be checked.
+/// Returns EACCES for a file that may be executed but not read; such files cannot be checked.
 pub fn open(path: &Path) -> Result<Fd, Errno> {
-    // Non-blocking, because opening a FIFO would wait for a writer.
+    // Open in non-blocking mode, because opening a FIFO would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::open(path, flags, Mode::empty()).map(Fd::from)
 }
 
-/// Reads and classifies a file.
+/// Reads the start of a file and determines its type.
 pub fn content(file: &impl AsFd) -> Content {
     let mut start = vec![0; HEAD_LEN];
     let mut len = 0;
@@ -123,17 +123,18 @@ pub fn content(file: &impl AsFd) -> Content {
     }
 }
 
-/// Number of bytes read from the start of a file. Enough for a `#!` line (the kernel reads 256
-/// bytes), and for the program headers of any linker.
+/// Number of bytes read from the start of a file. The number suffices for a `#!` line (the kernel
+/// reads 256 bytes), and the program headers of any linker.
 const HEAD_LEN: usize = 4096;
 
-/// Returns the interpreter in the line after `#!`, parsed like the kernel: up to a space or tab.
+/// Returns the interpreter in a script's line after `#!`. As in the kernel, it ends at a space or
+/// tab.
 pub fn interpreter(line: &[u8]) -> Option<&[u8]> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     line.split(is_space).find(|word| !word.is_empty())
 }
 
-/// Returns the executable of this process.
+/// Parses the executable file of this process.
 pub fn own() -> Option<Elf> {
     match content(&*open(Path::new("/proc/self/exe")).ok()?) {
         Content::Program(elf) => Some(elf),
@@ -141,16 +142,18 @@ pub fn own() -> Option<Elf> {
     }
 }
 
-/// Checks whether executing a file raises privileges, because the loader then ignores LD_PRELOAD.
+/// Returns a reason if executing the file would raise privileges, because the loader then ignores
+/// LD_PRELOAD.
 pub fn raises(file: &impl AsFd) -> Option<Outside> {
     let stat = rustix::fs::fstat(file).ok()?;
     let mode = stat.st_mode;
     let set_user = mode & 0o4000 != 0 && stat.st_uid != rustix::process::geteuid().as_raw();
-    // Without the group's execute permission, the bit has a different meaning (inode(7)).
+    // Without the execute permission of the group, the set-group-ID bit has a different meaning
+    // (inode(7)).
     let set_group = mode & 0o2010 == 0o2010 && stat.st_gid != rustix::process::getegid().as_raw();
     let capable = || {
         let mut value = [0u8; 64];
-        // Root already has all capabilities, so privileges are not raised.
+        // For root, file capabilities do not raise privileges.
         !rustix::process::geteuid().is_root()
             && rustix::fs::fgetxattr(file, "security.capability", &mut value).is_ok()
     };
@@ -162,14 +165,15 @@ pub fn raises(file: &impl AsFd) -> Option<Outside> {
     raised.filter(|_| !rustix::thread::no_new_privs().unwrap_or(false) && !is_nosuid(file))
 }
 
-/// Returns whether the file's mount does not allow raising privileges (mnt_may_suid).
+/// Returns whether the file is on a mount that prevents raising privileges (nosuid; mnt_may_suid in
+/// the kernel).
 fn is_nosuid(file: &impl AsFd) -> bool {
     use rustix::fs::{StatVfsMountFlags, fstatvfs};
     fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOSUID))
 }
 
 impl Elf {
-    /// Parses an ELF file; returns `None` if it is invalid.
+    /// Parses an ELF file, whose first bytes are `start`. Returns `None` if it is invalid.
     fn parse(start: &[u8], file: &impl AsFd) -> Option<Self> {
         const PT_LOAD: u32 = 1;
         const PT_DYNAMIC: u32 = 2;
@@ -221,8 +225,8 @@ impl Elf {
         Some(elf)
     }
 
-    /// Returns the reason if the library cannot be preloaded into this file; `own` is an executable
-    /// for which it can.
+    /// Returns the reason why our library cannot be preloaded into this file, or `None` if it can.
+    /// `own` is an executable into which it can be preloaded.
     pub fn outside(&self, own: Option<&Self>) -> Option<Outside> {
         if own.is_some_and(|own| (self.class, self.machine) != (own.class, own.machine)) {
             return Some(Outside::OtherMachine);
@@ -241,17 +245,17 @@ impl Elf {
     }
 }
 
-/// A segment: a part of a file and its address in memory.
+/// A segment of an ELF file: a part of the file, and its address in memory.
 struct ImageSegment {
     offset: u64,
     address: u64,
     len: u64,
 }
 
-/// Returns the AddressSanitizer runtime with which a program, or the interpreter of a script, is
-/// linked. The runtime refuses to start if another library is loaded before it.
+/// Returns the name of the AddressSanitizer runtime with which a program, or the interpreter of a
+/// script, is linked. The runtime refuses to start if another library is loaded before it.
 pub fn sanitizer(file: &impl AsFd) -> Option<Vec<u8>> {
-    // Linux follows at most four scripts (BINPRM limit in fs/exec.c).
+    // Follow at most four scripts, as Linux does (BINPRM limit in fs/exec.c).
     let mut next: Option<Fd> = None;
     for _ in 0..=4 {
         let found = next.as_deref().map_or_else(|| content(file), content);
@@ -267,8 +271,7 @@ pub fn sanitizer(file: &impl AsFd) -> Option<Vec<u8>> {
     None
 }
 
-/// Returns whether a library, given by name or path, is the AddressSanitizer runtime of gcc or
-/// clang.
+/// Returns whether `library`, a name or path, is the AddressSanitizer runtime of gcc or clang.
 fn is_sanitizer(library: &[u8]) -> bool {
     let name = library.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     name.starts_with(b"libasan.so") || name.starts_with(b"libclang_rt.asan")
@@ -279,9 +282,9 @@ pub fn has_sanitizer(preload: &[u8]) -> bool {
     preload.split(|byte| matches!(byte, b':' | b' ')).any(is_sanitizer)
 }
 
-/// Returns LD_PRELOAD for a program: `library`, followed by the previous value. An AddressSanitizer
-/// runtime goes first, if the program is linked with one (`runtime`) or the user preloads it. In
-/// the program, [`without_runtime`] removes it again.
+/// Returns the value of LD_PRELOAD for a program: `library`, followed by the previous value
+/// `before`. If the program is linked with an AddressSanitizer runtime (`runtime`) or the user
+/// preloads one, it comes first. In the program, [`without_runtime`] removes it again.
 pub fn preload(runtime: Option<&[u8]>, library: &[u8], before: &[u8]) -> Vec<u8> {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
     let others = || before.split(separator).filter(|path| !path.is_empty() && *path != library);
@@ -290,8 +293,8 @@ pub fn preload(runtime: Option<&[u8]>, library: &[u8], before: &[u8]) -> Vec<u8>
     all.join(&b':')
 }
 
-/// Returns LD_PRELOAD from `library` on, so that programs without AddressSanitizer do not load its
-/// runtime when this program executes them.
+/// Returns the part of LD_PRELOAD from `library` on. Without it, programs without AddressSanitizer
+/// that this program executes would load its runtime.
 pub fn without_runtime<'a>(library: &[u8], preload: &'a [u8]) -> &'a [u8] {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
     let mut at = 0;
@@ -304,18 +307,18 @@ pub fn without_runtime<'a>(library: &[u8], preload: &'a [u8]) -> &'a [u8] {
     preload
 }
 
-/// Names in a file's dynamic section (elf(5)).
+/// Names in the dynamic section of an ELF file (elf(5)).
 #[derive(Debug, Default)]
 struct DynamicNames {
-    /// Name of a shared object (DT_SONAME). Statically linked programs have none, even
+    /// Name of the shared object (DT_SONAME). Statically linked programs have none, even
     /// position-independent ones.
     own: Option<Vec<u8>>,
-    /// First required library (DT_NEEDED).
+    /// Name of the first required library (DT_NEEDED).
     first_needed: Option<Vec<u8>>,
 }
 
 impl DynamicNames {
-    /// Reads the names; numbers in the section have `word` bytes.
+    /// Reads the names from the dynamic section. Numbers in it have `word` bytes.
     fn read(
         file: &impl AsFd,
         dynamic: &ImageSegment,
@@ -344,7 +347,7 @@ impl DynamicNames {
     }
 }
 
-/// Reads the string at an address of the loaded file.
+/// Reads the string at `address` in memory. `loaded` are the segments of the file.
 fn string_at(file: &impl AsFd, loaded: &[ImageSegment], address: u64) -> Option<Vec<u8>> {
     let segment = loaded.iter().find(|segment| {
         address.checked_sub(segment.address).is_some_and(|within| within < segment.len)
@@ -356,11 +359,11 @@ fn string_at(file: &impl AsFd, loaded: &[ImageSegment], address: u64) -> Option<
     Some(text)
 }
 
-/// Linux's NAME_MAX plus the terminating NUL.
+/// Maximum length of a file name: Linux's NAME_MAX plus the terminating NUL.
 const NAME_LEN_MAX: u64 = 256;
 
-/// Returns whether one of the notes of a segment is the Go linker's build id (name "Go", type 4).
-/// If the system's linker was used, as with cgo, its notes come first.
+/// Returns whether the notes of an ELF file contain the build ID of the Go linker (name "Go", type
+/// 4). If the system's linker was used, as with cgo, that linker's notes come first.
 fn has_go_note(mut notes: &[u8], little: bool) -> bool {
     const BUILD_ID: u64 = 4;
     loop {
@@ -372,8 +375,8 @@ fn has_go_note(mut notes: &[u8], little: bool) -> bool {
         if kind == BUILD_ID && name_len == 4 && notes.get(12..16) == Some(b"Go\0\0") {
             return true;
         }
-        // Both are padded to 4 bytes (elf(5)) and have at most 32 bits, so the sum does not
-        // overflow.
+        // Name and content are padded to 4 bytes (elf(5)). Their lengths have at most 32 bits, so
+        // the sum does not overflow.
         let next = 12 + name_len.next_multiple_of(4) + len.next_multiple_of(4);
         let Some(rest) = usize::try_from(next).ok().and_then(|next| notes.get(next..)) else {
             return false;
@@ -382,7 +385,8 @@ fn has_go_note(mut notes: &[u8], little: bool) -> bool {
     }
 }
 
-/// Reads `len` bytes at `offset`; `None` if the file is shorter, or `len` exceeds 1 MiB.
+/// Reads `len` bytes of a file from `offset` on. Returns `None` if the file is shorter, or `len`
+/// exceeds 1 MiB.
 fn read_at(file: &impl AsFd, offset: u64, len: u64) -> Option<Vec<u8>> {
     const LEN_MAX: u64 = 1 << 20;
     let len = usize::try_from(len).ok().filter(|n| *n as u64 <= LEN_MAX)?;
@@ -435,7 +439,7 @@ mod tests {
         assert!(has_go_note(&[gnu.clone(), abi.clone(), go.clone()].concat(), true));
         assert!(!has_go_note(&[gnu.clone(), abi].concat(), true));
         assert!(!has_go_note(&note(b"Go\0\0", 3, 4), true));
-        // Truncated at every position, or with arbitrary lengths.
+        // Notes truncated at every position, or with arbitrary lengths, must not cause a panic.
         let whole = [gnu, go].concat();
         for len in 0..whole.len() {
             has_go_note(&whole[..len], true);
@@ -481,8 +485,8 @@ mod tests {
         assert_eq!(outside(elf(false, None, 183)), Some(Outside::OtherMachine));
     }
 
-    /// A set-user-ID program of another user raises privileges, except on a mount with `nosuid`.
-    /// Only root can create both.
+    /// Tests that a set-user-ID program of another user raises privileges, except on a mount with
+    /// `nosuid`. Only root can create both.
     #[test]
     fn nothing_raises_privileges_on_a_mount_that_forbids_it() {
         use std::io::{BufRead, BufReader};
@@ -514,7 +518,7 @@ mod tests {
         assert_eq!(raised_on("nosuid"), None);
     }
 
-    /// Runs the loader like ldd(1).
+    /// Tests the dynamic loader itself as the program, as run by ldd(1).
     #[test]
     fn the_loader_is_a_program_that_the_library_is_loaded_into() {
         let own = own().unwrap();
@@ -524,8 +528,8 @@ mod tests {
         };
         assert_eq!(loader.loader(), own.loader());
         assert_eq!(loader.outside(Some(&own)), None);
-        // If the loader runs a process, files that this process executes are compared with the
-        // loader.
+        // If the loader itself is the process, files that this process executes are compared with
+        // the loader.
         assert_eq!(own.outside(Some(&loader)), None);
         let musl = Elf { loader: Some(b"/lib/ld-musl-x86_64.so.1".to_vec()), ..own };
         assert_eq!(musl.outside(Some(&loader)), Some(Outside::OtherLibrary));
@@ -548,12 +552,12 @@ mod tests {
             std::fs::File::create(&path).unwrap().write_all(&own_bytes[..len]).unwrap();
             let file = open(&path).unwrap();
             content(&*file);
-            // Set all fields of the headers to their maximum.
+            // All fields of the headers have their maximum value.
             let mut wild = own_bytes[..len].to_vec();
             wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
             assert_eq!(Elf::parse(&wild, &*file), None);
         }
-        // The dynamic loader has a dynamic section to parse: truncate it, and overwrite words.
+        // Use the dynamic loader, which has a dynamic section: truncate it, and overwrite words.
         let loader = String::from_utf8(own().unwrap().loader.unwrap()).unwrap();
         let whole = std::fs::read(loader).unwrap();
         let section = whole.windows(8).rposition(|word| word == [14, 0, 0, 0, 0, 0, 0, 0]).unwrap();

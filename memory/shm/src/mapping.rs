@@ -1,4 +1,4 @@
-//! Memory that another process may write at any time, so no `&[u8]` to it is ever created.
+//! Memory that another process may write at any time. Therefore no `&[u8]` to it is ever created.
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,10 +11,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{Fd, opened};
 
-/// A memory mapping: a shared memfd, or private memory for a stack in the same process.
+/// A memory mapping: either a shared memfd, or private memory for a stack in the same process.
 ///
-/// Bytes are accessed by copying, and words as atomics. Mapping memory that another process writes
-/// is therefore sound.
+/// Bytes are accessed by copying, and words by atomic operations. Mapping memory that another
+/// process writes is therefore sound.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -37,35 +37,36 @@ pub struct Mapping {
     file: Option<Fd>,
 }
 
-// SAFETY: the mapping is plain memory that lives until drop; all access is by copying or by
+// SAFETY: the mapping is plain memory that is valid until drop. All access is by copying or by
 // atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: all access is by copying or by atomics, so threads may share the mapping.
+// SAFETY: all access is by copying or by atomics, so several threads may use the mapping.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Creates a shared mapping of `len` zero bytes, backed by a memfd; pages cost nothing until
-    /// touched. `name` is shown in /proc/PID/maps. The length is sealed, so that no process with
-    /// the memfd can change it.
+    /// Creates a shared mapping of `len` zero bytes, backed by a memfd. Pages take no memory until
+    /// they are written. `name` is shown in /proc/PID/maps. The length is sealed, so that no
+    /// process with the memfd can change it.
     ///
     /// # Errors
-    /// Errors of memfd_create(2), ftruncate(2) and mmap(2). `OutOfMemory` if the limit of address
-    /// space (RLIMIT_AS) is too low, EMFILE and ENFILE without free descriptors.
+    /// Returns errors of memfd_create(2), ftruncate(2) and mmap(2): `OutOfMemory` if the limit of
+    /// address space (RLIMIT_AS) is too low, EMFILE and ENFILE without free descriptors.
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = Fd::from(opened(|| rustix::fs::memfd_create(name, flags))?);
         rustix::fs::ftruncate(&file, len as u64)?;
-        // Seal the size: if a process with the memfd shrank it, our next access would raise SIGBUS.
+        // Seal the size. If another process with the memfd shrank the file, access to the mapping
+        // would raise SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Creates a shared mapping that can be written only through this mapping. A process with the
+    /// Creates a shared mapping that only the returned value can write. Other processes with the
     /// memfd can only read it, and map it by [`Mapping::read_only`].
     ///
     /// # Errors
-    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; further errors as for
+    /// Returns `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE, and the errors of
     /// [`Mapping::shared`].
     pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
@@ -77,30 +78,30 @@ impl Mapping {
             len,
             ProtFlags::READ | ProtFlags::WRITE,
         )?;
-        // From now on the kernel refuses write(2), hole punching, a writable shared mapping, and
-        // mprotect(2) of a read-only one. /proc/PID/mem does not write to sealed pages either.
-        // Existing mappings are not affected.
+        // From now on, the kernel rejects write(2) and hole punching. The kernel also rejects a
+        // writable shared mapping, and mprotect(2) of a read-only one. /proc/PID/mem does not write
+        // to sealed pages either. Existing mappings are not affected.
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of a memfd received from the other side, and closes it. The
-    /// mapping needs no descriptor, and the program does not know this one.
+    /// Maps the first `len` bytes of a memfd received from the other side, and closes the
+    /// descriptor. The mapping does not need it, and the program does not know about it.
     ///
     /// # Errors
-    /// `InvalidInput` if the file is shorter than `len`, because access beyond its end would raise
-    /// SIGBUS. Further errors are those of fstat(2) and mmap(2), such as `OutOfMemory` at the limit
-    /// of address space (RLIMIT_AS).
+    /// Returns `InvalidInput` if the file is shorter than `len`, because access beyond its end
+    /// would raise SIGBUS. Also returns errors of fstat(2) and mmap(2), such as `OutOfMemory` at
+    /// the limit of address space (RLIMIT_AS).
     pub fn from_file(file: impl Into<Fd>, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps a memfd of [`Mapping::published`], like [`Mapping::from_file`]. Writing to it raises
-    /// SIGSEGV.
+    /// Maps a memfd created by [`Mapping::published`], in the same way as [`Mapping::from_file`].
+    /// Writing to the mapping raises SIGSEGV.
     ///
     /// # Errors
-    /// As for [`Mapping::from_file`].
+    /// Returns the errors of [`Mapping::from_file`].
     pub fn read_only(file: impl Into<Fd>, len: usize) -> std::io::Result<Self> {
         Self::received(file.into(), len, ProtFlags::READ)
     }
@@ -116,25 +117,27 @@ impl Mapping {
             return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
         }
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address chosen by the kernel; nothing else owns that range.
+        // SAFETY: this is a new mapping at an address chosen by the kernel, so nothing else uses
+        // that range.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &*file, 0)? };
-        // Exclude the memory from core dumps; otherwise a program's core file would contain the
-        // data of all programs. Fails only before Linux 3.4. SAFETY: applies to the mapping that
-        // was just created; the advice changes nothing in it.
+        // Exclude the memory from core dumps. Otherwise the core file of a program would contain
+        // the data of all programs. The call fails only before Linux 3.4. SAFETY: the range is the
+        // mapping that was just created, and the advice does not change its content.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: Some(file) })
     }
 
     /// Maps `len` bytes of a device's memory from `offset` on, for example the rings of a socket.
-    /// Processes with the descriptor map the same bytes.
+    /// All processes with the descriptor map the same bytes.
     ///
     /// # Errors
-    /// Errors of mmap(2): `InvalidInput` if the device has no such memory.
+    /// Returns errors of mmap(2): `InvalidInput` if the device has no such memory.
     pub fn of_device(device: impl AsFd, offset: u64, len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping at an address chosen by the kernel; nothing else owns that range.
+        // SAFETY: this is a new mapping at an address chosen by the kernel, so nothing else uses
+        // that range.
         let base =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, device, offset)? };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
@@ -142,146 +145,149 @@ impl Mapping {
     }
 
     /// Creates `len` zero bytes of private memory, for a stack whose sockets are not shared. After
-    /// fork, the child has its own copy.
+    /// fork(2), the child process has its own copy.
     ///
     /// # Errors
-    /// Errors of mmap(2): `OutOfMemory` if the limit of address space (RLIMIT_AS) is too low, and
-    /// `InvalidInput` if `len` is 0.
+    /// Returns errors of mmap(2): `OutOfMemory` if the limit of address space (RLIMIT_AS) is too
+    /// low, and `InvalidInput` if `len` is 0.
     pub fn private(len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new anonymous mapping at an address chosen by the kernel.
+        // SAFETY: this is a new anonymous mapping at an address chosen by the kernel.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: None })
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the mapping in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether the length is zero.
+    /// Returns whether the length of the mapping is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the memfd of a shared mapping, to pass to the other side. Returns `None` for private
-    /// memory, and for a received mapping.
+    /// Returns the memfd of a shared mapping, to be passed to the other side. Returns `None` for
+    /// private memory, and for a mapping of a received memfd.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_deref()
     }
 
-    /// Returns the address of `len` bytes. Other threads and processes may access them, so only the
-    /// owner of private memory may create slices of them.
+    /// Returns the address of `len` bytes at `offset`. Other threads and processes may access these
+    /// bytes. Only the owner of private memory may create slices of them.
     ///
     /// # Panics
-    /// If the range exceeds the mapping.
+    /// Panics if the range exceeds the mapping.
     pub fn at(&self, offset: usize, len: usize) -> *mut u8 {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "offset {offset}+{len} beyond the mapping");
-        // SAFETY: offset <= self.len, checked above, so the result is inside the mapping.
+        // SAFETY: `offset <= self.len` was checked, so the result is inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies bytes from the mapping. Concurrent writes of the other side may be visible partially.
+    /// Copies bytes from `offset` on to `to`. If the other side writes at the same time, the result
+    /// may be a mixture of old and new bytes.
     ///
     /// # Panics
-    /// If the range exceeds the mapping; callers validate offsets first.
+    /// Panics if the range exceeds the mapping. Callers validate offsets first.
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
-        // SAFETY: `at` checked the range; `to` is exclusively ours. If the other side writes
-        // concurrently, the copy has an unspecified mixture of bytes, which harms only that side's
-        // data.
+        // SAFETY: `at` has checked the range, and `to` is borrowed exclusively. If the other side
+        // writes at the same time, the copy is an unspecified mixture of bytes, which harms only
+        // that side's data.
         unsafe {
             std::ptr::copy_nonoverlapping(self.at(offset, to.len()), to.as_mut_ptr(), to.len())
         }
     }
 
-    /// Copies bytes into the mapping. The other side may see them in any order, until it reads an
-    /// atomic that publishes them.
+    /// Copies bytes to `offset` of the mapping. The other side may see them in any order, until it
+    /// reads an atomic that publishes them.
     ///
     /// # Panics
-    /// As for [`Mapping::read`].
+    /// Panics if the range exceeds the mapping.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
-        // SAFETY: `at` checked the range; `from` is a slice of ours, which never refers to the
-        // mapping. If the other side writes concurrently, the mapping contains an unspecified
-        // mixture of bytes, which harms only that side's data.
+        // SAFETY: `at` has checked the range. `from` is a slice, so it never refers to a mapping.
+        // If the other side writes at the same time, the mapping contains an unspecified mixture of
+        // bytes, which harms only that side's data.
         unsafe {
             std::ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset, from.len()), from.len())
         }
     }
 
-    /// Copies `len` bytes from `from_offset` of another mapping, or of this one, to `offset`.
+    /// Copies `len` bytes from `from_offset` of the mapping `from`, which may be this one, to
+    /// `offset`.
     ///
     /// # Panics
-    /// As for [`Mapping::read`], for either range.
+    /// Panics if either range exceeds its mapping.
     #[inline]
     pub fn copy_from(&self, offset: usize, from: &Mapping, from_offset: usize, len: usize) {
-        // SAFETY: both ranges are checked; `copy` allows overlap.
+        // SAFETY: `at` has checked both ranges, and `copy` allows that they overlap.
         unsafe { std::ptr::copy(from.at(from_offset, len), self.at(offset, len), len) }
     }
 
-    /// Returns the 32-bit word at `offset`.
+    /// Returns the 32-bit word at `offset` as an atomic.
     ///
     /// # Panics
-    /// If the offset is not a multiple of 4, or the word exceeds the mapping.
+    /// Panics if the offset is not a multiple of 4, or the word exceeds the mapping.
     #[inline]
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
-        // SAFETY: in range and aligned (the base is page-aligned); such words are accessed only as
-        // atomics.
+        // SAFETY: the word is in range and aligned (the base is page-aligned). All such words are
+        // accessed only as atomics.
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
     }
 
-    /// Returns the 64-bit word at `offset`.
+    /// Returns the 64-bit word at `offset` as an atomic.
     ///
     /// # Panics
-    /// If the offset is not a multiple of 8, or the word exceeds the mapping.
+    /// Panics if the offset is not a multiple of 8, or the word exceeds the mapping.
     #[inline]
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
-        // SAFETY: in range and aligned (the base is page-aligned); such words are accessed only as
-        // atomics.
+        // SAFETY: the word is in range and aligned (the base is page-aligned). All such words are
+        // accessed only as atomics.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
-    /// Returns the byte at `offset`.
+    /// Returns the byte at `offset` as an atomic.
     ///
     /// # Panics
-    /// If it is beyond the mapping.
+    /// Panics if the offset is beyond the mapping.
     #[inline]
     pub fn u8(&self, offset: usize) -> &AtomicU8 {
-        // SAFETY: in range; such bytes are accessed only as atomics.
+        // SAFETY: the byte is in range. All such bytes are accessed only as atomics.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
     }
 
-    /// Returns a `repr(C)` struct of atomics at `offset`. Do not store to a mapping created by
-    /// [`Mapping::read_only`], because that raises SIGSEGV.
+    /// Returns a `repr(C)` struct of atomics at `offset`. Do not store to it in a mapping created
+    /// by [`Mapping::read_only`], because that raises SIGSEGV.
     ///
     /// # Panics
-    /// If the offset is not aligned for `T`, or the struct exceeds the mapping.
+    /// Panics if the offset is not aligned for `T`, or the struct exceeds the mapping.
     ///
     /// # Safety
-    /// `T` must consist only of atomics (or padding): every bit pattern is valid, and the other
-    /// side may write any field at any time.
+    /// `T` must consist only of atomics and padding. Every bit pattern must be valid, because the
+    /// other side may write any field at any time.
     #[inline]
     pub unsafe fn view<T>(&self, offset: usize) -> &T {
         assert!(offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: in range and aligned; the caller guarantees that T consists of atomics.
+        // SAFETY: the struct is in range and aligned. The caller guarantees that `T` consists of
+        // atomics.
         unsafe { &*self.at(offset, size_of::<T>()).cast::<T>() }
     }
 
-    /// Returns the pages of a range to the system; they read as zero afterwards. The range is
-    /// reduced to whole pages. Only for the process that created the mapping.
+    /// Returns the pages of a range to the kernel; they read as zeros afterwards. The range is
+    /// reduced to whole pages. Only the process that created the mapping may call this.
     ///
     /// Another process with the memfd of a shared mapping can keep its inode locked for as long as
-    /// it likes; this call blocks meanwhile.
+    /// it likes. The call blocks until then.
     ///
     /// # Errors
-    /// Errors of fallocate(2) and madvise(2): EINTR if a signal handler ran, EPERM if the memfd is
-    /// sealed against writing. Some pages may have been returned then.
+    /// Returns errors of fallocate(2) and madvise(2): EINTR if a signal handler ran, EPERM if the
+    /// memfd is sealed against writing. Some pages may have been returned nevertheless.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
         let start = offset.next_multiple_of(PAGE);
@@ -297,7 +303,7 @@ impl Mapping {
             }
             None => {
                 let at = self.at(start, end - start).cast();
-                // SAFETY: whole pages inside our own anonymous mapping.
+                // SAFETY: the range consists of whole pages inside this anonymous mapping.
                 unsafe { rustix::mm::madvise(at, end - start, Advice::LinuxDontNeed)? };
             }
         }
@@ -307,25 +313,27 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `self` is the only owner of the range, and no reference outlives it.
+        // SAFETY: only `self` uses the range, and no reference to it outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// Owner of memory that [`Fragments`] reference. An owner is a mapping, or an object that keeps a
-/// part of one in place while fragments of it exist.
+/// Owner of memory to which [`Fragments`] refer. An owner is a mapping, or an object that keeps a
+/// part of a mapping in place while fragments of it exist.
 pub trait Backing: Debug + Send + Sync {
-    /// Returns the mapping to which offsets refer; always the same one.
+    /// Returns the mapping to which the offsets of fragments refer. The result must always be the
+    /// same mapping.
     fn mapping(&self) -> &Mapping;
 
-    /// Called when [`Fragments`] that reference the memory are created.
+    /// Called when [`Fragments`] that refer to the memory are created.
     fn hold(&self) {}
 
     /// Called when [`Fragments`] are dropped, after their last read.
     fn leave(&self) {}
 
-    /// Returns whether only fragments keep the memory, so that copying their bytes would free it.
+    /// Returns whether only fragments keep the memory, so that it would be freed if their bytes
+    /// were copied.
     fn is_forsaken(&self) -> bool {
         false
     }
@@ -338,8 +346,8 @@ impl Backing for Mapping {
     }
 }
 
-/// A range of bytes of a mapping. Keeps the mapping alive. The other side may change the bytes at
-/// any time.
+/// A range of bytes in a mapping, which it keeps alive. The other side may change the bytes at any
+/// time.
 #[derive(Debug, Clone)]
 pub struct Stretch {
     backing: Arc<dyn Backing>,
@@ -351,29 +359,29 @@ impl Stretch {
     /// Creates a range of `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If the range exceeds the mapping.
+    /// Panics if the range exceeds the mapping.
     pub fn new<B: Backing + 'static>(backing: &Arc<B>, offset: usize, len: u32) -> Self {
         let end = offset.checked_add(len as usize);
         assert!(end.is_some_and(|end| end <= backing.mapping().len()));
         Self { backing: Arc::clone(backing) as Arc<dyn Backing>, offset, len }
     }
 
-    /// Returns a borrowed view, to read the bytes.
+    /// Returns a borrowed view of the range, by which its bytes can be read.
     pub fn part(&self) -> Part<'_> {
         Part { mapping: self.backing.mapping(), offset: self.offset, len: self.len }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the range in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Returns whether the length is zero.
+    /// Returns whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the address of the bytes, for an iovec; see [`Part::as_ptr`].
+    /// Returns the address of the first byte, for an iovec; see [`Part::as_ptr`].
     pub fn as_ptr(&self) -> *const u8 {
         self.part().as_ptr()
     }
@@ -388,72 +396,72 @@ pub struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// Returns the length in bytes.
+    /// Returns the length of the range in bytes.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Returns whether the length is zero.
+    /// Returns whether the range is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the offset of the bytes in the mapping.
+    /// Returns the offset of the range in its mapping, in bytes.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Returns the address of the bytes, for an iovec. Valid while the owner lives; must not be
-    /// converted to a slice.
+    /// Returns the address of the first byte, for an iovec. The address is valid while the owner of
+    /// the memory exists, and must not be converted to a slice.
     pub fn as_ptr(&self) -> *const u8 {
         self.mapping.at(self.offset, self.len as usize)
     }
 
-    /// Copies `to.len()` bytes from offset `skip` on.
+    /// Copies `to.len()` bytes of the range, from offset `skip` on, to `to`.
     ///
     /// # Panics
-    /// If the range has fewer bytes.
+    /// Panics if the range has fewer bytes.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         assert!(skip as usize + to.len() <= self.len as usize);
         self.mapping.read(self.offset + skip as usize, to);
     }
 
-    /// Copies `len` bytes from offset `skip` on to `to_offset` of another mapping.
+    /// Copies `len` bytes of the range, from offset `skip` on, to `to_offset` of another mapping.
     ///
     /// # Panics
-    /// If the range has fewer bytes, or they do not fit into the other mapping.
+    /// Panics if the range has fewer bytes, or they do not fit in the other mapping.
     pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
         to.copy_from(to_offset, self.mapping, self.offset + skip as usize, len as usize);
     }
 }
 
-/// At most two ranges of one mapping, which represent a range of a ring buffer. Fragments keep the
-/// memory mapped. The buffer that created them keeps the content: a transmit FIFO does not reuse
-/// the space until they are dropped. However, the program that owns the bytes can still overwrite
+/// At most two ranges of one mapping, which together are a range of a ring buffer. Fragments keep
+/// the memory mapped. The ring buffer keeps the content: a transmit FIFO does not reuse the space
+/// until the fragments are dropped. However, the program that owns the bytes can still overwrite
 /// them.
 #[derive(Debug, Default)]
 pub struct Fragments {
-    /// Owner of the memory; `None` if there are no bytes. [`Backing::hold`] notifies the owner when
-    /// fragments are created.
+    /// Owner of the memory; `None` if there are no bytes. The owner is notified by
+    /// [`Backing::hold`] when fragments are created.
     backing: Option<Arc<dyn Backing>>,
     offsets: [usize; 2],
     lens: [u32; 2],
 }
 
-// Part of every packet, so the size matters.
+// Limit the size, because every packet contains this struct.
 const _: () = assert!(size_of::<Fragments>() == 40);
 
 impl Fragments {
-    /// Creates fragments without bytes.
+    /// Creates fragments that have no bytes.
     pub const fn empty() -> Self {
         Self { backing: None, offsets: [0; 2], lens: [0; 2] }
     }
 
-    /// Creates fragments of one or two ranges, in order.
+    /// Creates fragments from one or two ranges, in this order.
     ///
     /// # Panics
-    /// If the ranges are of different mappings.
+    /// Panics if the ranges are of different mappings.
     pub fn new(first: Stretch, second: Option<Stretch>) -> Self {
         let Stretch { backing, offset, len } = first;
         let (mut offsets, mut lens) = ([offset, 0], [len, 0]);
@@ -471,23 +479,23 @@ impl Fragments {
         Self { backing, offsets, lens }
     }
 
-    /// Returns the total length in bytes.
+    /// Returns the total length of the ranges in bytes.
     pub fn len(&self) -> u32 {
         self.lens[0] + self.lens[1]
     }
 
-    /// Returns whether there are no bytes.
+    /// Returns whether the ranges have no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether the memory is kept only by fragments, so that copying the bytes would free
-    /// it.
+    /// Returns whether only fragments keep the memory, so that it would be freed if their bytes
+    /// were copied.
     pub fn is_forsaken(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.is_forsaken())
     }
 
-    /// Returns the nonempty ranges, in order.
+    /// Iterates over the nonempty ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Part<'_>> {
         let mapping = self.backing.as_ref().map(|backing| backing.mapping());
         let places = self.offsets.into_iter().zip(self.lens).filter(|(_, len)| *len > 0);
@@ -496,13 +504,13 @@ impl Fragments {
         })
     }
 
-    /// Returns bytes `skip..skip + len` without copying.
+    /// Returns the bytes `skip..skip + len` of the ranges as fragments, without copying.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// Panics if there are fewer bytes.
     #[inline]
     pub fn slice(&self, skip: u32, len: u32) -> Self {
-        // Fast path: small packets have no fragments.
+        // Return early for small packets, which have no fragments.
         match len {
             0 => Self::empty(),
             len => self.slice_of_some(skip, len),
@@ -527,10 +535,10 @@ impl Fragments {
         Self::held(backing, offsets, lens)
     }
 
-    /// Copies `to.len()` bytes from offset `skip` on, across both ranges.
+    /// Copies `to.len()` bytes of the ranges, from offset `skip` on, to `to`.
     ///
     /// # Panics
-    /// If there are fewer bytes.
+    /// Panics if there are fewer bytes.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let (mut skip, mut done) = (skip, 0);
         for part in self.iter() {
@@ -562,7 +570,7 @@ impl Drop for Fragments {
 mod tests {
     use super::*;
 
-    /// Returns the line with the mapping's flags in /proc/self/smaps (proc_pid_smaps(5)).
+    /// Returns the line with the flags of the mapping in /proc/self/smaps (proc_pid_smaps(5)).
     fn flags(mapping: &Mapping) -> String {
         let smaps = std::fs::read_to_string("/proc/self/smaps").expect("proc");
         let start = format!("{:x}-", mapping.base.addr());

@@ -1,8 +1,7 @@
-//! Lists of protocol numbers.
+//! A macro that defines lists of message numbers.
 
-/// Defines a module of numbers, and lists them as `ALL`. The list is generated from the
-/// definitions, so code that iterates over all calls or commands, such as tests, cannot miss a new
-/// one.
+/// Defines a module of numbered constants, and a list of them called `ALL`. Code that iterates over
+/// all numbers, such as tests, uses the list and cannot miss a new one.
 macro_rules! numbered {
     (
         $(#[$about:meta])*
@@ -13,9 +12,9 @@ macro_rules! numbered {
         $(#[$about])*
         pub mod $name {
             $($(#[$what])* pub const $number: u32 = $value;)*
-            /// All numbers, with their names.
+            /// All constants of this module, as pairs of name and number.
             pub const ALL: &[(&str, u32)] = &[$((stringify!($number), $number)),*];
-            /// The largest number.
+            /// The largest number of this module.
             pub const LAST: u32 = ALL[ALL.len() - 1].1;
         }
     };

@@ -1,19 +1,19 @@
-//! System calls by number, for those that rustix does not offer, or not with the required memory.
-//! libc is not used, because a library built on this crate may interpose its functions.
+//! System calls by number, for those that rustix does not offer, or not for the required type of
+//! memory. libc is not used, because a library built on this crate may replace its functions.
 
 /// Executes the system call with this number, and returns its result. Unused arguments should be 0.
 ///
 /// # Errors
-/// Returns errno, a positive number below 4096. Does not change libc's `errno`; the caller has to
-/// handle EINTR.
+/// Returns the errno, a positive number below 4096. Does not change libc's `errno`. The caller has
+/// to handle EINTR.
 ///
 /// # Safety
-/// As for the system call: pointers must be valid for it.
+/// The requirements of the system call apply: for example, pointers must be valid.
 #[inline]
 pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
     // SAFETY: the arguments are valid for the system call, by the contract of `syscall`.
     let result = unsafe { raw(number, args) };
-    // The kernel returns -errno, and errno is below 4096.
+    // The kernel returns a negative errno, and the errno is below 4096.
     if result > usize::MAX - 4095 { Err(result.wrapping_neg() as i32) } else { Ok(result) }
 }
 
@@ -21,14 +21,14 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
 /// -errno, from -4095 to -1.
 ///
 /// # Safety
-/// As for [`syscall`].
+/// The requirements of [`syscall`] apply.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     let [a, b, c, d, e, f] = args;
     let result;
-    // SAFETY: the x86_64 Linux convention: rcx and r11 are clobbered; the caller guarantees the
-    // validity of the arguments.
+    // SAFETY: this is the calling convention of x86_64 Linux, which clobbers rcx and r11. The
+    // caller guarantees that the arguments are valid.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -45,13 +45,14 @@ pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
 /// -errno, from -4095 to -1.
 ///
 /// # Safety
-/// As for [`syscall`].
+/// The requirements of [`syscall`] apply.
 #[cfg(target_arch = "aarch64")]
 #[inline]
 pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     let [a, b, c, d, e, f] = args;
     let result;
-    // SAFETY: the aarch64 Linux convention; the caller guarantees the validity of the arguments.
+    // SAFETY: this is the calling convention of aarch64 Linux. The caller guarantees that the
+    // arguments are valid.
     unsafe {
         std::arch::asm!(
             "svc 0",

@@ -1,5 +1,5 @@
-//! Kernel objects behind a program's socket descriptors: O_PATH descriptors of an anonymous Unix
-//! socket that no process has open.
+//! Tokens: the kernel objects that a program's socket descriptors refer to. All are O_PATH
+//! descriptors of an anonymous Unix socket that no process has open.
 //!
 //! A program's descriptor number needs an object in the kernel. Otherwise numbers would collide,
 //! and dup, close-on-exec, fork and SCM_RIGHTS would not work. The object must not *do* anything.
@@ -8,12 +8,12 @@
 //! for any socket.
 //!
 //! There are two kinds, distinguished only by the timestamps of the object:
-//! - the *blank* token: a process has only one. The descriptors of its sockets are duplicates of
-//!   it, which makes a new connection cheap;
+//! - the *blank* token, of which a process has only one. The descriptors of its sockets are
+//!   duplicates of it, so a new connection needs no new kernel object;
 //! - *named* tokens: separate objects, created when a descriptor is passed to another program.
 //!   Their timestamps identify the socket and the run. Reading them takes two system calls and no
-//!   /proc. Any process can set such times on a descriptor of its own, but cannot guess the run's
-//!   number. Outside the run, only a process that received a token knows it.
+//!   /proc. Any process can set such times on a descriptor of its own, but cannot guess the random
+//!   number of the run. Outside the run, only a process that received a token knows it.
 //!
 //! The kernel reuses the memory of sockets without resetting their times. The times of open
 //! sockets, such as a program's own, are therefore meaningless, and those of a blank token are
@@ -28,20 +28,20 @@ use rustix::net::{AddressFamily, SocketType};
 use crate::layout::SLOTS_MAX;
 use crate::{Fd, opened};
 
-/// Nanoseconds of a named token's access time: "twp" in ASCII. The seconds identify the run.
+/// Nanoseconds of the access time of a named token: "twp" in ASCII. The seconds identify the run.
 const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
-/// The identity of a run in its tokens. A descriptor may come from another run, in which the same
-/// slot is a different socket, or may be a forged token.
+/// Random number that identifies a run in its tokens. A descriptor may come from another run, in
+/// which the same slot is a different socket, or may be a forged token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run(i64);
 
 impl Run {
-    /// Creates an unguessable run identity: 62 random bits.
+    /// Creates the identity of a run from 62 random bits, which cannot be guessed.
     ///
     /// # Errors
-    /// ENOSYS of getrandom(2), before Linux 3.17 or behind a filter that forbids it.
+    /// Returns ENOSYS of getrandom(2) before Linux 3.17, or if a filter forbids it.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
         // getrandom(2) returns all requested bytes, up to 256, once its source is initialized.
@@ -49,45 +49,47 @@ impl Run {
         Ok(Self::from_bytes(bytes))
     }
 
-    /// Converts the bytes of [`Self::to_bytes`]. For any bytes the result is a valid time: after
-    /// 1969, and before the last second, for which the kernel does not store nanoseconds.
+    /// Converts the bytes of [`Self::to_bytes`]. The result is a valid time for any bytes. The time
+    /// is after 1969, and before the last second that the kernel can store, for which it does not
+    /// store nanoseconds.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(i64::from_ne_bytes(bytes) & (i64::MAX >> 1))
     }
 
-    /// Converts to bytes for messages, in native byte order because they never leave the machine.
+    /// Converts the identity to bytes for messages, in native byte order because they never leave
+    /// the machine.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_ne_bytes()
     }
 }
 
-/// The socket that a named token identifies.
+/// The socket that a named token identifies, stored in the timestamps of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
-    /// The run.
+    /// The run to which the socket belongs.
     pub run: Run,
-    /// The socket's slot.
+    /// Slot of the socket.
     pub slot: u32,
-    /// The generation of the slot.
+    /// Generation of the slot.
     pub generation: u32,
 }
 
-/// Creates a blank token, the kernel object behind all socket descriptors of a process, which
-/// identifies none of the sockets. The descriptor is close-on-exec.
+/// Creates a blank token: the kernel object that all socket descriptors of a process refer to. The
+/// token does not identify a socket. The descriptor is close-on-exec.
 ///
 /// # Errors
-/// Errors of socket(2), and of open_tree(2) or, if that fails, of opening /proc/self/fd. EMFILE and
-/// ENFILE without free descriptors, ENOENT without /proc.
+/// Returns errors of socket(2), and of open_tree(2) or, if that fails, of opening /proc/self/fd.
+/// EMFILE and ENFILE without free descriptors, ENOENT without /proc.
 pub fn blank() -> io::Result<Fd> {
     const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     token(NEVER, NEVER)
 }
 
-/// Creates a token with this name. The descriptor is close-on-exec; its object takes more than 1
-/// KiB of kernel memory.
+/// Creates a token that identifies a socket. The descriptor is close-on-exec; its object takes more
+/// than 1 KiB of kernel memory.
 ///
 /// # Errors
-/// As for [`blank`].
+/// Returns the errors of [`blank`].
 pub fn named(name: Name) -> io::Result<Fd> {
     let Name { run: Run(run), slot, generation } = name;
     let socket = Timespec { tv_sec: generation.into(), tv_nsec: slot.into() };
@@ -100,8 +102,8 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Fd> {
     path_only(&socket)
 }
 
-/// Returns the name of a named token; `None` for any other descriptor. The caller must check the
-/// run, because a process that knows a run's number can forge its tokens.
+/// Returns the socket that a named token identifies; `None` for any other descriptor. The caller
+/// must check the run, because a process that knows the number of a run can forge its tokens.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()
@@ -114,7 +116,8 @@ pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     Some(Name { run: Run(stat.st_atime), slot, generation: u32::try_from(stat.st_mtime).ok()? })
 }
 
-/// Returns whether two descriptors refer to one object, as those of all blank tokens of a run do.
+/// Returns whether two descriptors refer to the same kernel object, as the blank tokens of a run
+/// do.
 pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     let object = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     object(one).is_some_and(|one| object(other) == Some(one))
@@ -126,8 +129,8 @@ fn socket() -> io::Result<Fd> {
     Ok(opened(open)?.into())
 }
 
-/// Opens the socket as O_PATH. open_tree(2) needs no /proc; if it is forbidden (containers'
-/// filters) or missing (before Linux 5.2), /proc is used.
+/// Opens the socket as O_PATH, by open_tree(2), which needs no /proc. If that is forbidden (filters
+/// of containers) or missing (before Linux 5.2), uses /proc.
 fn path_only(socket: &Fd) -> io::Result<Fd> {
     Ok(opened(|| by_tree(socket.as_fd()).or_else(|_| by_proc(socket.as_fd())))?.into())
 }
@@ -180,7 +183,8 @@ mod tests {
         }
     }
 
-    /// The kernel reuses the memory of sockets, including their times.
+    /// Tests that new sockets are not taken for tokens: the kernel reuses the memory of sockets
+    /// with its timestamps.
     #[test]
     fn sockets_after_tokens_are_none() {
         for _ in 0..20 {

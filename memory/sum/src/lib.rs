@@ -1,6 +1,6 @@
-//! Sums of bytes with SIMD registers, as part of the Internet checksum (RFC 1071). The available
-//! registers are only known at run time, and calling code that uses them is unsafe. The crates
-//! above forbid unsafe code, so this crate is in `memory`.
+//! Adds up bytes with SIMD registers, as part of the Internet checksum (RFC 1071). The available
+//! registers are only known at run time, and calling code that uses them is unsafe. The crates that
+//! compute checksums forbid unsafe code, so this is a separate crate.
 //!
 //! ```
 //! let data: Vec<u8> = (0..=255).collect();
@@ -12,12 +12,13 @@
 //! ```
 #![warn(missing_docs)]
 
-/// Size of a register in bytes.
+/// Size of a SIMD register in bytes.
 #[cfg(any(target_arch = "x86_64", test))]
 const BLOCK: usize = 32;
 
 /// Returns the sum of `data` as 32-bit numbers in native byte order, over whole blocks of 32 bytes,
-/// and the remaining bytes. Exact below 16 GiB. Returns `None` without wide registers.
+/// and the remaining bytes. The sum is exact for less than 16 GiB. Returns `None` if the processor
+/// has no such registers.
 #[inline]
 #[must_use]
 pub fn wide(data: &[u8]) -> Option<(u64, &[u8])> {
@@ -37,7 +38,7 @@ mod avx2 {
 
     use super::BLOCK;
 
-    /// Adds both halves of each 64-bit word to separate sums, so that no carry can be lost.
+    /// Adds both halves of each 64-bit word to different sums, so that no carry is lost.
     #[target_feature(enable = "avx2")]
     pub(super) fn sum(blocks: &[[u8; BLOCK]]) -> u64 {
         let mut sums = [_mm256_setzero_si256(); 4];

@@ -1,46 +1,50 @@
-//! Builds a [`CutTree`] within limits on its memory.
+//! Builds a [`CutTree`] within limits on its memory: a node's cut divides its rules among children.
 //!
-//! Two limits proportional to the number of rules bound the memory for all rule lists:
+//! Two limits proportional to the number of rules bound the memory for any list of rules:
 //!
-//! - Copies of a rule in several children ([`COPIES_PER_RULE`]). Once exhausted, a rule that spans
-//!   two children becomes wide.
-//! - Node slots ([`SLOTS_PER_RULE`]). Once exhausted, a node becomes a leaf of any length.
+//! - A rule that spans several children is copied to each, up to [`COPIES_PER_RULE`] copies per
+//!   rule in total. Beyond it, such a rule goes to the node's wide branch.
+//! - There are at most [`SLOTS_PER_RULE`] nodes per rule. Beyond it, a node becomes a leaf, however
+//!   many rules it has.
 //!
-//! Beyond the limits the search becomes slower, up to comparing every rule, but memory stays
-//! bounded.
+//! Beyond these limits, memory stays bounded but a search is slower. In the worst case it compares
+//! every rule.
 
 use super::cut::{self, Cut, Plan};
 use super::{CUTS_MAX, CutNode, CutTree, DEPTH_MAX, LEAF, LaneBounds, LeafEnd, NO_NODE, NO_RULE};
 use crate::fields::FlowStates;
 use crate::lanes::{Range, RuleBox};
 
-/// Maximum number of additional rule copies per rule of the list.
+/// Maximum number of additional copies of rules in children, per rule of the list.
 const COPIES_PER_RULE: usize = 2;
-/// Maximum number of node slots per rule of the list: a cut needs two children per rule, and most
-/// lists need three cuts.
+/// Maximum number of tree nodes per rule of the list. A cut has about two children per rule, and
+/// most lists need three cuts.
 const SLOTS_PER_RULE: usize = 8;
-/// Minimum number of node slots.
+/// Minimum for the limit on tree nodes, which lists of a few rules need.
 const SLOTS_MIN: usize = 64;
-/// Maximum number of bits per cut: 16,384 children take 256 KiB, which fit the L2 cache.
+/// Maximum number of bits that select a child: 2^14 children take 256 KiB, which fit in the L2
+/// cache.
 pub(super) const BITS_MAX: u32 = 14;
-/// Maximum number of children per rule and cut, while copies are available.
+/// Maximum number of children that a rule is copied to in one cut, as long as the limit on copies
+/// is not reached.
 const CHILDREN_MAX: u32 = 4;
-/// Maximum number of rules in a leaf without trying to cut, because comparing them is cheaper.
+/// Nodes with at most this number of rules become leaves at once, because comparing so few rules
+/// costs less than a cut.
 const LEAF_RULES: usize = 3;
 
-/// A rule to be inserted into a tree.
+/// A rule for the search tree, in the form of ranges.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item<const LANES: usize> {
     pub(crate) rule: RuleBox<LANES>,
     pub(crate) end: LeafEnd,
 }
 
-/// Depth of a node.
+/// Depth of a node in the search tree.
 #[derive(Debug, Clone, Copy, Default)]
 struct Depth {
-    /// Number of cuts from the root, without wide branches.
+    /// Number of cuts on the path from the root, not counting wide branches.
     cuts: usize,
-    /// Number of nodes from the root.
+    /// Number of nodes on the path from the root, including wide branches.
     nodes: usize,
 }
 
@@ -67,7 +71,7 @@ struct TreeBuilder<'a, const LANES: usize> {
 }
 
 impl<const LANES: usize> CutTree<LANES> {
-    /// Builds the tree of `items`, which are in list order.
+    /// Builds the search tree of `items`, which are in ascending order of rule number.
     pub(crate) fn build(items: &[Item<LANES>]) -> Self {
         let mut builder = TreeBuilder {
             items,
@@ -87,8 +91,8 @@ impl<const LANES: usize> CutTree<LANES> {
     }
 }
 
-/// Returns the indices of all items without repetitions: an item with the same box as an earlier
-/// item can never be the first match.
+/// Returns the indices of all items, except those with the same ranges as an earlier item: these
+/// can never be the first match.
 fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
     let mut list: Vec<u32> = (0..items.len() as u32).collect();
     list.sort_by(|a, b| {
@@ -101,8 +105,8 @@ fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
 }
 
 impl<const LANES: usize> TreeBuilder<'_, LANES> {
-    /// Builds the node at `slot` for the rules of `list`, in order. All packets that reach the node
-    /// and match one of them are in `region`.
+    /// Builds the node at `slot` for the rules in `list`, which are in ascending order of number.
+    /// `region` contains all packets that reach this node and match one of the rules.
     fn fill(&mut self, slot: u32, mut list: Vec<u32>, region: &[Range; LANES], depth: Depth) {
         self.forget_covered(&mut list, region);
         let is_short = list.len() <= LEAF_RULES || depth.is_full();
@@ -113,8 +117,8 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         }
     }
 
-    /// Removes the rules after the first rule that matches all packets of `region`, because these
-    /// rules can never decide.
+    /// Removes the rules that follow the first rule that matches all packets of `region`, because
+    /// they can never decide.
     fn forget_covered(&self, list: &mut Vec<u32>, region: &[Range; LANES]) {
         let covers = |item: &u32| {
             let rule = &self.items[*item as usize].rule;
@@ -126,7 +130,8 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         }
     }
 
-    /// Returns the best cut within the memory limits, if it is cheaper than comparing all rules.
+    /// Returns the best cut (division of the rules among children) within the memory limits.
+    /// Returns `None` if comparing all rules is cheaper.
     fn plan(&mut self, list: &[u32], region: &[Range; LANES]) -> Option<Plan> {
         let mut counts = core::mem::take(&mut self.counts);
         let mut plan = cut::choose(self.items, list, region, CHILDREN_MAX, &mut counts);
@@ -184,7 +189,7 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         list.first().map_or(NO_RULE, |item| self.items[*item as usize].end.order)
     }
 
-    /// Reserves consecutive node slots.
+    /// Reserves `count` adjacent tree nodes, and returns the index of the first.
     fn reserve(&mut self, count: usize) -> u32 {
         let first = self.tree.nodes.len();
         let empty = CutNode { best: NO_RULE, base: 0, wide: 0, lane: LEAF, shift: 0, mask: 0 };
@@ -194,9 +199,9 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
     }
 }
 
-/// Rules of a node by child, each in order, and the wide rules.
+/// Rules of a node divided by a cut: those of each child in order, and those of the wide branch.
 struct Parts {
-    /// Rules of child `n` are in `members` from `starts[n]` to `starts[n + 1]`.
+    /// The rules of child `n` are `members[starts[n]..starts[n + 1]]`.
     starts: Vec<u32>,
     members: Vec<u32>,
     wide: Vec<u32>,

@@ -1,38 +1,42 @@
-//! Selects the lane and bits by which a node's rules are best divided among children.
+//! Chooses the lane (header field) and bits by which the rules of a tree node are best divided
+//! among its children.
 
 use super::build::{BITS_MAX, Item};
 use crate::lanes::Range;
 
-/// A candidate cut of a node.
+/// A possible cut of a tree node: the lane and bits that select a child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub(super) lane: usize,
-    /// Range of lane values that the children divide.
+    /// Range of lane values that is divided among the children.
     pub(super) whole: Range,
     pub(super) shift: u32,
     pub(super) bits: u32,
-    /// Maximum number of children that contain the same rule. Rules that need more children are
-    /// wide.
+    /// Maximum number of children that a rule may be copied to. Rules that span more children go to
+    /// the wide branch.
     children_max: u32,
-    /// Maximum class of a rule that is put into children: the number of bits of its width.
+    /// Maximum width of a rule that is put into children, in bits. Wider rules go to the wide
+    /// branch.
     class_max: u32,
 }
 
-/// A cut with the estimated work of a search below it.
+/// A cut of a tree node, with the estimated cost of a search below it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) cut: Cut,
     pub(super) work: f32,
-    /// Number of rules in children and wide branch, minus those of the node.
+    /// Number of rules in the children and the wide branch together, minus the number of rules of
+    /// the node.
     pub(super) copies: usize,
 }
 
-/// Percentages of a lane's narrow rules for which cuts are tried. Wider rules are put into the wide
-/// branch.
+/// Percentages of a lane's rules, narrowest first, that candidate cuts divide among children. The
+/// remaining, wider rules go to the wide branch.
 const NARROW_PERCENT: [usize; 4] = [100, 90, 70, 40];
 
-/// Estimates the work of searching `rules` rules, in node visits; only used to compare cuts.
-/// Comparing four rules takes as long as two visits, and a node halves a list.
+/// Estimates the cost of searching among `rules` rules, in units of one node visit. Only used to
+/// compare cuts. Assumes that comparing four rules costs two visits, and that each node halves the
+/// list.
 pub(super) fn work_of(rules: f32) -> f32 {
     match rules {
         0.0 => 0.0,
@@ -42,7 +46,8 @@ pub(super) fn work_of(rules: f32) -> f32 {
 }
 
 impl Cut {
-    /// Returns the first and last child of a rule; `None` if the rule is wide.
+    /// Returns the first and last child that a rule spans; `None` if the rule belongs to the wide
+    /// branch.
     pub(super) fn children(&self, range: Range, region: Range) -> Option<(u32, u32)> {
         let clipped = range.clip(region);
         if range.covers(region) || class_of(clipped) > self.class_max {
@@ -53,7 +58,7 @@ impl Cut {
         (last - first < self.children_max).then_some((first - offset, last - offset))
     }
 
-    /// Returns the range of lane values of a child.
+    /// Returns the range of lane values that select `child`.
     pub(super) const fn range_of(&self, child: u32) -> Range {
         let first = self.whole.first + (child << self.shift);
         Range { first, last: first + ((1 << self.shift) - 1) }
@@ -86,7 +91,8 @@ impl Cut {
         if sum == 0 || largest as usize >= list.len() || wide >= list.len() {
             return None;
         }
-        // Average of the work for a packet of a random rule and for a packet of the largest child.
+        // Average two estimates: the cost for a packet that matches a random rule, and for a packet
+        // in the largest child.
         let usual = work_of(squares as f32 / sum as f32);
         let narrow = (usual + work_of(largest as f32)) / 2.0;
         let work = 1.0 + narrow + work_of(wide as f32);
@@ -94,12 +100,12 @@ impl Cut {
     }
 }
 
-/// Returns the number of bits of a range's width, 0 for a single value.
+/// Returns the width of a range in bits: 0 for a single value.
 const fn class_of(range: Range) -> u32 {
     32 - (range.last - range.first).leading_zeros()
 }
 
-/// Returns the best cut of a node, if any makes progress.
+/// Returns the cheapest cut of a node's rules; `None` if no cut divides them.
 pub(super) fn choose<const LANES: usize>(
     items: &[Item<LANES>],
     list: &[u32],
@@ -119,7 +125,8 @@ pub(super) fn choose<const LANES: usize>(
     best
 }
 
-/// Returns the candidate cuts of a lane, a fine and a coarse one for each of [`NARROW_PERCENT`].
+/// Returns the candidate cuts of a lane: for each of [`NARROW_PERCENT`] one with many children and
+/// one with few.
 fn cuts_of<const LANES: usize>(
     items: &[Item<LANES>],
     list: &[u32],
@@ -127,7 +134,7 @@ fn cuts_of<const LANES: usize>(
     lane: usize,
     children_max: u32,
 ) -> [[Option<Cut>; 2]; NARROW_PERCENT.len()] {
-    // For each class: number of rules, lowest and highest value.
+    // For each width in bits: number of rules, lowest value and highest value.
     let mut classes = [(0usize, u32::MAX, 0u32); 33];
     let mut narrow = 0;
     for item in list {
@@ -158,8 +165,9 @@ fn cuts_of<const LANES: usize>(
     })
 }
 
-/// Creates the cuts for `count` rules within `all`. The fine one has about two children per rule.
-/// Children of the coarse one are as wide as the widest rule, so that few rules are copied.
+/// Creates two cuts for `count` rules whose values are within `all`. The fine one has about two
+/// children per rule. Children of the coarse one are as wide as the widest rule, so that few rules
+/// are copied.
 fn new_cuts(
     lane: usize,
     all: Range,

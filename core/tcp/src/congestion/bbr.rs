@@ -1,5 +1,6 @@
-//! BBR version 3 (draft-ietf-ccwg-bbr-06): a model of the path's bandwidth and round-trip time sets
-//! window and pacing rate. Names are those of the draft, so its pseudocode can be read beside this.
+//! BBR version 3 (draft-ietf-ccwg-bbr-06): sets congestion window and pacing rate by a model of the
+//! path's bandwidth and round-trip time. Names are those of the BBR draft's pseudocode, for
+//! comparison.
 //!
 //! ```text
 //!   Startup → Drain → Down → Cruise → Refill → Up ─┐        ProbeRtt interrupts any state
@@ -7,8 +8,8 @@
 //!                      └───────────────────────────┘        has not been seen for 5 s
 //! ```
 //!
-//! `state` has the state machine, `path` the estimators. The reaction to ECN marks is not
-//! implemented; the draft leaves it to other documents.
+//! Module `state` has the state machine, and `path` the estimators. The reaction to ECN marks is
+//! not implemented, because the draft leaves it to other documents.
 
 mod path;
 mod state;
@@ -24,24 +25,29 @@ use crate::time::Instant;
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-/// BBR.PacingMarginPercent: paces a little below the bandwidth, to keep queues short.
+/// BBR.PacingMarginPercent of the BBR draft: the pacing rate is this percentage below the
+/// bandwidth, to keep queues short.
 const PACING_MARGIN_PERCENT: u64 = 1;
-/// BBR.Beta in percent.
+/// BBR.Beta of the BBR draft, in percent: factor by which the long-term bound on bytes in flight is
+/// reduced after too many losses.
 const BETA_PERCENT: u64 = 70;
-/// BBR.LossThresh in percent.
+/// BBR.LossThresh of the BBR draft, in percent: maximum loss rate that is tolerated while probing
+/// for bandwidth.
 const LOSS_THRESH_PERCENT: u64 = 2;
-/// BBRStartupFullLossCnt.
+/// BBRStartupFullLossCnt of the BBR draft: number of ACKs revealing losses in a round trip that can
+/// end Startup.
 const STARTUP_FULL_LOSS_COUNT: u8 = 6;
-/// BBR.MinPipeCwnd in segments.
+/// BBR.MinPipeCwnd of the BBR draft: minimum congestion window in segments.
 const MIN_PIPE_CWND: u64 = 4;
-/// No limit of bandwidth or volume is known.
+/// Value of an upper bound on bandwidth or bytes in flight that is not known yet.
 const INFINITE: u64 = u64::MAX;
 
-/// BbrState of BBR. Boxed, because it is larger than that of all other algorithms together.
+/// State of the BBR algorithm. Boxed, because it is larger than the states of all other algorithms
+/// together.
 #[derive(Debug, Default)]
 pub(super) struct Bbr(Box<BbrModel>);
 
-/// BbrModel of the path, and the controls derived from it.
+/// Model of the path, and the control values derived from it.
 #[derive(Debug, Default)]
 struct BbrModel {
     state: BbrState,
@@ -49,21 +55,22 @@ struct BbrModel {
     rounds: RoundCount,
     loss: LossRound,
     probe: BbrProbe,
-    /// C.pacing_rate in bytes per second; 0 before the start.
+    /// C.pacing_rate of the BBR draft in bytes per second; 0 before the algorithm starts.
     pacing_rate: u64,
-    /// C.InitialCwnd.
+    /// C.InitialCwnd of the BBR draft: initial congestion window in bytes.
     initial_cwnd: u32,
-    /// BBR.prior_cwnd: last window that neither losses nor ProbeRtt reduced.
+    /// BBR.prior_cwnd of the BBR draft: last congestion window in bytes before losses or the
+    /// ProbeRTT state reduced it.
     prior_cwnd: u32,
     mss: u32,
-    /// Whether the initial pacing rate was computed from a round-trip time.
+    /// Whether the initial pacing rate was computed from a measured round-trip time.
     has_rtt: bool,
-    /// Whether recovery or a timeout modulates the window.
+    /// Whether loss recovery or a retransmission timeout currently limits the congestion window.
     in_loss_recovery: bool,
     idle_restart: bool,
 }
 
-/// The ACK being processed.
+/// Data of the ACK being processed, with its delivery rate sample.
 #[derive(Debug, Clone, Copy)]
 struct AckSample<'a> {
     acked: &'a Acked,
@@ -102,8 +109,8 @@ impl CongestionControl for Bbr {
         model.in_loss_recovery = in_loss_recovery;
     }
 
-    /// Saves the window at the start of recovery. The model reacts to the lost bytes that ACKs
-    /// report, so the threshold stays.
+    /// Saves the congestion window at the start of recovery. The model itself reacts to lost bytes
+    /// with later ACKs, so the slow-start threshold is unchanged.
     fn on_loss(&mut self, window: &CongestionWindow, _flight: u32) -> u32 {
         self.0.save_cwnd(window);
         window.ssthresh
@@ -143,7 +150,8 @@ impl CongestionControl for Bbr {
 }
 
 impl BbrModel {
-    /// InitPacingRate().
+    /// Sets the initial pacing rate from the smoothed round-trip time: InitPacingRate() of the BBR
+    /// draft.
     fn init_pacing_rate(&mut self, srtt: Option<Duration>) {
         self.has_rtt = srtt.is_some();
         let srtt = srtt.unwrap_or(Duration::from_millis(1)).max(Duration::from_micros(1));
@@ -154,7 +162,7 @@ impl BbrModel {
         }
     }
 
-    /// UpdateOnACK().
+    /// Updates model and control values for an ACK: UpdateOnACK() of the BBR draft.
     fn on_sample(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         self.path.begin(ack.acked.now);
         self.probe.seed = ack.acked.snd_nxt.0;
@@ -177,7 +185,8 @@ impl BbrModel {
         self.set_cwnd(window, ack);
     }
 
-    /// UpdateCongestionSignals().
+    /// Updates the estimates of bandwidth and congestion: UpdateCongestionSignals() of the BBR
+    /// draft.
     fn update_congestion_signals(&mut self, window: &CongestionWindow, rs: &RateSample) {
         self.rounds.update(rs);
         if self.rounds.is_start {
@@ -193,8 +202,9 @@ impl BbrModel {
         self.loss.is_in_round = false;
     }
 
-    /// HandleLostPacket(), for all bytes marked as lost since the last sample. We use the bytes in
-    /// flight of the sample, because the lost bytes were sent shortly before the acknowledged ones.
+    /// Handles the bytes marked as lost since the last sample: HandleLostPacket() of the BBR draft.
+    /// We use the sample's bytes in flight, because the lost bytes were sent shortly before the
+    /// acknowledged ones.
     fn on_lost(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         if !self.loss.is_in_round {
             self.loss.round_delivered = ack.rs.total_delivered;
@@ -210,7 +220,8 @@ impl BbrModel {
         self.on_inflight_too_high(window, ack, in_flight);
     }
 
-    /// HandleInflightTooHigh().
+    /// Reduces the long-term bound on bytes in flight after too many losses:
+    /// HandleInflightTooHigh() of the BBR draft.
     fn on_inflight_too_high(
         &mut self,
         window: &CongestionWindow,
@@ -229,12 +240,14 @@ impl BbrModel {
         }
     }
 
-    /// TargetInflight().
+    /// Returns the bytes in flight to aim for, at most the congestion window: TargetInflight() of
+    /// the BBR draft.
     fn target_inflight(&self, window: &CongestionWindow) -> u64 {
         self.path.bdp(100).min(window.cwnd.into())
     }
 
-    /// SetPacingRateWithGain().
+    /// Sets the pacing rate to a percentage of the bandwidth: SetPacingRateWithGain() of the BBR
+    /// draft.
     fn set_pacing_rate(&mut self, gain_percent: u64) {
         let rate = u128::from(gain_percent) * u128::from(self.path.bw);
         let rate = rate * u128::from(100 - PACING_MARGIN_PERCENT) / 10_000;
@@ -244,12 +257,14 @@ impl BbrModel {
         }
     }
 
-    /// SetSendQuantum(). `Pacer` limits bursts alike.
+    /// Returns the maximum burst in bytes: SetSendQuantum() of the BBR draft. `Pacer` limits bursts
+    /// in the same way.
     fn send_quantum(&self) -> u64 {
         (self.pacing_rate / 1000).min(64 << 10).max(2 * u64::from(self.mss))
     }
 
-    /// QuantizationBudget().
+    /// Increases a number of bytes in flight to allow for bursts: QuantizationBudget() of the BBR
+    /// draft.
     fn quantization_budget(&self, inflight: u64) -> u64 {
         let inflight = inflight.max(3 * self.send_quantum()).max(self.min_pipe_cwnd());
         if self.state == BbrState::Up { inflight + 2 * u64::from(self.mss) } else { inflight }
@@ -259,7 +274,8 @@ impl BbrModel {
         MIN_PIPE_CWND * u64::from(self.mss)
     }
 
-    /// BDPMultiple().
+    /// Returns a percentage of the bandwidth-delay product in bytes: BDPMultiple() of the BBR
+    /// draft.
     fn bdp_multiple(&self, gain_percent: u64) -> u64 {
         match self.path.min_rtt() {
             None => self.initial_cwnd.into(),
@@ -267,23 +283,25 @@ impl BbrModel {
         }
     }
 
-    /// Inflight().
+    /// Returns a percentage of the bandwidth-delay product plus an allowance for bursts, in bytes:
+    /// Inflight() of the BBR draft.
     fn inflight(&self, gain_percent: u64) -> u64 {
         self.quantization_budget(self.bdp_multiple(gain_percent))
     }
 
-    /// InflightWithHeadroom().
+    /// Returns the long-term bound on bytes in flight, less some headroom for other flows:
+    /// InflightWithHeadroom() of the BBR draft.
     fn inflight_with_headroom(&self) -> u64 {
         let longterm = self.path.inflight_longterm;
         if longterm == INFINITE {
             return INFINITE;
         }
-        // BBR.Headroom is 0.15.
+        // BBR.Headroom of the BBR draft is 0.15.
         let headroom = (longterm * 15 / 100).max(self.mss.into());
         longterm.saturating_sub(headroom).max(self.min_pipe_cwnd())
     }
 
-    /// SetCwnd().
+    /// Sets the congestion window after an ACK: SetCwnd() of the BBR draft.
     fn set_cwnd(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         let gain = self.state.cwnd_gain_percent();
         let max_inflight =
@@ -302,7 +320,8 @@ impl BbrModel {
         self.bound_cwnd_for_model(window);
     }
 
-    /// BoundCwndForModel().
+    /// Limits the congestion window to the bounds of the model: BoundCwndForModel() of the BBR
+    /// draft.
     fn bound_cwnd_for_model(&self, window: &mut CongestionWindow) {
         let cap = match self.state {
             BbrState::Down | BbrState::Refill | BbrState::Up => self.path.inflight_longterm,
@@ -313,25 +332,27 @@ impl BbrModel {
         window.set(u64::from(window.cwnd).min(cap) as u32);
     }
 
-    /// SaveCwnd().
+    /// Saves the congestion window before it is reduced: SaveCwnd() of the BBR draft.
     fn save_cwnd(&mut self, window: &CongestionWindow) {
         let is_modulated = self.in_loss_recovery || self.state == BbrState::ProbeRtt;
         let floor = if is_modulated { self.prior_cwnd } else { 0 };
         self.prior_cwnd = window.cwnd.max(floor);
     }
 
-    /// RestoreCwnd().
+    /// Restores the saved congestion window if it is larger: RestoreCwnd() of the BBR draft.
     fn restore_cwnd(&self, window: &mut CongestionWindow) {
         window.set(window.cwnd.max(self.prior_cwnd));
     }
 
-    /// SaveStateUponLoss(), without the window.
+    /// Saves the model when a loss is detected: SaveStateUponLoss() of the BBR draft, except that
+    /// the congestion window is saved elsewhere.
     fn save_state_upon_loss(&mut self) {
         self.probe.undo_state = None;
         self.path.save();
     }
 
-    /// HandleSpuriousLossDetection().
+    /// Restores the saved state after a spurious loss: HandleSpuriousLossDetection() of the BBR
+    /// draft.
     fn on_spurious_loss(&mut self, window: &mut CongestionWindow) {
         self.restore_cwnd(window);
         self.loss.is_in_round = false;
@@ -354,7 +375,8 @@ impl BbrModel {
         }
     }
 
-    /// HandleRestartFromIdle().
+    /// Handles the first transmission after an idle period: HandleRestartFromIdle() of the BBR
+    /// draft.
     fn restart_from_idle(&mut self, window: &mut CongestionWindow, now: Instant) {
         self.idle_restart = true;
         self.path.restart_aggregation(now);
@@ -366,13 +388,14 @@ impl BbrModel {
     }
 }
 
-/// IsInflightTooHigh().
+/// Returns whether the loss rate exceeds BBR.LossThresh: IsInflightTooHigh() of the BBR draft.
 fn is_inflight_too_high(ack: AckSample<'_>) -> bool {
     let lost = u64::from(ack.rs.lost);
     lost * 100 > u64::from(ack.rs.in_flight) * LOSS_THRESH_PERCENT || lost > 0 && !ack.acked.sack
 }
 
-/// InflightAtLoss(): the bytes in flight at which losses crossed BBR.LossThresh.
+/// Returns the bytes in flight at which the loss rate crossed BBR.LossThresh: InflightAtLoss() of
+/// the BBR draft.
 fn inflight_at_loss(ack: AckSample<'_>) -> u64 {
     let lost = ack.rs.newly_lost.min(ack.rs.lost);
     let inflight_prev = u64::from(ack.rs.in_flight.saturating_sub(lost));

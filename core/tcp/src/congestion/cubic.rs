@@ -5,8 +5,8 @@ use super::epoch::Epoch;
 use super::hystart::HyStart;
 use super::window::{CWND_MAX, CongestionWindow};
 
-/// State of CUBIC. A new connection is in slow start, and needs no curve before its first loss or
-/// before HyStart++ ends slow start.
+/// State of CUBIC. A new connection is in slow start, and needs no curve until its first loss or
+/// until HyStart++ ends slow start.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Cubic {
     SlowStart(HyStart),
@@ -19,21 +19,23 @@ impl Default for Cubic {
     }
 }
 
-/// State of CUBIC after the first slow start (RFC 9438 §4.1). Uses integers so that all machines
-/// compute identical windows.
+/// Curve of CUBIC after the first slow start (RFC 9438 §4.1). Computed with integers, so that
+/// windows are identical on all machines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CubicCurve {
-    /// Window in bytes at the last reduction.
+    /// W_max of RFC 9438: congestion window in bytes at the last reduction.
     w_max: u32,
-    /// Window just before the last reduction, without fast convergence.
+    /// Congestion window in bytes just before the last reduction, without the adjustment by fast
+    /// convergence.
     cwnd_prior: u32,
-    /// Estimated window of Reno in bytes, at most [`CWND_MAX`].
+    /// W_est of RFC 9438: estimated window of Reno in bytes, at most [`CWND_MAX`].
     w_est: u32,
-    /// Time since the plateau of the curve.
+    /// Time since the curve reached its plateau W_max, negative before.
     epoch: Epoch,
-    /// Fraction of `w_est` in 1/256 bytes.
+    /// Fraction of a byte of `w_est`, in units of 1/256.
     w_est_fraction: u8,
-    /// Growth below one byte, carried over to the next ACK, in 1/256 bytes.
+    /// Fraction of a byte by which the window has grown, in units of 1/256, carried over to the
+    /// next ACK.
     fraction: u8,
 }
 
@@ -41,8 +43,8 @@ pub(super) struct CubicCurve {
 //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
 //# The parameter β_cubic SHOULD be set to 0.7
 const BETA: (u32, u32) = (7, 10);
-/// beta_ecn = 0.85 (RFC 8511 section 3.1): a queue that marks packets is short, so a smaller
-/// reduction keeps the link busy.
+/// beta_ecn of RFC 8511 section 3.1 is 0.85. A queue whose packets are marked is short, so a
+/// smaller reduction keeps the link busy.
 const BETA_ECN: (u32, u32) = (17, 20);
 
 impl CongestionControl for Cubic {
@@ -91,7 +93,8 @@ impl CongestionControl for Cubic {
     //# congestion avoidance stage, K is set to 0, and W_max is set to the congestion window size at the
     //# beginning of the current congestion avoidance stage.
     fn on_timeout(&mut self, _window: &CongestionWindow) {
-        // With 0, the first ACK of this stage sets W_max to cwnd, and K becomes 0 (see `grow`).
+        // With `w_max` 0, the first ACK of congestion avoidance sets W_max to cwnd, and K becomes 0
+        // (see `grow`).
         let curve = self.curve(0);
         (curve.w_max, curve.epoch) = (0, Epoch::NONE);
     }
@@ -104,11 +107,12 @@ impl CongestionControl for Cubic {
 }
 
 impl Cubic {
-    /// Returns the slow-start threshold after a reduction by `beta`.
+    /// Returns the slow-start threshold after a reduction by the factor `beta`, a numerator and
+    /// denominator.
     fn reduce(&mut self, cwnd: u32, flight: u32, beta: (u32, u32)) -> u32 {
         self.curve(0).on_loss(cwnd);
-        // Reduce the bytes in flight, not the window (RFC 9438 §4.6), so that an unused window does
-        // not count.
+        // Reduce the bytes in flight, not the congestion window (RFC 9438 §4.6), which may be
+        // larger than what was used.
         (u64::from(flight.min(cwnd)) * u64::from(beta.0) / u64::from(beta.1)) as u32
     }
 
@@ -159,7 +163,7 @@ impl CubicCurve {
         self.cwnd_prior = cwnd;
     }
 
-    /// Returns the window after `bytes` were acknowledged in congestion avoidance.
+    /// Returns the new congestion window after `bytes` were acknowledged in congestion avoidance.
     fn grow(&mut self, cwnd: u32, bytes: u32, acked: &Acked) -> u32 {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
         //# An endpoint MAY implement such alternative algorithms provided that the algorithms are
@@ -207,8 +211,8 @@ impl CubicCurve {
     /// Returns W_cubic(t) = C (t - K)^3 + W_max (RFC 9438 equation 1), in bytes. The argument is
     /// t - K.
     fn window_at(&self, since_plateau_ms: i64, mss: u32) -> u64 {
-        // More than a minute from the plateau, the bound of 1.5 windows per RTT applies anyway, so
-        // clamping is safe and avoids an overflow.
+        // Clamp the time to avoid an overflow. More than a minute from the plateau, the limit of
+        // 1.5 windows per RTT applies anyway.
         let x = since_plateau_ms.clamp(-60_000, 60_000);
         //= https://www.rfc-editor.org/rfc/rfc9438#section-5.1
         //# C SHOULD be set to 0.4.
@@ -216,7 +220,7 @@ impl CubicCurve {
         u64::try_from(i64::from(self.w_max) + growth).unwrap_or(0)
     }
 
-    /// Updates and returns the estimate of Reno's window with CUBIC's beta (RFC 9438 §4.3).
+    /// Updates and returns W_est, the estimate of Reno's window with CUBIC's beta (RFC 9438 §4.3).
     fn reno(&mut self, cwnd: u32, bytes: u32, mss: u32) -> u32 {
         let step = ((u64::from(bytes) * u64::from(mss)) << 8) / u64::from(cwnd.max(1));
         // alpha_cubic is 3 (1 - beta) / (1 + beta) = 9/17 until the previous window is reached
@@ -234,7 +238,7 @@ impl CubicCurve {
     }
 }
 
-/// Returns the largest r with r^3 <= n.
+/// Returns the integer cube root: the largest r with r^3 <= n.
 pub(super) fn cube_root(n: u64) -> u32 {
     let (mut low, mut high) = (0u64, 2_642_245);
     while low < high {

@@ -1,12 +1,12 @@
-//! DCTCP (RFC 8257): reduces the window in proportion to the fraction of bytes that the network
-//! marked with congestion experienced. Otherwise it behaves like NewReno.
+//! DCTCP (RFC 8257): reduces the congestion window in proportion to the fraction of bytes marked
+//! with CE. Otherwise it behaves like NewReno.
 
 use super::algorithm::{Acked, CongestionControl, CongestionInfo};
 use super::newreno::NewReno;
 use super::window::CongestionWindow;
 use towpath_wire::tcp::SeqNum;
 
-/// Scale of [`Dctcp::alpha`]: all bytes were marked. Linux's `DCTCP_MAX_ALPHA`.
+/// Value of [`Dctcp::alpha`] if all bytes were marked: Linux's `DCTCP_MAX_ALPHA`.
 const ALPHA_MAX: u32 = 1024;
 /// The estimation gain g is 2 to the power of -4.
 //= https://www.rfc-editor.org/rfc/rfc8257#section-4.2
@@ -20,11 +20,11 @@ const GAIN_SHIFT: u32 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dctcp {
     reno: NewReno,
-    /// End of the current observation window.
+    /// Sequence number at which the current observation window ends.
     window_end: SeqNum,
     acked: u32,
     marked: u32,
-    /// Estimated fraction of marked bytes, in 1/1024.
+    /// Estimated fraction of bytes marked with CE, in units of 1/1024.
     alpha: u16,
     is_started: bool,
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::time::Instant;
 
-    /// Acknowledges a window of 100 segments, of which `marked` carry the mark.
+    /// Acknowledges 100 segments, the first `marked` of which were marked with CE.
     fn round(dctcp: &mut Dctcp, window: &mut CongestionWindow, number: u32, marked: u32) {
         for n in 0..100 {
             let una = ISS + (number * 100 + n + 1) * MSS;
@@ -135,7 +135,7 @@ mod tests {
     fn alpha_follows_the_fraction_of_marked_bytes() {
         let (mut dctcp, mut window) = (Dctcp::default(), CongestionWindow::new(100 * MSS));
         (0..200).for_each(|number| round(&mut dctcp, &mut window, number, 25));
-        // A quarter of 1024; the decay rounds in whole units.
+        // A quarter of 1024. The estimate is approximate, because it decays in whole units.
         assert!((240..=272).contains(&dctcp.alpha), "{}", dctcp.alpha);
         assert_eq!(dctcp.on_loss(&window, 100 * MSS), 50 * MSS, "a loss halves the window");
         let reduced = dctcp.on_ecn(&window, 100 * MSS);

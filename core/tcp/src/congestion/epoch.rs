@@ -1,4 +1,4 @@
-//! Time since the plateau of CUBIC's curve.
+//! Time relative to the plateau of CUBIC's window curve.
 
 use crate::time::Instant;
 use core::time::Duration;
@@ -6,20 +6,21 @@ use core::time::Duration;
 /// The time `t - K` in CUBIC's window function, where `t` is the elapsed time of the congestion
 /// avoidance stage. The time pauses while the window does not limit the sender.
 ///
-/// Stored in four bytes to keep connections small. A running epoch is the time of the plateau in
-/// units of 2^16 ns. With [`Epoch::PAUSED`] set, it is the distance from the plateau at the pause.
-/// Times wrap after 19 hours without a loss. The flow then grows like Reno until its next loss.
+/// Stored in four bytes to keep connections small. While time runs, the value is the time of the
+/// plateau in units of 2^16 ns. With [`Epoch::PAUSED`] set, it is the distance from the plateau at
+/// the pause. Times wrap after 19 hours without a loss. The flow then grows like Reno until its
+/// next loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Epoch(u32);
 
 impl Epoch {
-    /// The epoch has not begun.
+    /// Value before the congestion avoidance stage has begun.
     pub(super) const NONE: Epoch = Epoch(u32::MAX);
-    /// Marks a paused epoch.
+    /// Flag of an epoch whose time is paused.
     const PAUSED: u32 = 1 << 31;
     const UNIT_SHIFT: u32 = 16;
 
-    /// Begins an epoch that reaches its plateau `k_ms` milliseconds after `now`.
+    /// Creates an epoch that reaches the plateau of the curve `k_ms` milliseconds after `now`.
     pub(super) fn begin(now: Instant, k_ms: u32) -> Epoch {
         Epoch::running(units(now.after_millis(k_ms).0))
     }
@@ -32,7 +33,7 @@ impl Epoch {
         self.0 & Epoch::PAUSED == 0
     }
 
-    /// Returns the 31 bits of time as a signed number.
+    /// Interprets the lower 31 bits as a signed number.
     fn signed(self, bits: u32) -> i32 {
         (bits << 1) as i32 >> 1
     }
@@ -51,7 +52,7 @@ impl Epoch {
     pub(super) fn pause(&mut self, now: Instant) {
         if self.is_running() {
             let paused = Epoch::PAUSED | self.distance(now) as u32;
-            // A distance of -1 would look like `NONE`.
+            // Avoid the distance -1, which is stored as the value of `NONE`.
             self.0 = paused.min(Epoch::NONE.0 - 1);
         }
     }
@@ -62,14 +63,14 @@ impl Epoch {
         }
     }
 
-    /// Excludes the last `time` from the elapsed time. A paused epoch excludes it already.
+    /// Excludes the last `time` from the elapsed time. In a paused epoch it is already excluded.
     pub(super) fn leave_out(&mut self, time: Duration) {
         if self.is_running() {
             *self = Epoch::running(self.0.wrapping_add(units(time.as_nanos() as u64)));
         }
     }
 
-    /// Returns `t - K` in milliseconds.
+    /// Returns the milliseconds since the plateau of the curve (`t - K`), negative before it.
     pub(super) fn since_plateau_ms(self, now: Instant) -> i64 {
         (i64::from(self.distance(now)) << Epoch::UNIT_SHIFT) / 1_000_000
     }
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(epoch.since_plateau_ms(now), 500);
         epoch.leave_out(Duration::from_millis(300));
         assert_eq!(epoch.since_plateau_ms(now), 200);
-        // A pause at the plateau is not mistaken for an epoch that has not begun.
+        // A pause at the plateau must not be stored as `NONE`.
         let mut epoch = Epoch::begin(now, 0);
         epoch.pause(Instant(now.0 - (1 << Epoch::UNIT_SHIFT)));
         assert!(epoch != Epoch::NONE && epoch.since_plateau_ms(now) == 0);

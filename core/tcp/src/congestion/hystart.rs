@@ -9,28 +9,30 @@ use towpath_wire::tcp::SeqNum;
 //# It is RECOMMENDED that a HyStart++ implementation use the following constants:
 const MIN_RTT_THRESH_US: u32 = 4_000;
 const MAX_RTT_THRESH_US: u32 = 16_000;
-/// The threshold is this fraction of the round-trip time, within the bounds.
+/// The RTT increase that ends slow start is the RTT divided by this, within a minimum and a
+/// maximum.
 const MIN_RTT_DIVISOR: u32 = 8;
-/// Minimum number of samples in a round, below which the round is ignored.
+/// Minimum number of RTT samples in a round. Rounds with fewer are ignored.
 const N_RTT_SAMPLE: u8 = 8;
 /// Divides the growth in conservative slow start (CSS).
 //= https://www.rfc-editor.org/rfc/rfc9406#section-4.3
 //# The minimum value of CSS_GROWTH_DIVISOR MUST be at least 2.
 const CSS_GROWTH_DIVISOR: u32 = 4;
-/// Maximum number of rounds in conservative slow start.
+/// Maximum number of rounds in conservative slow start (CSS).
 const CSS_ROUNDS: u8 = 5;
-/// A round-trip time that is not known.
+/// Value of a round-trip time that has not been measured.
 const INFINITE: u32 = u32::MAX;
 
 /// State of the slow start of a new connection. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HyStart {
-    /// End of the current round.
+    /// Sequence number at which the current round ends.
     window_end: SeqNum,
-    /// Minimum round-trip times of the last and the current round.
+    /// Minimum round-trip times in the previous and the current round.
     last_round_min_us: u32,
     current_round_min_us: u32,
-    /// Minimum round-trip time at the start of CSS; [`INFINITE`] in slow start.
+    /// Minimum round-trip time at the start of conservative slow start (CSS), or [`INFINITE`] in
+    /// slow start.
     css_baseline_us: u32,
     is_started: bool,
     samples: u8,
@@ -67,7 +69,7 @@ impl HyStart {
         self.css_baseline_us != INFINITE
     }
 
-    /// Handles an ACK of new bytes. Returns true if slow start is over.
+    /// Handles an ACK of new bytes. Returns true if slow start has ended.
     pub(super) fn on_ack(&mut self, acked: &Acked) -> bool {
         if !self.is_started {
             (self.is_started, self.window_end) = (true, acked.snd_nxt);
@@ -115,7 +117,7 @@ impl HyStart {
         }
     }
 
-    /// Ends a round. Returns true if it was the last one of conservative slow start.
+    /// Starts the next round. Returns true if the last round of conservative slow start has ended.
     fn on_round(&mut self, snd_nxt: SeqNum) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9406#section-4.2
         //# At the start of each round during standard slow start [RFC5681] and

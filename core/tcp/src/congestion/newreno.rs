@@ -3,10 +3,10 @@
 use super::algorithm::{Acked, CongestionControl};
 use super::window::CongestionWindow;
 
-/// Grows the window by one segment for each window of acknowledged bytes.
+/// NewReno: grows the congestion window by one segment for each window of acknowledged bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NewReno {
-    /// Bytes acknowledged towards the next segment of growth.
+    /// Bytes acknowledged since the window last grew by a segment.
     counted: u32,
 }
 
@@ -27,11 +27,11 @@ impl CongestionControl for NewReno {
     //# included in this calculation.
     fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.counted = 0;
-        // Bytes in flight above cwnd were sent by limited transmit, and must not count.
+        // Bytes in flight above cwnd were sent by limited transmit (RFC 3042) and must not count.
         flight.min(window.cwnd) / 2
     }
 
-    /// beta_ecn = 0.8 (RFC 8511 section 3.1).
+    /// Reduces the window with beta_ecn = 0.8 (RFC 8511 section 3.1).
     fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.counted = 0;
         (u64::from(flight.min(window.cwnd)) * 4 / 5) as u32

@@ -1,15 +1,16 @@
-//! Congestion window validation: whether the sender uses its window. Follows Linux's
+//! Congestion window validation: checks whether the sender uses its whole window. Follows Linux's
 //! `tcp_cwnd_validate`, the basis of RFC 7661.
 
 use super::window::CongestionWindow;
 use towpath_wire::tcp::SeqNum;
 
-/// Use of the congestion window in the last round trip.
+/// Maximum use of the congestion window in the last round trip.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WindowUsage {
-    /// SND.NXT at the last update; the round trip ends when it is acknowledged.
+    /// SND.NXT at the last update. The round trip ends when this sequence number is acknowledged.
     end: SeqNum,
-    /// Largest flight of this round trip in bytes, or [`FULL`] if the window was fully used.
+    /// Largest number of bytes in flight in this round trip, or [`FULL`] if the window was fully
+    /// used.
     flight_max: u32,
 }
 
@@ -21,8 +22,8 @@ impl WindowUsage {
         WindowUsage { end: iss, flight_max: 0 }
     }
 
-    /// Records a transmission, after which `una..nxt` is in flight. `is_full` is true if the window
-    /// has no room for another segment.
+    /// Records a transmission, after which sequence numbers `una..nxt` are in flight. `is_full` is
+    /// true if the congestion window has no room for another segment.
     #[inline]
     pub(super) fn on_sent(&mut self, una: SeqNum, nxt: SeqNum, is_full: bool) {
         let flight = if is_full { FULL } else { nxt - una };
@@ -36,7 +37,8 @@ impl WindowUsage {
         self.flight_max == FULL
     }
 
-    /// Whether slow start may grow the window, because it is less than twice the flight.
+    /// Returns whether slow start may grow the window, because it is less than twice the bytes in
+    /// flight.
     pub(super) fn suffices_for_slow_start(&self, window: &CongestionWindow) -> bool {
         window.in_slow_start() && window.cwnd < self.flight_max.saturating_mul(2)
     }
@@ -59,7 +61,7 @@ mod tests {
         assert!(limited(&usage, 9999) && !limited(&usage, 10_000));
         usage.on_sent(ISS, ISS + 6000, false);
         assert!(limited(&usage, 10_000));
-        // A smaller flight counts after this one is acknowledged.
+        // The smaller flight of the next round trip counts when the larger one is acknowledged.
         usage.on_sent(ISS + 4000, ISS + 7000, false);
         assert!(limited(&usage, 10_000));
         usage.on_sent(ISS + 7000, ISS + 8000, false);

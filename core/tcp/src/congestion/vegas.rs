@@ -8,16 +8,16 @@ use super::window::CongestionWindow;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// Bounds of the number of segments queued in the network: the paper's alpha and beta, with the
-/// values of Linux and ns-3.
+/// Bounds of the number of segments queued in the network, alpha and beta of the paper. Values are
+/// those of Linux and ns-3.
 const ALPHA: u64 = 2;
 const BETA: u64 = 4;
-/// Number of queued segments that ends slow start: the paper's gamma.
+/// Number of queued segments that ends slow start: gamma of the paper.
 const GAMMA: u64 = 1;
-/// Minimum samples in a round trip. Fewer may all be of delayed ACKs, so the window then grows as
-/// in NewReno.
+/// Minimum number of RTT samples in a round trip. Fewer samples may all come from delayed ACKs, so
+/// the window then grows as in NewReno.
 const SAMPLES_MIN: u8 = 3;
-/// A round-trip time that is not known.
+/// Value of a round-trip time that has not been measured.
 const INFINITE: u32 = u32::MAX;
 
 /// State of Vegas. Times are in microseconds.
@@ -26,12 +26,12 @@ pub(super) struct Vegas {
     reno: NewReno,
     /// Minimum round-trip time of the connection.
     base_rtt_us: u32,
-    /// Minimum of the current round trip.
+    /// Minimum round-trip time in the current round trip.
     min_rtt_us: u32,
-    /// End of the current round trip.
+    /// Sequence number at which the current round trip ends.
     round_end: SeqNum,
     samples: u8,
-    /// Whether a round trip without losses is being measured.
+    /// Whether the queue is being estimated, which requires a round trip without losses.
     is_measuring: bool,
 }
 
@@ -53,7 +53,7 @@ impl CongestionControl for Vegas {
         if let Some(rtt) = acked.rtt {
             self.on_sample(rtt);
         }
-        // Samples of retransmitted flights do not describe the queue.
+        // RTT samples do not reflect the queue while lost segments are retransmitted.
         if acked.in_recovery || acked.after_timeout {
             self.is_measuring = false;
             return self.reno.on_ack(window, acked);
@@ -93,7 +93,7 @@ impl CongestionControl for Vegas {
 
 impl Vegas {
     fn on_sample(&mut self, rtt: Duration) {
-        // Zero would divide by zero below.
+        // Avoid a division by zero below.
         let rtt_us = u32::try_from(rtt.as_micros()).unwrap_or(INFINITE - 1).max(1);
         self.base_rtt_us = self.base_rtt_us.min(rtt_us);
         self.min_rtt_us = self.min_rtt_us.min(rtt_us);
@@ -104,14 +104,15 @@ impl Vegas {
         (self.round_end, self.samples, self.min_rtt_us) = (snd_nxt, 0, INFINITE);
     }
 
-    /// Adjusts the window once per round trip.
+    /// Adjusts the congestion window once per round trip.
     fn on_round(&mut self, window: &mut CongestionWindow, acked: &Acked) {
         if self.samples < SAMPLES_MIN {
             return self.reno.on_ack(window, acked);
         }
         let (cwnd, mss) = (u64::from(window.cwnd), u64::from(acked.mss));
         let (base, rtt) = (u64::from(self.base_rtt_us), u64::from(self.min_rtt_us));
-        // The paper's Diff times BaseRTT: bytes of the window beyond those that fit on the path.
+        // Bytes of the window that are queued in the network, beyond those that fit on the path
+        // (Diff × BaseRTT of the paper).
         let target = cwnd * base / rtt;
         let queued = cwnd * (rtt - base) / base;
         if window.in_slow_start() {
@@ -136,7 +137,8 @@ mod tests {
     use super::*;
     use crate::time::Instant;
 
-    /// A path that carries `bdp` segments in 100 ms, with a queue that never overflows.
+    /// Simulates round trips on a path that carries `bdp` segments in 100 ms, with a queue that
+    /// never overflows.
     fn round_trips(window: &mut CongestionWindow, bdp: u32, rounds: u32) {
         let (mut vegas, mut una) = (Vegas::default(), ISS);
         for _ in 0..rounds {
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn keeps_two_to_four_segments_in_the_queue() {
         for bdp in [20, 100] {
-            // From slow start, and from below.
+            // Start in slow start, and in congestion avoidance with a small window.
             for ssthresh in [1 << 30, MSS] {
                 let mut window = CongestionWindow::new(bdp * MSS / 2);
                 window.ssthresh = ssthresh;
@@ -187,7 +189,7 @@ mod tests {
         let mut window = CongestionWindow::new(10 * MSS);
         round_trips(&mut window, 100, 8);
         assert!(!window.in_slow_start());
-        // The window was at most twice the path's before the queue was measured.
+        // Slow start doubles the window once more before it detects the queue.
         assert!(window.cwnd <= 201 * MSS, "{}", window.cwnd);
     }
 }

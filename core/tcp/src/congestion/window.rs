@@ -5,7 +5,7 @@ use super::algorithm::Acked;
 /// Maximum congestion window: the largest receive window of RFC 7323.
 pub(super) const CWND_MAX: u32 = 1 << 30;
 
-/// Congestion window of a connection.
+/// Congestion window and slow-start threshold of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CongestionWindow {
     /// Congestion window in bytes.
@@ -23,12 +23,12 @@ impl CongestionWindow {
         self.cwnd < self.ssthresh
     }
 
-    /// Whether this is the slow start of a new connection, which has not lost anything.
+    /// Returns whether the connection is in its first slow start, without any loss so far.
     pub(super) fn in_initial_slow_start(&self) -> bool {
         self.ssthresh == CWND_MAX && self.cwnd < CWND_MAX
     }
 
-    /// Whether this ACK may raise the window of a loss-based algorithm.
+    /// Returns whether a loss-based algorithm may raise the congestion window for this ACK.
     pub(super) fn may_grow(&self, acked: &Acked) -> bool {
         // Do not grow a window that the sender has not used (RFC 5681 §4.1, RFC 9438 §5.8). An
         // unused window has not been tested against the path.
@@ -39,8 +39,8 @@ impl CongestionWindow {
         acked.limited && !acked.in_recovery && acked.bytes > 0 && acked.marked == 0
     }
 
-    /// Grows the window by `bytes` in slow start, up to the threshold. Returns the bytes that are
-    /// left for congestion avoidance.
+    /// Grows the window by up to `bytes` in slow start, but not beyond the threshold. Returns the
+    /// number of bytes left for congestion avoidance.
     pub(super) fn slow_start(&mut self, acked: &Acked, bytes: u32) -> u32 {
         if !self.in_slow_start() {
             return bytes;
@@ -57,7 +57,7 @@ impl CongestionWindow {
         if self.in_slow_start() || acked.after_timeout { 0 } else { bytes - grow }
     }
 
-    /// Sets the window, at most [`CWND_MAX`].
+    /// Sets the congestion window in bytes, at most [`CWND_MAX`].
     pub(super) fn set(&mut self, cwnd: u32) {
         self.cwnd = cwnd.min(CWND_MAX);
     }

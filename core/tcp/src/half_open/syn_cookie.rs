@@ -6,12 +6,12 @@
 //!  timestamp of a SYN-ACK  | clock, 26 bits | ECN, 1   | SACK, 1     | scale, 4      |
 //! ```
 //!
-//! The MAC covers both addresses and ports, the peer's initial sequence number, the period, the MSS
-//! and the bits of the timestamp. Each MSS and period has one valid sequence number, so that a
-//! random ACK is accepted with a probability of 2^-28.
+//! The MAC covers both addresses and ports, the peer's initial sequence number, the period, the
+//! MSS, and the bits stored in our timestamp. Each combination of MSS and period has one valid
+//! sequence number, so a random ACK is accepted with a probability of 2^-28.
 //!
-//! A peer without timestamps gets no window scale, SACK or ECN. The MSS is rounded down, and
-//! accurate ECN becomes classic ECN.
+//! If the peer does not use timestamps, window scale, SACK and ECN are not used. The MSS is rounded
+//! down, and accurate ECN becomes classic ECN.
 
 use core::time::Duration;
 
@@ -23,38 +23,41 @@ use crate::ecn::EcnState;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
 
-/// Values that the MAC of a cookie covers in addition to addresses and ports.
+/// Values that the keyed hash of a SYN cookie covers, in addition to addresses and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieClaims {
-    /// Period in which the cookie was sent. The caller uses another secret for each period.
+    /// Number of the period in which the cookie was sent. The caller uses a different secret for
+    /// each period.
     pub period: u64,
     /// The peer's initial sequence number.
     pub irs: SeqNum,
-    /// Index of the MSS and bits of the timestamp.
+    /// Index of the MSS, and the options stored in the lower bits of our timestamp.
     pub content: u16,
 }
 
-/// Time after which the secret changes: Linux's period, rounded up. A cookie is valid in its period
-/// and in the next one.
+/// Period in seconds after which the secret changes: Linux's period, rounded up. A cookie is valid
+/// in its period and in the next one.
 const PERIOD_SECS: u64 = 64;
 
-/// Maximum age of a valid cookie. Even a peer whose ACK was lost several times needs less.
+/// Maximum age of a valid SYN cookie. Even a peer whose ACK was lost several times returns it
+/// earlier.
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * PERIOD_SECS);
 
-/// Segment sizes of cookies, in ascending order. The peer's MSS is rounded down to one of them:
-/// Ethernet without and with tunnels, minimum MTUs of IPv6 and IPv4, and jumbo frames.
+/// Segment sizes in bytes that a cookie can encode, in ascending order. The peer's MSS is rounded
+/// down to one of them. The list has those of Ethernet without and with tunnels, minimum MTUs of
+/// IPv6 and IPv4, and jumbo frames.
 const SEGMENT_SIZES: [u16; 8] = [64, 536, 1220, 1360, 1400, 1440, 1460, 8940];
 
-/// Bits of the timestamp that store options.
+/// Mask of the timestamp bits that store the options of the peer's SYN.
 const OPTION_BITS: u32 = 0x3f;
-/// Window scale of a peer that does not scale.
+/// Encoded window scale of a peer without the window scale option.
 const NO_SCALE: u8 = 15;
 const SACK_BIT: u8 = 0x10;
 const ECN_BIT: u8 = 0x20;
 
 impl HalfOpen {
-    /// Returns a SYN-ACK with a cookie for a SYN to a listener. `mac` computes a keyed hash of the
-    /// claims, and of the addresses and ports. The other arguments are those of
+    /// Returns a SYN-ACK with a cookie, in answer to a SYN to a listener. `mac` computes a keyed
+    /// hash of the claims, and of the addresses and ports. The remaining arguments are those of
     /// [`new`](Self::new) and [`syn_ack`](Self::syn_ack).
     pub fn cookie_syn_ack(
         config: &Config,
@@ -92,8 +95,8 @@ impl HalfOpen {
         syn_ack
     }
 
-    /// Returns the handshake that `ack` completes, if it acknowledges a valid cookie. Pass the
-    /// first segment after the SYN, because only its sequence number reveals the peer's initial
+    /// Returns the handshake that `ack` completes, if it acknowledges a valid cookie. `ack` must be
+    /// the first segment after the SYN, because only its sequence number reveals the peer's initial
     /// sequence number.
     pub fn from_cookie(
         ack: &Segment,
@@ -108,7 +111,7 @@ impl HalfOpen {
         let timestamps = ack.options.timestamps;
         let bits = timestamps.map(|Timestamps { echo, .. }| (echo & OPTION_BITS) as u8);
         let claims = CookieClaims {
-            // The period is the current one or the one before, which have different parities.
+            // The cookie's period is the current or the previous one, and contains its parity.
             period: current.checked_sub((current ^ parity) & 1)?,
             irs: ack.seq - 1,
             content: content(index, bits),
@@ -127,7 +130,8 @@ impl HalfOpen {
                 Some(bits) if bits & ECN_BIT != 0 => EcnState::CLASSIC,
                 _ => EcnState::default(),
             },
-            // No segment between the SYN and `ack` can have an earlier timestamp.
+            // TS.Recent is the timestamp of `ack`, because no earlier segment of the peer follows
+            // its SYN.
             ts_recent: timestamps.map_or(0, |timestamps| timestamps.value),
             ts_offset,
             send_window: u32::from(ack.window) << send_scale.unwrap_or(0),
@@ -148,7 +152,7 @@ impl HalfOpen {
 }
 
 impl CookieClaims {
-    /// Returns the initial sequence number with the cookie.
+    /// Returns the SYN cookie, used as our initial sequence number.
     fn sequence(&self, mac: u32) -> SeqNum {
         let index = u32::from(self.content & 7);
         SeqNum(mac << 4 | index << 1 | (self.period & 1) as u32)
@@ -159,18 +163,20 @@ fn period(now: Instant) -> u64 {
     now.micros() / 1_000_000 / PERIOD_SECS
 }
 
-/// Combines the index of the MSS with the bits of the timestamp; 1 << 9 marks their presence.
+/// Combines the index of the MSS with the options stored in the timestamp. Bit 9 is set if there
+/// are any.
 fn content(size_index: u16, bits: Option<u8>) -> u16 {
     size_index | bits.map_or(0, |bits| 1 << 9 | u16::from(bits) << 3)
 }
 
-/// Returns the index of the largest size that does not exceed `mss`, or that of the minimum.
+/// Returns the index of the largest encodable segment size that does not exceed `mss`, or that of
+/// the smallest one.
 fn size_index(mss: u16) -> u16 {
     SEGMENT_SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0) as u16
 }
 
-/// Returns the latest timestamp with these bits that is not after `clock`, because later segments
-/// must not have older timestamps.
+/// Returns the latest timestamp that is not after `clock` and contains these option bits. Later
+/// segments use `clock` and must not have older timestamps.
 fn with_option_bits(clock: u32, bits: u8) -> u32 {
     let value = clock & !OPTION_BITS | u32::from(bits);
     match value > clock {

@@ -1,5 +1,5 @@
 //! The first four steps of RFC 9293 §3.10.7.4: sequence number, RST, security and SYN. Includes
-//! timestamps (RFC 7323) and challenge ACKs (RFC 5961). Returns the new text of the segment.
+//! timestamps (RFC 7323) and challenge ACKs (RFC 5961).
 
 use towpath_wire::tcp::Flags;
 
@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::time::Instant;
 
 impl Connection {
-    /// Checks the timestamp by PAWS (RFC 7323 §5).
+    /// Checks the segment's timestamp by PAWS (RFC 7323 §5).
     #[inline]
     pub(super) fn check_timestamps(
         &mut self,
@@ -27,7 +27,8 @@ impl Connection {
         checked
     }
 
-    /// First step: checks the sequence number, and returns the part of the text that is new.
+    /// First step of RFC 9293 §3.10.7.4: checks the sequence number, and returns the part of the
+    /// segment's text that is new.
     #[inline]
     pub(super) fn check_sequence(
         &mut self,
@@ -35,7 +36,8 @@ impl Connection {
         segment: &Segment,
     ) -> Result<NewText, SegmentDropReason> {
         let mut seq = segment.seq;
-        // In a simultaneous open the peer's SYN-ACK repeats its SYN; the data after it is in order.
+        // In a simultaneous open, the peer's SYN-ACK contains its SYN again, which we have already
+        // received. Data after it is in order.
         let syn_again =
             segment.flags.contains(Flags::SYN | Flags::ACK) && self.is_syn_of_peer(segment);
         if syn_again {
@@ -49,15 +51,16 @@ impl Connection {
         //# the receiver SHOULD track the actual maximum window sequence number
         let window = self.rcv.window_max();
         let acceptable = if len == 0 {
-            // A peer that has sent up to the right edge of the window, and lost a segment, sends
-            // ACKs with SEQ = RCV.NXT + RCV.WND. The RFC's test rejects that number. We accept it,
-            // because otherwise both sides would have to wait for their timers.
+            // Accept SEQ = RCV.NXT + RCV.WND, which the RFC's test rejects. A peer that has filled
+            // the window and lost a segment sends its ACKs with this number. Otherwise both ends
+            // would have to wait for their timers.
             seq.is_within(self.rcv.nxt, window + 1)
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# If the RCV.WND is zero, no segments will be acceptable, but special allowance should be
             //# made to accept valid ACKs, URGs, and RSTs.
-            // The segment starts in the window, or starts before it and extends into it.
+            // Accept a segment that starts in the window, or that starts before it and extends into
+            // it.
             seq == self.rcv.nxt
                 || seq.is_within(self.rcv.nxt, window)
                 || self.rcv.nxt.is_within(seq, len)
@@ -72,20 +75,21 @@ impl Connection {
         Ok(self.rcv.trim(seq, segment.payload_len, segment.flags.contains(Flags::FIN)))
     }
 
-    /// Whether the segment has the sequence number of the peer's SYN, the only segment received so
-    /// far.
+    /// Returns whether the segment has the sequence number of the peer's SYN, and no other segment
+    /// has been received.
     pub(super) fn is_syn_of_peer(&self, segment: &Segment) -> bool {
         self.state == State::SynReceived && segment.seq + 1 == self.rcv.nxt
     }
 
-    /// Acknowledges an unacceptable segment. ACKs for segments without payload are rate limited.
+    /// Answers an unacceptable segment with an ACK. ACKs for segments without payload are rate
+    /// limited.
     fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
         if segment.payload_len > 0 || self.rcv.challenge.allow(now) {
             self.owed.ack = true;
         }
     }
 
-    /// Second step: checks the RST bit.
+    /// Second step of RFC 9293 §3.10.7.4: checks the RST bit.
     pub(super) fn check_reset(
         &mut self,
         now: Instant,
@@ -114,7 +118,7 @@ impl Connection {
             return Err(SegmentDropReason::ResetInWindow);
         }
         if self.state == State::TimeWait {
-            // A RST must not end TIME-WAIT (RFC 1337).
+            // Ignore a RST in TIME-WAIT (RFC 1337).
             return Err(SegmentDropReason::ResetIgnored);
         }
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
@@ -122,15 +126,16 @@ impl Connection {
         //# number (RCV.NXT), then TCP MUST reset the connection.
         match self.state {
             State::SynReceived => self.raise(self.ext.fast_open.reset_event()),
-            // RFC 9293 section 3.10.7.4 reports no reset in CLOSING and LAST-ACK. We do, like Linux
-            // and FreeBSD, so that the program learns that the peer has not acknowledged the FIN.
+            // Report the reset in CLOSING and LAST-ACK too, unlike RFC 9293 section 3.10.7.4 but
+            // like Linux and FreeBSD. The program then learns that the peer has not acknowledged
+            // the FIN.
             _ => self.raise(pending::RESET),
         }
         self.enter_closed();
         Ok(())
     }
 
-    /// Fourth step: checks the SYN bit.
+    /// Fourth step of RFC 9293 §3.10.7.4: checks the SYN bit.
     pub(super) fn check_syn(
         &mut self,
         now: Instant,

@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::time::Instant;
 
 impl Connection {
-    /// Fifth step: checks the ACK field.
+    /// Fifth step of RFC 9293 §3.10.7.4: checks the ACK field.
     #[inline]
     pub(super) fn check_ack(
         &mut self,
@@ -97,7 +97,7 @@ impl Connection {
         self.recovery.on_dup_ack(acks, mss, self.snd.una, self.snd.nxt);
     }
 
-    /// Handles the SACK blocks of an ACK that a later one has overtaken.
+    /// Processes the SACK blocks of an ACK that was overtaken by a later one.
     fn receive_overtaken_ack(&mut self, now: Instant, segment: &Segment) {
         if segment.options.sack.is_empty() {
             return;
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// Whether SEG.ACK acknowledges bytes that were sent, and is not too old.
+    /// Returns whether SEG.ACK acknowledges bytes that were sent, and is not too old.
     fn is_ack_in_range(&self, segment: &Segment) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and
@@ -122,14 +122,14 @@ impl Connection {
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
         // SEG.ACK may not be before our first byte either, because bytes that were never sent
-        // cannot be acknowledged. The FIN counts like a byte: its acknowledgement may overtake
-        // segments that the peer sent before it received the FIN.
+        // cannot be acknowledged. The FIN counts as one byte: its ACK may overtake segments that
+        // the peer sent before it received the FIN.
         let acked = self.counters.bytes_acked + u64::from(self.snd.fin_acked());
         let age_max = self.snd.max_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
         segment.ack.is_within(self.snd.una - age_max, age_max + self.snd.flight() + 1)
     }
 
-    /// Returns SEG.WND in bytes.
+    /// Returns SEG.WND of the segment in bytes.
     fn window_of(&self, segment: &Segment) -> u32 {
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
         //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
@@ -157,7 +157,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the acknowledgement of our SYN, and of data after it if there was any (`fast_open`).
+    /// Handles the acknowledgement of our SYN, and of data sent with it (`fast_open`).
     pub(super) fn on_syn_acked(
         &mut self,
         now: Instant,
@@ -180,8 +180,8 @@ impl Connection {
         self.raise(pending::CONNECTED);
     }
 
-    /// Handles the acknowledgement of our SYN and of `bytes` bytes after it, if data was sent
-    /// early.
+    /// Handles the acknowledgement of our SYN together with `bytes` bytes sent before the handshake
+    /// was complete.
     fn on_early_bytes_acked(&mut self, now: Instant, bytes: u32) {
         self.counters.bytes_acked += u64::from(bytes);
         self.ext.fast_open.on_syn_acked(self.snd.flight() == 0);
@@ -241,23 +241,24 @@ impl Connection {
         //# timer.
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
-        // The peer accepted data, so the next probes of a closed window start at the shortest
-        // interval.
+        // The peer accepted data. Start again with the shortest interval between probes of a closed
+        // window.
         self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
             if self.snd.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
     }
 
-    /// Releases bytes that MSG_MORE holds back, unless Nagle's algorithm holds them, too. On Linux
-    /// the flag affects only the call's own attempt to send, so that the next ACK sends the bytes.
+    /// Sends bytes held back by MSG_MORE when an ACK arrives, unless Nagle's algorithm also holds
+    /// them back. On Linux, the flag affects only the call's own attempt to send, and the next ACK
+    /// sends the bytes.
     fn end_hold(&mut self) {
         let is_due = self.settings.nodelay || self.snd.small_end.leq(self.snd.una);
         self.owed.cork_flush |= self.snd.more_coming && !self.settings.corked && is_due;
     }
 
     /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3). Returns the
-    /// sample if its bytes were sent once.
+    /// sample if its bytes were sent only once.
     fn measure(&mut self, now: Instant, segment: &Segment) -> Option<Duration> {
         //= https://www.rfc-editor.org/rfc/rfc7323#section-4.2
         //# an implementation SHOULD try to adhere to the spirit of the history specified in
@@ -271,10 +272,10 @@ impl Connection {
             self.take_rtt(rtt);
             return Some(rtt);
         }
-        // Some bytes were retransmitted, so only the timestamp tells which copy the ACK answers.
-        // The echo of an earlier copy gives no valid sample. A receiver whose ACK for that copy was
-        // lost repeats its timestamp when it answers the last copy. The sample would be as long as
-        // the timeout, which would then grow up to its maximum.
+        // Some bytes were retransmitted, so only the timestamp shows which copy the ACK answers.
+        // Ignore the echo of an earlier copy. A receiver whose ACK for that copy was lost repeats
+        // its timestamp when it answers the last copy. The sample would be as long as the timeout,
+        // which would then grow up to its maximum.
         let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
         if let Some(timestamps) = segment.options.timestamps
             && self.ext.timestamps
@@ -296,8 +297,8 @@ impl Connection {
         self.recovery.on_rtt_sample();
     }
 
-    /// Whether the ACK is a duplicate (RFC 5681 §2). With SACK: whether it reports new bytes (RFC
-    /// 6675 §2).
+    /// Returns whether the ACK is a duplicate (RFC 5681 §2). With SACK: whether it reports new
+    /// bytes (RFC 6675 §2).
     fn is_duplicate(&self, segment: &Segment, window: u32, news: bool) -> bool {
         if self.snd.flight() == 0 || segment.ack != self.snd.una {
             return false;
@@ -316,10 +317,9 @@ impl Connection {
     fn update_window(&mut self, segment: &Segment, window: u32, advanced: bool) {
         let newer = self.snd.wl1.lt(segment.seq)
             || self.snd.wl1 == segment.seq && self.snd.wl2.leq(segment.ack);
-        // When the peer retransmits, its sequence numbers go back, but its window is still current
-        // if the ACK advances SND.UNA. If we kept the old SND.WND then, the right edge would move
-        // although the peer never announced it. A window with a right edge further right is also
-        // current.
+        // Accept the window of an ACK that advances SND.UNA even if its sequence number is old, as
+        // in a retransmission. With the old SND.WND, the right edge would move although the peer
+        // never announced it. Also accept a window whose right edge is further right.
         if advanced || newer || (segment.ack + window).gt(self.snd.window_end()) {
             let reopened = self.snd.wnd == 0 && window > 0 && self.snd.flight() > 0;
             if reopened && self.recovery.on_window_reopened(self.snd.una, self.snd.nxt) {
@@ -331,8 +331,8 @@ impl Connection {
                 //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
                 //# cwnd MUST be set to no more than the loss window, LW, which equals 1 full-sized
                 //# segment (regardless of the value of IW).
-                // A larger window of the peer makes our segments larger (`half_window`). Without
-                // space for one segment in the congestion window, the connection would stall.
+                // Raise the congestion window to at least one segment. A larger window of the peer
+                // makes our segments larger (`half_window`), and sending would stall otherwise.
                 self.congestion.on_mss(self.mss());
             }
             self.snd.wl1 = segment.seq;
@@ -364,7 +364,7 @@ impl Connection {
         }
     }
 
-    /// Notes that nothing limits the sender if nothing is in flight and the FIFO is empty
+    /// Records that the sender is idle if nothing is in flight and the send FIFO is empty
     /// (`Info::busy_time`). `send_len` is the length of the FIFO in bytes.
     pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
         if self.snd.flight() == 0 && send_len == 0 {

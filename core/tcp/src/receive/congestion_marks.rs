@@ -1,4 +1,5 @@
-//! ECN of received segments: CE marks of the peer's packets, and the peer's feedback about ours.
+//! ECN of received segments: CE marks on the peer's packets, and the peer's feedback about marks on
+//! ours.
 
 use crate::congestion::{CongestionKind, LossEvent};
 use crate::connection::Connection;
@@ -43,7 +44,7 @@ impl Connection {
             return;
         }
         self.owed.ack = true;
-        // Bytes that wait for a delayed ACK had the former codepoint.
+        // Bytes received earlier that wait for a delayed ACK had the previous ECN codepoint.
         if self.rcv.nxt != self.rcv.acked {
             let former = &mut self.counters.rare_mut().ecn.former_acks;
             let before = former.len();
@@ -60,21 +61,22 @@ impl Connection {
         }
         let counts = &mut self.counters.rare_mut().ecn;
         counts.peer = segment.ecn;
-        // The counter includes a SYN-ACK with CE, but no SYN (RFC 9768 section 3.2.2.2).
+        // Count a SYN-ACK with CE, but no SYN (RFC 9768 section 3.2.2.2).
         if segment.flags.contains(Flags::ACK) && segment.ecn.is_ce() {
             counts.received += 1;
         }
     }
 
-    /// Returns how many of our packets the ACK reports as marked, before SND.UNA advances.
+    /// Returns how many of our packets the ACK reports as marked with CE. Call this before SND.UNA
+    /// advances.
     #[inline]
     pub(super) fn reported_marks(&mut self, segment: &Segment) -> u32 {
         if !self.ecn.is_negotiated() {
             return 0;
         }
         let counts = self.counters.ecn();
-        // The first new data after a reduction carries CWR. The peer has received that data if it
-        // acknowledges more than was sent before.
+        // The first new data after a reduction carries CWR. The peer has received it if it
+        // acknowledges data sent after the reduction.
         if self.ecn.is_reduced() && segment.ack.gt(counts.reduced_until) {
             self.ecn.end_reduction();
         }

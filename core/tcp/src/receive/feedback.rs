@@ -1,5 +1,5 @@
-//! Reports each ACK to congestion control: acknowledged and lost bytes, round-trip time, and
-//! delivery rate.
+//! Passes the result of each ACK to congestion control: acknowledged and lost bytes, round-trip
+//! time, and delivery rate.
 
 use core::time::Duration;
 
@@ -9,28 +9,28 @@ use crate::flight::RateSample;
 use crate::recovery::Phase;
 use crate::time::Instant;
 
-/// Effects of an ACK, collected by the steps that process it.
+/// Effects of an ACK, collected by the steps that process it, for congestion control.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AckProgress {
-    /// Payload bytes acknowledged cumulatively.
+    /// Number of payload bytes that this ACK acknowledges cumulatively.
     pub(super) bytes: u32,
-    /// Bytes newly marked as lost.
+    /// Bytes newly marked as lost because of this ACK.
     pub(super) lost: u32,
-    /// Packets that the peer reported as marked with CE.
+    /// Number of packets that this ACK reports as marked with CE.
     pub(super) marks: u32,
-    /// Round-trip time measured by `Rtt`.
+    /// Round-trip time measured with this ACK, if any.
     pub(super) rtt: Option<Duration>,
-    /// Whether this is slow start after a timeout.
+    /// Whether the connection is in slow start after a retransmission timeout.
     pub(super) after_timeout: bool,
     /// Whether recovery was in progress before this ACK or was started by it.
     pub(super) in_recovery: bool,
     sample: Option<RateSample>,
-    /// Bytes delivered before this ACK.
+    /// Total bytes that the peer had received before this ACK.
     delivered_before: u64,
 }
 
 impl Connection {
-    /// Records the state before an ACK is processed.
+    /// Saves the state of the connection before an ACK is processed.
     #[inline]
     pub(super) fn begin_progress(&self) -> AckProgress {
         AckProgress {
@@ -40,13 +40,13 @@ impl Connection {
         }
     }
 
-    /// Returns the payload bytes that the peer has acknowledged, cumulatively or selectively.
+    /// Returns the number of payload bytes that the peer has acknowledged, cumulatively or by SACK.
     fn delivered(&self) -> u64 {
         self.counters.bytes_acked + u64::from(self.recovery.sacked_bytes())
     }
 
-    /// Takes the delivery rate sample of this ACK. Ends the flight record if nothing is in flight
-    /// any more.
+    /// Takes the delivery rate sample of this ACK. Drops the record of transmissions if nothing is
+    /// in flight any more.
     #[inline]
     pub(super) fn update_delivery_rate(&mut self, now: Instant, progress: &mut AckProgress) {
         let rtt_min = self.rtt.min().unwrap_or_default();
@@ -95,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Returns the state from which a congestion control algorithm starts.
+    /// Returns the state with which a congestion control algorithm is initialized.
     pub(crate) fn congestion_start(&self) -> CongestionStart {
         CongestionStart { mss: self.mss(), srtt: self.rtt.srtt() }
     }

@@ -1,5 +1,5 @@
-//! The seventh and eighth steps of RFC 9293 §3.10.7.4: the text and the FIN. Assigns the text a
-//! position in the receive FIFO, and schedules its acknowledgement.
+//! The seventh and eighth steps of RFC 9293 §3.10.7.4: the text and the FIN. Computes the position
+//! of the text in the receive FIFO, and schedules its acknowledgement.
 
 use towpath_wire::tcp::{Flags, SeqNum};
 
@@ -12,21 +12,23 @@ use crate::segment::{FifoLevels, Segment};
 use crate::state::State;
 use crate::time::Instant;
 
-/// Maximum distance from RCV.NXT back to the start of an acceptable segment: sixteen times the
-/// longest segment that IP carries.
+/// Maximum distance in sequence numbers from RCV.NXT back to the start of an acceptable segment:
+/// sixteen times the longest IP packet.
 const SEQ_AGE_MAX: u32 = 1 << 20;
 
-/// Maximum new bytes without an immediate acknowledgement, even if they are less than two segments.
-/// On a link with segments of 64 KiB, a sender may have a window of only one segment, and would
-/// wait for each delayed ACK. The RFC's rule is only a minimum.
+/// Maximum number of new bytes without an immediate acknowledgement, even if they are less than two
+/// segments. On a link with segments of 64 KiB, a sender may have a window of only one segment. The
+/// sender would have to wait for each delayed ACK. The RFC permits more frequent ACKs.
 const ACK_BYTES_MAX: u32 = 16 * 1024;
 
-/// Received bytes from which the receiver measures its round-trip time. Less fits into the initial
-/// receive buffer of 128 KiB, so connections with short answers need no memory for it.
+/// Number of received bytes after which the receiver estimates the round-trip time. Fewer bytes fit
+/// in the initial receive buffer of 128 KiB, so connections with short answers need no memory for
+/// the estimate.
 const RECV_RTT_FROM: u64 = 64 * 1024;
 
 impl Connection {
-    /// Seventh step: processes the text. Eighth step: checks the FIN bit.
+    /// Seventh and eighth steps of RFC 9293 §3.10.7.4: processes the segment text, and checks the
+    /// FIN bit.
     #[inline]
     pub(super) fn process_text(
         &mut self,
@@ -52,14 +54,14 @@ impl Connection {
                 //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
                 //# to show that data was lost (SHLD-3).
                 self.refuse_text(segment);
-                // Accept the segment's ACK: the bytes that it acknowledges need not be sent before
-                // the RST.
+                // Process the segment's ACK although its text is dropped. The bytes that it
+                // acknowledges need not be sent before the RST.
                 received.payload_dropped = Some(SegmentDropReason::AfterClose);
                 return;
             }
             self.store(now, segment, text, buffers, received);
         } else if segment.payload_len > 0 {
-            // The segment is a window probe, or an old duplicate with a new ACK. Acknowledge it.
+            // The segment is a window probe, or an old duplicate. Acknowledge it.
             self.owed.ack = true;
             received.payload_dropped = cut.then_some(SegmentDropReason::OutOfWindow);
         }
@@ -77,20 +79,22 @@ impl Connection {
         }
     }
 
-    /// Ends the connection because bytes arrived for which there is no reader.
+    /// Aborts the connection because data arrived after the program closed the socket.
     #[cold]
     fn refuse_text(&mut self, segment: &Segment) {
         if self.timers.retransmits == 0 {
-            // The RST follows the bytes written before CLOSE, which Linux has already sent by then.
+            // Send the bytes that the program wrote before it closed the socket, then the RST.
+            // Linux has already sent them at this time.
             return self.abort();
         }
-        // The bytes in flight are lost, so the peer accepts only a RST with its RCV.NXT.
+        // The bytes in flight are lost. The peer accepts only a RST with its RCV.NXT, which is the
+        // segment's ACK number.
         self.enter_closed();
         self.owed.set_reset_reply(segment.ack);
     }
 
-    /// Schedules a report of the bytes before RCV.NXT that a segment repeated (RFC 2883 §4.1), so
-    /// that the peer notices a spurious retransmission.
+    /// Schedules a D-SACK for the bytes before RCV.NXT that a segment repeated (RFC 2883 §4.1). The
+    /// peer can then detect a spurious retransmission.
     #[cold]
     pub(super) fn note_repeated_text(&mut self, seq: SeqNum, len: u32) {
         let before = self.rcv.nxt - seq;
@@ -104,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Processes the text of a SYN with a valid Fast Open cookie.
+    /// Processes the data of a SYN with a valid Fast Open cookie.
     pub(super) fn take_syn_text(
         &mut self,
         now: Instant,
@@ -118,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// Determines the position of new payload in the receive FIFO.
+    /// Computes the position of new payload in the receive FIFO.
     fn store(
         &mut self,
         now: Instant,
@@ -145,8 +149,8 @@ impl Connection {
             urgent |= self.rcv.advance(end);
             received.commit = self.rcv.nxt - old;
             self.rcv.keep_edges_ahead();
-            // If all ACKs of the peer are old, SND.WL1 never moves, and could fall behind by half
-            // the sequence space. No acceptable segment starts before this value.
+            // Keep SND.WL1 at most [`SEQ_AGE_MAX`] behind RCV.NXT. If all ACKs of the peer were
+            // old, it would never move, and could fall behind by half the sequence space.
             self.snd.wl1 = self.snd.wl1.max(self.rcv.nxt - SEQ_AGE_MAX);
             self.counters.bytes_received += u64::from(received.commit);
             self.measure_recv_rtt(segment);
@@ -159,7 +163,7 @@ impl Connection {
         self.schedule_ack(now, segment, urgent);
     }
 
-    /// Takes a sample of the receiver's round-trip time from data in order.
+    /// Estimates the round-trip time from in-order data received.
     #[inline]
     fn measure_recv_rtt(&mut self, segment: &Segment) {
         if self.counters.bytes_received < RECV_RTT_FROM {
@@ -176,8 +180,8 @@ impl Connection {
         }
     }
 
-    /// Records out-of-order text from `seq` to `end`. Returns false if the text is held already or
-    /// cannot be tracked.
+    /// Records out-of-order data with sequence numbers `seq` to `end`. Returns false if the data
+    /// was already received or there is no room to track it.
     fn hold(&mut self, seq: SeqNum, end: SeqNum, received: &mut FifoChanges) -> bool {
         self.owed.ack = true;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -205,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Schedules the acknowledgement of new bytes: now or delayed.
+    /// Schedules the acknowledgement of new data, either now or delayed.
     fn schedule_ack(&mut self, now: Instant, segment: &Segment, urgent: bool) {
         let segments = segment.segments.max(1);
         let size = (segment.payload_len / u32::from(segments)).min(u32::from(u16::MAX)) as u16;

@@ -1,18 +1,18 @@
-//! Boundaries in the byte stream that no segment crosses (MSG_EOR).
+//! Boundaries between records in the byte stream (MSG_EOR), which no segment crosses.
 
 use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
 
-/// Maximum number of boundaries of a connection, 16 KiB. Bytes around further ones may share a
-/// segment.
+/// Maximum number of record boundaries per connection, which take 16 KiB. Further boundaries are
+/// ignored, so a segment may contain the end of one record and the start of the next.
 const BOUNDARIES_MAX: usize = 4096;
 
-/// Sequence numbers after the last bytes of records, in ascending order and after SND.UNA.
+/// Sequence numbers after the last byte of each record, in ascending order and after SND.UNA.
 #[derive(Debug, Default)]
 pub(super) struct Boundaries(VecDeque<SeqNum>);
 
 impl Boundaries {
-    /// Adds a boundary after all others. Returns false if there are too many.
+    /// Adds a record boundary after all existing ones. Returns false if there are too many.
     pub(super) fn add(&mut self, end: SeqNum, una: SeqNum) -> bool {
         let is_last = self.0.back().is_none_or(|last| end - una > *last - una);
         if is_last && self.0.len() < BOUNDARIES_MAX {
@@ -21,7 +21,7 @@ impl Boundaries {
         !is_last || self.0.back() == Some(&end)
     }
 
-    /// Returns the first boundary after `seq`, which is at SND.UNA or later.
+    /// Returns the first record boundary after `seq`, which must not be before SND.UNA.
     #[inline]
     pub(super) fn after(&self, seq: SeqNum, una: SeqNum) -> Option<SeqNum> {
         if self.0.is_empty() {
@@ -31,13 +31,13 @@ impl Boundaries {
         self.0.get(at).copied()
     }
 
-    /// Returns the last boundary before `seq`, which is at SND.UNA or later.
+    /// Returns the last record boundary before `seq`, which must not be before SND.UNA.
     pub(super) fn before(&self, seq: SeqNum, una: SeqNum) -> Option<SeqNum> {
         let count = self.0.partition_point(|end| *end - una < seq - una);
         self.0.get(count.checked_sub(1)?).copied()
     }
 
-    /// Removes the boundaries up to SND.UNA. `old` is SND.UNA before.
+    /// Removes the record boundaries up to `una`. `old` is the previous value of SND.UNA.
     pub(super) fn trim(&mut self, old: SeqNum, una: SeqNum) {
         while self.0.front().is_some_and(|end| *end - old <= una - old) {
             self.0.pop_front();

@@ -1,4 +1,4 @@
-//! Begin and end of the phases of loss recovery.
+//! Start and end of the phases of loss recovery.
 
 use super::prr::Prr;
 use super::undo::Undo;
@@ -27,8 +27,8 @@ impl Recovery {
         }
     }
 
-    /// Continues fast recovery after a retransmission was lost, as if it had begun now. The
-    /// reduction cannot be undone any more.
+    /// Restarts fast recovery after a retransmission was lost. The reduction of the congestion
+    /// window cannot be undone any more.
     pub(crate) fn enter_again(
         &mut self,
         now: Instant,
@@ -46,24 +46,24 @@ impl Recovery {
         }
     }
 
-    /// Remembers the window before a reduction, to restore it if the loss was spurious. At most one
-    /// reduction per round trip is undone.
+    /// Saves the congestion window before a reduction, to restore it if the loss was spurious. At
+    /// most one reduction per round trip is undone.
     pub(crate) fn set_prior(&mut self, snd_una: SeqNum, snd_nxt: SeqNum, prior: PriorWindow) {
         let undo = Undo::new(snd_una, snd_nxt, prior);
         let outstanding = self.outstanding.get_or_insert_default();
         outstanding.undo = outstanding.undone_until.is_none().then_some(undo);
     }
 
-    /// Forgets the window before the last reduction.
+    /// Drops the congestion window saved before the last reduction, which can then not be undone.
     pub(crate) fn clear_prior(&mut self) {
         if let Some(outstanding) = &mut self.outstanding {
             outstanding.undo = None;
         }
     }
 
-    /// Handles a retransmission timeout. `head` is the end of the segment at SND.UNA, if only that
-    /// segment and overdue ones are lost; with `None` every byte is lost. Returns the bytes newly
-    /// marked.
+    /// Handles a retransmission timeout. `head` is the end of the segment at SND.UNA if only that
+    /// segment and overdue ones count as lost. With `None`, all bytes in flight do. Returns the
+    /// number of bytes newly marked as lost.
     pub(crate) fn enter_loss(
         &mut self,
         timing: LossTiming,
@@ -87,8 +87,8 @@ impl Recovery {
         let lost = match (&outstanding.record, head) {
             (Some(record), Some(head)) => board.on_timeout(record, timing, snd_una, head),
             _ => {
-                // A receiver may discard bytes that it has SACKed (RFC 2018 §8); assume so after
-                // two timeouts.
+                // After two timeouts, assume that the receiver discarded bytes that it had reported
+                // by SACK, which RFC 2018 §8 permits.
                 board.sacked = Ranges::default();
                 board.mark_all(snd_una, snd_nxt)
             }
@@ -114,17 +114,18 @@ impl Recovery {
         board.force = true;
     }
 
-    /// Handles a window that reopened with data in flight. The peer had shrunk its window, and
-    /// dropped the segments in flight. Retransmit from SND.UNA now instead of waiting for the
-    /// backed-off RTO. A reopened window does not indicate congestion.
+    /// Handles a peer's window that reopened with data in flight. The peer had shrunk its window
+    /// and dropped the segments. Retransmit from SND.UNA now instead of waiting for the backed-off
+    /// RTO. A reopened window does not indicate congestion.
     ///
-    /// Bytes are retransmitted in this way only once per flight, and once per timeout. Otherwise a
-    /// peer that closes and opens its window could make us send a congestion window for every two
-    /// ACKs. Returns true if bytes are to be retransmitted.
+    /// We do so only once per flight and once per timeout. Otherwise a peer that closes and opens
+    /// its window could make us send a whole congestion window for every two ACKs. Returns true if
+    /// bytes are to be retransmitted.
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, self.board_mut()) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
-            // The timer retransmitted some bytes while the window was still closed.
+            // The retransmission timer resent some bytes while the peer's window was still closed.
+            // Send them again.
             (Phase::Loss, Some(board)) if !board.reopened => {
                 board.mark_all(snd_una, snd_nxt);
                 board.force = true;
@@ -135,12 +136,12 @@ impl Recovery {
         true
     }
 
-    /// Ends a recovery whose loss was spurious. Returns the window before the reduction.
+    /// Ends a recovery whose loss was spurious. Returns the congestion window before the reduction.
     pub(crate) fn undo(&mut self, snd_una: SeqNum) -> Option<PriorWindow> {
         let outstanding = self.outstanding.as_mut()?;
         let undo = outstanding.undo.take()?;
         outstanding.undone_until = outstanding.record.as_ref().map(FlightRecord::end);
-        // The bytes that `resend` marked are still missing, so they are retransmitted anyway.
+        // Bytes that `resend` marked are really missing, so keep them marked.
         if self.phase != Phase::Resend {
             if let Some(board) = &mut outstanding.board {
                 board.unmark_lost(snd_una);

@@ -1,20 +1,20 @@
 //! Proportional rate reduction (RFC 9937): how much to send for each ACK of fast recovery.
 
-/// State of one recovery, in bytes.
+/// State of proportional rate reduction in one recovery. All counts are in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Prr {
-    /// `RecoverFS`: bytes in flight when the recovery began.
+    /// `RecoverFS` of RFC 9937: bytes in flight when the recovery began.
     recover_fs: u32,
     delivered: u32,
     out: u32,
 }
 
-/// An ACK during fast recovery.
+/// An ACK received during fast recovery.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecoveryAck {
-    /// Bytes that the ACK delivered.
+    /// Bytes that this ACK newly reports as received.
     pub(crate) delivered: u32,
-    /// Bytes in flight after the ACK.
+    /// Estimated bytes in flight after this ACK.
     pub(crate) pipe: u32,
     /// Whether the ACK advanced SND.UNA and revealed no loss.
     pub(crate) is_safe: bool,
@@ -23,22 +23,22 @@ pub(crate) struct RecoveryAck {
 }
 
 impl Prr {
-    /// Starts a recovery with `recover_fs` bytes in flight.
+    /// Creates the state of a recovery that begins with `recover_fs` bytes in flight.
     pub(super) fn new(recover_fs: u32) -> Prr {
         Prr { recover_fs: recover_fs.max(1), delivered: 0, out: 0 }
     }
 
-    /// Returns the bytes in flight when the recovery began.
+    /// Returns the number of bytes in flight when the recovery began.
     pub(super) fn recover_fs(&self) -> u32 {
         self.recover_fs
     }
 
-    /// Records bytes sent during the recovery.
+    /// Records that `bytes` were sent during the recovery.
     pub(super) fn on_sent(&mut self, bytes: u32) {
         self.out = self.out.saturating_add(bytes);
     }
 
-    /// Returns the congestion window for this ACK, or `None` if the ACK delivered nothing.
+    /// Returns the congestion window after this ACK, or `None` if the ACK delivered nothing.
     pub(super) fn on_ack(&mut self, ack: RecoveryAck) -> Option<u32> {
         if ack.delivered == 0 && self.delivered > 0 {
             return None;
@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn sends_in_proportion_to_the_reduction() {
-        // Twenty segments in flight, of which one is lost; the window halves.
+        // Twenty segments are in flight, one of them is lost, and the congestion window is to be
+        // halved.
         let mut prr = Prr::new(20 * MSS);
         let (mut pipe, mut sent) = (19 * MSS, 0);
         for _ in 0..18 {

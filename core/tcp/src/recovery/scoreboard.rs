@@ -1,5 +1,5 @@
-//! Scoreboard: the bytes that the peer has, the bytes that are lost, and the retransmissions in
-//! flight.
+//! Scoreboard of loss recovery: the bytes that the peer has, the bytes that are lost, and the
+//! retransmissions in flight.
 
 use super::Hole;
 use crate::flight::{FlightRecord, LossVerdict};
@@ -9,66 +9,69 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
 
-/// Maximum retransmissions tracked one by one: 4 MB of single segments. Only the retransmission
-/// timer finds the loss of further ones.
+/// Maximum number of retransmissions tracked one by one: 4 MB of single segments. If further ones
+/// are lost, only the retransmission timer detects it.
 const RESENT_MAX: usize = 4096;
 
-/// Exists only while bytes are missing, or retransmitted and not acknowledged.
+/// Scoreboard of loss recovery. Present only while bytes are missing, or retransmitted but not yet
+/// acknowledged.
 #[derive(Debug)]
 pub(super) struct Scoreboard {
-    /// Selectively acknowledged bytes.
+    /// Bytes that the peer has reported by SACK.
     pub(super) sacked: Ranges,
-    /// Lost bytes that are to be retransmitted; disjoint from `sacked`.
+    /// Lost bytes that are still to be retransmitted; disjoint from `sacked`.
     pub(super) lost: Ranges,
     /// Retransmissions in flight, oldest first.
     resent: VecDeque<Resent>,
-    /// Bytes below this need no judgement of their first transmission: they arrived, are lost, or
-    /// were retransmitted.
+    /// Bytes below this sequence number have arrived, are lost, or were retransmitted. Their first
+    /// transmission need not be checked for loss.
     lost_end: SeqNum,
-    /// End of the last retransmission, at least SND.UNA.
+    /// Sequence number after the last retransmission, at least SND.UNA.
     pub(super) high_rxt: SeqNum,
-    /// Without SACK: bytes that have arrived according to duplicate ACKs.
+    /// Number of bytes that have arrived according to duplicate ACKs; used without SACK.
     pub(super) dup_bytes: u32,
     pub(super) dup_acks: u16,
     /// Whether the next retransmission may exceed the congestion window.
     pub(super) force: bool,
-    /// Whether the retransmissions of the current timeout were repeated because the window
-    /// reopened.
+    /// Whether the retransmissions after the current timeout were repeated because the peer's
+    /// window reopened.
     pub(super) reopened: bool,
-    /// Time of the last reduction of the window in this recovery.
+    /// Time of the last reduction of the congestion window in this recovery.
     pub(super) reduced_at: Instant,
-    /// Time at which the oldest overtaken transmission counts as lost; [`Instant::FAR`] if none
-    /// was overtaken.
+    /// Time at which the oldest transmission that was overtaken by a later one counts as lost;
+    /// [`Instant::FAR`] if there is none.
     pub(super) reorder_at: Instant,
-    /// Number of judgements of first transmissions.
+    /// Number of times that first transmissions were checked for loss.
     #[cfg(test)]
     pub(super) judgements: usize,
 }
 
-/// A retransmission in flight.
+/// A retransmission of a range of bytes that is in flight.
 #[derive(Debug, Clone, Copy)]
 struct Resent {
     left: SeqNum,
     right: SeqNum,
     sent: Instant,
-    /// SND.NXT when it was sent. Bytes beyond left later, even at the same time.
+    /// Value of SND.NXT when it was sent. Bytes beyond it were sent later, even if at the same
+    /// time.
     nxt: SeqNum,
-    /// Whether the bytes were lost before, which does not hold for a tail loss probe.
+    /// Whether the bytes were marked as lost before. False for a tail loss probe.
     was_lost: bool,
 }
 
-/// Result of loss detection.
+/// Result of loss detection after an ACK or timeout.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Detected {
-    /// Bytes newly marked as lost.
+    /// Number of bytes newly marked as lost.
     pub(crate) lost: u32,
-    /// Whether retransmissions sent after the last reduction were lost, which counts as congestion
-    /// again (RFC 5681 section 4.3).
+    /// Whether retransmissions sent after the last reduction of the congestion window were lost,
+    /// which indicates congestion again (RFC 5681 section 4.3).
     pub(crate) again: bool,
 }
 
 impl Scoreboard {
-    /// Creates a scoreboard on which nothing is missing.
+    /// Creates a scoreboard without missing bytes. The oldest unacknowledged sequence number is
+    /// `una`.
     pub(super) fn new(una: SeqNum) -> Scoreboard {
         Scoreboard {
             sacked: Ranges::default(),
@@ -87,17 +90,18 @@ impl Scoreboard {
         }
     }
 
-    /// Returns the bytes that the peer has beyond its cumulative acknowledgement.
+    /// Returns the number of bytes that the peer has received beyond its cumulative
+    /// acknowledgement.
     pub(super) fn sacked_bytes(&self) -> u32 {
         self.sacked.total() + self.dup_bytes
     }
 
-    /// Returns the bytes of retransmissions that were not acknowledged.
+    /// Returns the number of retransmitted bytes that are not yet acknowledged.
     pub(super) fn resent_bytes(&self, una: SeqNum) -> u32 {
         self.union_of_resent(una, |_| true).map(|(left, right)| self.missing(left, right)).sum()
     }
 
-    /// Returns the bytes deemed lost, retransmitted or not.
+    /// Returns the number of bytes marked as lost, including those that were retransmitted.
     pub(super) fn lost_bytes(&self, una: SeqNum) -> u32 {
         let resent = self.union_of_resent(una, |it| it.was_lost).map(|(left, right)| {
             let lost_again = (right - left) - self.lost.missing_in(left, right);
@@ -110,7 +114,7 @@ impl Scoreboard {
         self.sacked.missing_in(left, right)
     }
 
-    /// Returns disjoint ranges with the bytes of these retransmissions. Retransmissions may overlap
+    /// Returns disjoint ranges with the bytes of the selected retransmissions, which may overlap
     /// after a timeout.
     fn union_of_resent(
         &self,
@@ -128,8 +132,8 @@ impl Scoreboard {
         })
     }
 
-    /// Whether nothing is reported, lost or retransmitted. The scoreboard then equals a new one and
-    /// can be freed.
+    /// Returns whether no byte is reported by SACK, lost or retransmitted. The scoreboard is then
+    /// as new and can be freed.
     pub(super) fn is_clear(&self) -> bool {
         self.dup_acks == 0
             && self.sacked_bytes() == 0
@@ -137,7 +141,7 @@ impl Scoreboard {
             && self.resent.is_empty()
     }
 
-    /// Whether the ranges lie in `una..nxt`, and no byte is both lost and selectively acknowledged.
+    /// Returns whether all ranges lie in `una..nxt`, and no byte is both lost and reported by SACK.
     pub(super) fn is_in_order(&self, una: SeqNum, nxt: SeqNum) -> bool {
         let is_within = |seq: SeqNum| una.leq(seq) && seq.leq(nxt);
         let is_sound = |ranges: &[(SeqNum, SeqNum)]| {
@@ -169,21 +173,21 @@ impl Scoreboard {
     }
 
     /// Handles an advance of SND.UNA from `old` to `una`. Returns true if the receiver has
-    /// discarded bytes that it had SACKed.
+    /// discarded bytes that it had reported by SACK (reneging).
     pub(super) fn on_advance(&mut self, old: SeqNum, una: SeqNum, nxt: SeqNum, mss: u32) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         self.dup_acks = 0;
         self.sacked.trim_below(una);
         self.lost.trim_below(una);
-        // If SND.UNA itself is SACKed, the receiver has discarded it (RFC 2018 §8). Do not rely on
-        // its other reports.
+        // If the byte at SND.UNA was reported by SACK, the receiver has discarded it (RFC 2018 §8).
+        // Ignore all earlier reports then.
         let has_reneged = self.sacked.as_slice().first().is_some_and(|range| range.0 == una);
         if has_reneged {
             self.sacked = Ranges::default();
         }
-        // Without SACK: one acknowledged segment was the missing one. Each of the remaining ones
-        // was counted when its duplicate ACK arrived.
+        // Without SACK: of the segments acknowledged now, one was missing. The remaining ones were
+        // already counted when their duplicate ACKs arrived.
         let counted = (una - old).saturating_sub(mss);
         self.dup_bytes =
             self.dup_bytes.saturating_sub(counted).min((nxt - una).saturating_sub(mss));
@@ -195,8 +199,8 @@ impl Scoreboard {
         has_reneged
     }
 
-    /// Marks the bytes of `left..right` as lost that the peer lacks. Returns the number of bytes
-    /// newly marked, or `None` if there are too many ranges.
+    /// Marks those bytes of `left..right` as lost that the peer has not reported. Returns the
+    /// number of bytes newly marked, or `None` if there are too many ranges.
     fn mark_lost(&mut self, left: SeqNum, right: SeqNum) -> Option<u32> {
         let before = self.lost.total();
         let mut from = left;
@@ -212,27 +216,28 @@ impl Scoreboard {
         Some(self.lost.total() - before)
     }
 
-    /// Marks the first transmissions of bytes below `end` as lost.
+    /// Marks the bytes below `end` as lost, except those reported by SACK.
     pub(super) fn mark_lost_until(&mut self, una: SeqNum, end: SeqNum) -> u32 {
         let marked = self.mark_lost(una, end).unwrap_or_default();
         self.lost_end = self.lost_end.max(end);
         marked
     }
 
-    /// Marks everything below `end` as lost, retransmissions included.
+    /// Marks all bytes below `end` as lost, including their retransmissions.
     pub(super) fn mark_all(&mut self, una: SeqNum, end: SeqNum) -> u32 {
         self.resent.clear();
         self.reorder_at = Instant::FAR;
         self.mark_lost_until(una, end)
     }
 
-    /// Returns the next range to retransmit.
+    /// Returns the next range of sequence numbers to retransmit.
     pub(super) fn next_hole(&self) -> Option<Hole> {
         let &(left, right) = self.lost.as_slice().first()?;
         Some(Hole { left, right })
     }
 
-    /// Records that `left..right` was retransmitted, while bytes up to `nxt` had been sent.
+    /// Records that `left..right` was retransmitted, at a time when bytes up to `nxt` had been
+    /// sent.
     pub(super) fn on_retransmit(&mut self, now: Instant, left: SeqNum, right: SeqNum, nxt: SeqNum) {
         self.force = false;
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
@@ -253,7 +258,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks transmissions as lost that later ones have overtaken, and that are overdue.
+    /// Marks transmissions as lost that are overdue and were overtaken by later ones.
     pub(super) fn detect(
         &mut self,
         record: &FlightRecord,
@@ -266,8 +271,8 @@ impl Scoreboard {
         detected
     }
 
-    /// Detects lost first transmissions. As they were sent in the order of their numbers, those
-    /// below `lost_end` are judged already.
+    /// Detects lost first transmissions. First transmissions are sent in the order of sequence
+    /// numbers, so those below `lost_end` have already been checked.
     fn detect_first(&mut self, record: &FlightRecord, timing: LossTiming) -> u32 {
         let mut lost = 0;
         loop {
@@ -309,7 +314,8 @@ impl Scoreboard {
             let left = left.max(una);
             if self.sacked.missing_in(left, right) > 0 {
                 let overtaken = match record.rack.is_first_sent_at(sent) {
-                    // Only new bytes left after the retransmission.
+                    // Bytes sent at the same time as the retransmission were sent after it only if
+                    // they are new, beyond `nxt`.
                     true => record.rack.has_passed(nxt).then_some(right),
                     false => record.rack.overtaken(sent, left, right),
                 };
@@ -351,7 +357,8 @@ impl Scoreboard {
         head: SeqNum,
     ) -> u32 {
         let mut lost = self.mark_lost(una, head).unwrap_or_default();
-        // The first segment is retransmitted again, so its earlier copies are no longer judged.
+        // The first segment is about to be retransmitted again. Stop checking its earlier copies
+        // for loss.
         for resent in &mut self.resent {
             resent.left = resent.left.max(head.min(resent.right));
         }
@@ -362,8 +369,8 @@ impl Scoreboard {
             lost += self.mark_lost(left.max(una), right).unwrap_or_default();
             self.resent.pop_front();
         }
-        // Without a retransmission in flight, judged bytes that the peer lacks are lost. If the
-        // peer reneged or a list was full, no list contains them.
+        // If no retransmission is in flight, all checked bytes that the peer lacks are lost. After
+        // reneging, or if a list was full, they are in no list.
         if self.resent.is_empty() {
             lost += self.mark_lost(una, self.lost_end).unwrap_or_default();
         }
@@ -373,7 +380,8 @@ impl Scoreboard {
         lost
     }
 
-    /// Forgets which bytes are lost, because they arrived late: judge them again.
+    /// Clears the marks of lost bytes because these arrived late, and checks all bytes for loss
+    /// again.
     pub(super) fn unmark_lost(&mut self, una: SeqNum) {
         self.lost = Ranges::default();
         self.lost_end = una;

@@ -3,26 +3,26 @@
 
 use towpath_wire::tcp::SeqNum;
 
-/// State of the probe of one flight.
+/// State of the tail loss probe of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TailProbe {
-    /// `TLP.end_seq`: SND.NXT when the probe was sent; `None` if no probe is in flight.
+    /// `TLP.end_seq` of RFC 8985: SND.NXT when the probe was sent; `None` if no probe is in flight.
     end: Option<SeqNum>,
-    /// `TLP.is_retrans`: whether the probe was a retransmission.
+    /// `TLP.is_retrans` of RFC 8985: whether the probe was a retransmission.
     is_resent: bool,
-    /// Whether the timer expired and the probe is to be sent.
+    /// Whether the probe timer expired, so that a probe must be sent.
     is_due: bool,
-    /// Whether no RTT was measured since the last probe.
+    /// Whether no RTT has been measured since the last probe.
     is_unmeasured: bool,
 }
 
-/// An ACK, as far as a probe depends on it.
+/// Fields of an ACK that matter for a tail loss probe.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProbeAck {
     pub(crate) ack: SeqNum,
-    /// Right edge of the D-SACK block.
+    /// Right edge of the ACK's D-SACK block, if present.
     pub(crate) dsack: Option<SeqNum>,
-    /// Whether the ACK repeats SND.UNA and has no SACK block.
+    /// Whether the ACK repeats SND.UNA without a SACK block, data or window change.
     pub(crate) is_plain_duplicate: bool,
 }
 
@@ -42,7 +42,7 @@ impl TailProbe {
         self.end.is_none() && !self.is_due && !self.is_unmeasured
     }
 
-    /// Records that the probe was sent. `end` is SND.NXT afterwards.
+    /// Records that the tail loss probe was sent. `end` is SND.NXT afterwards.
     pub(super) fn on_sent(&mut self, end: SeqNum, is_resent: bool) {
         *self = TailProbe { end: Some(end), is_resent, is_due: false, is_unmeasured: true };
     }
@@ -51,12 +51,13 @@ impl TailProbe {
         self.is_unmeasured = false;
     }
 
-    /// Ends the episode, because recovery or a timeout takes over.
+    /// Cancels the tail loss probe, because recovery or a retransmission timeout has begun.
     pub(super) fn cancel(&mut self) {
         (self.end, self.is_due) = (None, false);
     }
 
-    /// Handles an ACK. Returns whether the probe repaired a loss, which counts as congestion.
+    /// Handles an ACK after a tail loss probe. Returns whether the probe repaired a loss, which
+    /// counts as congestion.
     pub(super) fn on_ack(&mut self, ack: ProbeAck) -> bool {
         let Some(end) = self.end.filter(|end| ack.ack.geq(*end)) else { return false };
         let is_unneeded = ack.dsack == Some(end) || ack.is_plain_duplicate;
@@ -70,7 +71,7 @@ impl TailProbe {
         self.is_resent && !is_unneeded && is_beyond
     }
 
-    /// Whether the state equals a new one, and may be freed.
+    /// Returns whether the state is as new, so that it can be freed.
     pub(super) fn is_clear(&self) -> bool {
         self.end.is_none() && !self.is_due && !self.is_unmeasured
     }

@@ -1,24 +1,24 @@
-//! Detection of spurious retransmissions, to undo the reduction of the window. Timestamps (Eifel,
-//! RFC 3522 and RFC 4015) and D-SACK (RFC 2883, RFC 3708) reveal them.
+//! Detects spurious retransmissions by timestamps (Eifel, RFC 3522 and RFC 4015) and D-SACK (RFC
+//! 2883, RFC 3708). The reduction of the congestion window is then undone.
 
 use crate::congestion::PriorWindow;
 use crate::rack::is_before;
 use towpath_wire::tcp::SeqNum;
 
-/// Largest window of RFC 7323, in bytes.
+/// Largest receive window in bytes (RFC 7323).
 const WINDOW_MAX: i32 = 1 << 30;
 
-/// State of the last reduction, until it is undone or confirmed.
+/// State of the last reduction of the congestion window, until it is undone or confirmed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Undo {
-    /// SND.UNA at the reduction. Retransmissions are at or after it.
+    /// SND.UNA at the time of the reduction. No byte before it was retransmitted.
     marker: SeqNum,
-    /// SND.NXT at the reduction.
+    /// SND.NXT at the time of the reduction.
     end: SeqNum,
     pub(super) prior: PriorWindow,
-    /// Time of the first retransmission, in milliseconds of our clock.
+    /// Time of the first retransmission after the reduction, in milliseconds of our clock.
     first_resent: Option<u32>,
-    /// Bytes retransmitted and not reported by D-SACK.
+    /// Number of bytes that were retransmitted and not reported by D-SACK.
     resent: u32,
 }
 
@@ -32,17 +32,18 @@ impl Undo {
         self.resent = self.resent.saturating_add(bytes);
     }
 
-    /// Whether D-SACKs of the recovery cannot arrive any more, by a wide margin.
+    /// Returns whether the reduction was so long ago that its D-SACKs cannot arrive any more.
     pub(super) fn is_old(&self, una: SeqNum) -> bool {
         una.distance(self.end) > WINDOW_MAX
     }
 
-    /// Whether an ACK that advances SND.UNA was sent for an original, not for a retransmission.
+    /// Returns whether the timestamp echo of an ACK that advances SND.UNA shows that the original
+    /// transmission arrived, not the retransmission.
     pub(super) fn is_refuted_by_echo(&self, echo: u32) -> bool {
         self.first_resent.is_some_and(|first| is_before(echo, first))
     }
 
-    /// Handles a D-SACK of `left..right`. Returns true if the peer has reported all
+    /// Handles a D-SACK of `left..right`. Returns true if the peer has now reported all
     /// retransmissions as duplicates.
     pub(super) fn on_dsack(&mut self, left: SeqNum, right: SeqNum) -> bool {
         let (start, end) = (left - self.marker, right - self.marker);

@@ -1,51 +1,53 @@
-//! Accounting of a region's memory: pages of each side, within the limit and its reserve.
+//! Accounting of the pages of each direction, within the limit and the reserves.
 
 use std::collections::BTreeMap;
 
 use super::KEPT_MAX;
 use crate::area::{CLASSES, PAGE, Side, SizeClass, WINDOW_MAX, Window, class_of};
 
-/// State of the thread that returns pages.
+/// State of the thread that returns pages to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GiveBackState {
-    /// The thread waits to be unparked, or to be started.
+    /// The thread waits to be unparked, or has not been started.
     Idle,
-    /// The thread runs until no pages have to be returned.
+    /// The thread is running. The thread returns pages until none are left to be returned.
     Busy,
-    /// There is no thread; a test returns the pages itself.
+    /// There is no thread that returns pages; a test does it itself.
     #[cfg(all(test, not(loom)))]
     ByHand,
 }
 
-/// Accounting of pages, and extents that cannot be reused yet. Values are in bytes.
+/// Accounting of pages, and the extents that cannot be reused yet. Amounts are in bytes.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) classes: [SizeClass; CLASSES.len()],
-    /// Bytes of pages in all extents.
+    /// Bytes of pages in used and free extents.
     pub(super) touched: u64,
-    /// Bytes of pages in free extents.
+    /// Bytes of pages that free extents keep.
     pub(super) kept: u64,
-    /// Bytes of pages in the extent that is being returned.
+    /// Bytes of pages in the extent whose pages are being returned to the kernel.
     pub(super) returning: u64,
     pub(super) giver: GiveBackState,
-    /// Bytes of pages in the used extents of each side.
+    /// Bytes of pages in used extents, for each direction.
     pub(super) used: [u64; 2],
-    /// Part of `used` beyond [`Ledger::common`], taken from the reserve of each side. Freed memory
-    /// refills the reserves first.
+    /// Part of `used` that was taken from the reserve of each direction, beyond [`Ledger::common`].
+    /// Freed memory refills the reserves first.
     pub(super) reserved: [u64; 2],
     pub(super) limit: u64,
     pub(super) assigned: u32,
     pub(super) refused: u64,
     pub(super) hostile: Vec<u32>,
-    /// Extents of a slot's previous FIFOs that a thread may still use, by slot.
+    /// Extents of previous FIFOs that a thread of a program may still use, by slot.
     pub(super) in_use: BTreeMap<u32, Vec<Window>>,
-    /// Slots added to `in_use` since the last `Windows::take_awaited`.
+    /// Slots added to `in_use` since the last call of `Windows::take_awaited`.
     pub(super) awaited: Vec<u32>,
-    /// Slots of FIFOs whose packets have returned. `Windows::pop_unpinned` removes them.
+    /// Slots in whose transmit FIFO bytes became free because packets were dropped.
+    /// `Windows::pop_unpinned` removes them.
     pub(super) unpinned: Vec<u32>,
 }
 
-/// Returns the bytes that a FIFO without memory may take from its side's reserve by default.
+/// Returns the number of bytes that a FIFO without memory may take from the reserve of its
+/// direction by default.
 pub(super) fn first_of(side: Side) -> u64 {
     match side {
         Side::Recv => PAGE,
@@ -54,7 +56,8 @@ pub(super) fn first_of(side: Side) -> u64 {
 }
 
 impl Ledger {
-    /// Returns the bytes that are reserved for FIFOs of this side without memory.
+    /// Returns the number of bytes that are reserved for FIFOs of this direction that have no
+    /// memory yet.
     pub(super) fn reserve(&self, side: Side) -> u64 {
         match side {
             Side::Recv => self.limit / 8,
@@ -62,12 +65,13 @@ impl Ledger {
         }
     }
 
-    /// Returns the bytes of the limit that belong to neither reserve.
+    /// Returns the number of bytes within the limit that belong to neither reserve.
     pub(super) fn common(&self) -> u64 {
         self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
     }
 
-    /// Returns the bytes that a side could touch without its reserve, if kept pages are returned.
+    /// Returns the number of bytes that a direction could still get without its reserve, if pages
+    /// that free extents keep are returned.
     pub(super) fn available(&self, side: Side) -> u64 {
         let others = self.limit / 8 + self.reserve(side);
         let share = (self.limit - others).saturating_sub(self.used[side as usize]);
@@ -75,8 +79,8 @@ impl Ledger {
         share.min(all) / PAGE * PAGE
     }
 
-    /// Returns the additional bytes that an extent with `touched` bytes could get. If it has none,
-    /// up to `first` bytes may come from the reserve.
+    /// Returns the number of bytes by which the used pages of an extent, now `touched` bytes, may
+    /// grow. If the extent has none, up to `first` bytes may come from the reserve.
     pub(super) fn allowed(&self, side: Side, touched: u64, first: u64) -> u64 {
         let available = self.available(side);
         if touched > 0 {
@@ -88,7 +92,7 @@ impl Ledger {
         available.max(share.min(all).min(reserve).min(first) / PAGE * PAGE)
     }
 
-    /// Records that a side now uses `used` bytes.
+    /// Records that a direction now uses `used` bytes.
     fn account(&mut self, side: Side, used: u64) {
         let (own, other) = (side as usize, 1 - side as usize);
         self.used[own] = used;
@@ -121,18 +125,18 @@ impl Ledger {
         None
     }
 
-    /// Returns the maximum bytes of pages that free extents may keep. Excess pages are returned
-    /// before FIFOs need them, so that fresh pages for the largest extent remain available. In
-    /// general an eighth of the limit remains, the part that neither side can take from the other
-    /// one.
+    /// Returns the maximum number of bytes of pages that free extents may keep. Further pages are
+    /// returned to the kernel before FIFOs need them, so that there is always room for the largest
+    /// extent. Usually an eighth of the limit remains, which neither direction can take from the
+    /// other.
     pub(super) fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
-    /// Picks a free extent of which `touch` bytes may be written at once. Prefers an extent with
-    /// pages. Skips extents with more pages than this side may have, and those with too few if
-    /// fresh pages are short.
+    /// Chooses a free extent of which `touch` bytes may be written at once. Prefers an extent with
+    /// pages. Skips extents with more pages than this direction may have, and those with too few if
+    /// there is no room for new pages.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
@@ -161,8 +165,8 @@ impl Ledger {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// Returns the least recently used free extent with pages, from the largest class that has any.
-    /// Large extents are fewest and have the most pages.
+    /// Returns the free extent with pages that was least recently used, from the largest class that
+    /// has any. Large extents are the fewest and have the most pages.
     pub(super) fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;
@@ -170,7 +174,7 @@ impl Ledger {
         self.classes.iter_mut().rev().find_map(SizeClass::take_oldest)
     }
 
-    /// Records that the thread goes to sleep.
+    /// Records that the thread that returns pages goes to sleep.
     pub(super) fn rest(&mut self) {
         if self.giver == GiveBackState::Busy {
             self.giver = GiveBackState::Idle;

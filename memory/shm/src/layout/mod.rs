@@ -1,4 +1,4 @@
-//! The layout of the memory shared by a program and the engine.
+//! The layout of the memory shared by programs and the engine (the process with the network stack).
 //!
 //! There are three kinds of shared memory:
 //!
@@ -20,22 +20,24 @@
 //!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: slot and bits of `event`
 //! ```
 //!
-//! The number of shards of an engine is a power of two, from 1 to [`SHARDS_MAX`]. The upper bits of
-//! a slot's number identify its shard ([`shard_of`]); all messages about a socket use the channel
-//! of that shard.
+//! An engine has a number of shards (threads) that is a power of two, from 1 to [`SHARDS_MAX`]. The
+//! upper bits of a slot's number identify the shard that owns it ([`shard_of`]). All messages about
+//! a socket use the channel of that shard.
 //!
-//! A region is one trust domain: the programs that descend from one `towpath run`, which could
-//! ptrace each other anyway. Fork, exec and SCM_RIGHTS can therefore pass sockets between them. The
-//! engine does not trust the region: it keeps its own copy of everything it writes, and validates
-//! every position that it reads. Words on which all programs rely are in the status page, which no
-//! program can write. A word of a slot affects only its socket.
+//! The programs that share a region trust each other: they are those that descend from one
+//! `towpath run`, which could ptrace each other anyway. Fork, exec and SCM_RIGHTS can therefore
+//! pass sockets between them. The engine does not trust the region. The engine has private copies
+//! of everything that it writes, and validates every position that it reads. Words on which all
+//! programs rely are in the status page, which no program can write. A word of a slot affects only
+//! its socket.
 //!
-//! Each field documents its writer; no other side writes it, except where "swap" is noted. All
-//! positions of FIFOs and rings are free-running and wrap at 2^32; capacities are powers of two.
+//! The documentation of each field says which side writes it. The other side never writes it,
+//! except where "swap" is noted. All positions of FIFOs and rings only grow and wrap at 2^32;
+//! capacities are powers of two.
 //!
-//! Reading order: this file has all offsets, the status page and the header of a channel. `slot`
-//! has a socket's words, `command` the entries of the rings, and `record` the content of FIFOs and
-//! requests.
+//! Reading order: this file has all offsets, the status page and the header of a channel. Module
+//! `slot` has the words of a socket, `command` the entries of the rings, and `record` the content
+//! of FIFOs and requests.
 
 mod command;
 mod record;
@@ -50,159 +52,167 @@ pub use slot::{
 
 use std::sync::atomic;
 
-/// First word of the status page and of a channel.
+/// Value of the first word of the status page and of each channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
-/// Increases with every change in this folder or in `control.rs`. Program and engine must be of the
-/// same build.
+/// Version of the layout, incremented with every change in this folder or in `control.rs`. Program
+/// and engine must have the same one.
 pub const VERSION: u32 = 16;
 
-/// Maximum sockets of a run. The table is sparse, so an unused slot costs no memory.
+/// Maximum number of sockets of a run. Unused slots take no memory, because pages are allocated
+/// when they are first written.
 pub const SLOTS_MAX: u32 = 1 << 20;
-/// Maximum shards of an engine.
+/// Maximum number of shards (threads) of an engine.
 pub const SHARDS_MAX: u32 = 16;
 
-/// Returns the shard that owns a slot (below [`SLOTS_MAX`]); `shards` is a power of two.
+/// Returns the number of the shard that owns slot `slot` (below [`SLOTS_MAX`]). `shards` is a power
+/// of two.
 #[inline]
 pub const fn shard_of(slot: u32, shards: u32) -> u32 {
     (slot as u64 * shards as u64 / SLOTS_MAX as u64) as u32
 }
 
-/// Returns the first slot of a shard.
+/// Returns the first slot that a shard owns.
 pub const fn first_slot(shard: u32, shards: u32) -> u32 {
     SLOTS_MAX / shards * shard
 }
 
-/// Length of a status page in bytes.
+/// Size of a status page in bytes.
 pub const STATUS_LEN: usize = 4096;
-/// Offset of the slots in the region. The offset is not 0, so that an offset that was never set
-/// refers to no slot.
+/// Offset of the slots in the region, in bytes. The offset is not 0, so that an offset that was
+/// never set does not refer to a slot.
 pub const SLOTS_OFFSET: usize = 4096;
-/// Offset of the marks, [`MARKS`] per shard.
+/// Offset in the region of the [`Mark`]s, of which each shard has [`MARKS`].
 pub const MARKS_OFFSET: usize = 1 << 29;
-/// Number of marks per shard, a power of two. A socket's mark depends on its ports; sockets may
-/// share one.
+/// Number of [`Mark`]s per shard, a power of two. A socket's mark is determined by its ports;
+/// several sockets may share one.
 pub const MARKS: u32 = 4096;
-/// Offset of the byte FIFOs.
+/// Offset in the region of the memory for byte FIFOs.
 pub const FIFO_OFFSET: usize = 1 << 30;
-/// Address space for FIFOs in bytes. Only touched pages cost memory. valgrind refuses mappings of
-/// tens of GiB.
+/// Size in bytes of the address space for FIFOs. Only pages that were written take memory. The
+/// feature reduces the size, because valgrind rejects mappings of tens of GiB.
 pub const FIFO_LEN: usize = if cfg!(feature = "small-region") { 4 << 30 } else { 64 << 30 };
-/// Length of a region in bytes.
+/// Size of a region in bytes.
 pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
 
-/// Maximum commands in the ring of a program: some 100 µs of the engine's time, for which a request
-/// of another program has to wait. If the ring is full, the program waits for the engine.
+/// Maximum number of commands in the ring of a program. The engine processes that many in about 100
+/// µs, for which a request of another program has to wait. If the ring is full, the program waits
+/// for the engine.
 pub const COMMANDS_MAX: u32 = 1024;
-/// Offset of the commands in a channel.
+/// Offset of the command ring in a channel, in bytes.
 pub const COMMANDS_OFFSET: usize = 4096;
-/// Maximum events in the ring of a program. If the ring is full, the engine sets
-/// [`ChannelHeader::events_lost`], and the program checks all its sockets.
+/// Maximum number of events in the ring of a program. If the ring is full, the engine sets
+/// [`ChannelHeader::events_lost`], and the program checks all of its sockets.
 pub const EVENTS_MAX: u32 = 1 << 16;
-/// Offset of the events in a channel.
+/// Offset of the event ring in a channel, in bytes.
 pub const EVENTS_OFFSET: usize = COMMANDS_OFFSET + COMMANDS_MAX as usize * size_of::<Command>();
-/// Length of a channel in bytes, in whole pages.
+/// Size of a channel in bytes, in whole pages.
 pub const CHANNEL_LEN: usize =
     (EVENTS_OFFSET + EVENTS_MAX as usize * size_of::<u32>()).next_multiple_of(4096);
 
-/// The status page. Programs cannot map it for writing, because the memfd is sealed.
+/// The status page of an engine's shard. Programs cannot map it for writing, because the memfd is
+/// sealed.
 #[repr(C)]
 #[derive(Debug)]
 pub struct StatusPage {
-    /// [`MAGIC`].
+    /// The value [`MAGIC`], which identifies a status page.
     pub magic: atomic::AtomicU64,
-    /// [`VERSION`].
+    /// The value [`VERSION`] of the engine.
     pub version: atomic::AtomicU32,
-    /// Maximum length in bytes of an IP packet that no datagram socket refuses, whatever its route.
-    /// Before sending a longer one, a program asks the engine
-    /// ([`crate::control::call::CHECK_LENGTH`]). 0 until known.
+    /// Maximum length in bytes of an IP packet that every datagram socket accepts, whatever its
+    /// route. Before sending a longer one, a program asks the engine
+    /// ([`crate::control::call::CHECK_LENGTH`]). 0 until the engine has determined it.
     pub datagram_mtu: atomic::AtomicU32,
-    /// Incremented when the engine is about to sleep, and when it wakes: odd while it sleeps. A
-    /// program pushes a command, executes a SeqCst fence, and reads this number. If the number is
-    /// odd, and the program has not sent a notification for it, it writes to the engine's eventfd.
-    /// A 64-bit number never recurs.
+    /// Incremented when the engine is about to sleep, and when it wakes, so it is odd while the
+    /// engine sleeps. A program adds a command to its ring, executes a SeqCst fence, and reads this
+    /// number. If it is odd, and the program has not sent a notification for it, the program writes
+    /// to the engine's eventfd. A 64-bit number is never reached again.
     pub sleep_epoch: atomic::AtomicU64,
-    // Padding to separate words that change at each sleep from those that change at each turn.
+    // Padding between words that change at each sleep and words that change each time the rings are
+    // processed.
     _pad0: [atomic::AtomicU64; 5],
-    /// Incremented when a turn begins and when it ends: odd in between. A final check of the rings
-    /// before a sleep counts as a turn. A program that has pushed a command executes a SeqCst
-    /// fence, and reads this number. The next turn that begins processes the command.
+    /// Incremented when the engine begins to process the rings and when it has finished, so it is
+    /// odd in between. A final check of the rings before a sleep counts, too. A program that has
+    /// added a command to its ring executes a SeqCst fence, and reads this number. The command is
+    /// processed the next time that the number becomes odd.
     pub beat: atomic::AtomicU64,
     _pad1: [atomic::AtomicU64; 7],
-    /// Whether the engine lives: a [`LifeWord`] per channel, indexed by its number modulo
-    /// [`LIVES`].
+    /// Whether the engine is alive: a [`LifeWord`] for each channel, indexed by the channel's
+    /// number modulo [`LIVES`].
     pub lives: [LifeWord; LIVES],
 }
 
-/// The last sender to a peer of the same run, for the sockets that share this mark. Only programs
-/// read and write it.
+/// Record of the last sender to a peer of the same run, for the sockets that share this record.
+/// Only programs read and write it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Mark {
-    /// Slot and generation of the sender, and whether it has closed its send direction; 0 if there
-    /// was none. Written by the sender.
+    /// Slot and generation of the last sender, and whether it has closed its send direction; 0 if
+    /// there was none. Written by the sender.
     pub sender: atomic::AtomicU64,
-    /// The newest sender, and the end of its bytes, for which a reader has waited without receiving
-    /// bytes. Written by the reader.
+    /// The newest sender for which a reader has waited without receiving bytes, and the end of that
+    /// sender's bytes. Written by the reader.
     pub vain: atomic::AtomicU64,
 }
 
-/// Number of [`LifeWord`]s: as many as fit in the page. When the engine is killed, the kernel
+/// Number of [`LifeWord`]s in a status page: as many as fit. When the engine is killed, the kernel
 /// processes them as a robust list, which is limited to 2048 entries (ROBUST_LIST_LIMIT).
 pub const LIVES: usize = (STATUS_LEN - 128) / size_of::<LifeWord>();
 
-/// A futex word of the engine's thread, in the format of robust mutexes (linux/futex.h). 0 before
-/// the engine runs, or if the kernel has no robust lists. While the engine runs, the thread's id
-/// with FUTEX_WAITERS; afterwards it has [`ENGINE_ENDED`].
+/// A futex word that shows whether the engine's thread is alive, in the format of robust mutexes
+/// (linux/futex.h). While the thread runs, it contains the thread's id and FUTEX_WAITERS.
+/// Afterwards it has the flag [`ENGINE_ENDED`]. The word is 0 before the engine runs, or if the
+/// kernel does not support robust lists.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LifeWord {
-    /// The futex word.
+    /// The futex word: thread id and flags.
     pub word: atomic::AtomicU32,
-    // Padding: entries of a robust list are pointers, and all have the same distance to their
-    // words.
+    // Padding: the entries of a robust list are pointers, and all have the same distance to their
+    // futex words.
     _pad: atomic::AtomicU32,
 }
 
-/// Flag in a [`LifeWord`]: FUTEX_OWNER_DIED.
+/// Flag in a [`LifeWord`]: the engine's thread has ended (FUTEX_OWNER_DIED).
 pub const ENGINE_ENDED: u32 = 0x4000_0000;
 
-/// The header of a channel.
+/// The header of a channel: ring positions and flags of one process and one shard.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct ChannelHeader {
-    /// [`MAGIC`].
+    /// The value [`MAGIC`], which identifies a channel.
     pub magic: atomic::AtomicU64,
-    /// [`VERSION`].
+    /// The value [`VERSION`] of the engine.
     pub version: atomic::AtomicU32,
-    /// 1 if the engine no longer serves this channel, because its process violated the protocol or
+    /// 1 if the engine no longer serves this channel, because the process violated the protocol or
     /// was considered dead. Written by the engine.
     pub ended: atomic::AtomicU32,
-    /// Address of the program's descriptor table, a word per descriptor, in its own address space.
-    /// Other programs of the run may read the table there. Written by the program.
+    /// Address of the program's descriptor table, with one word per descriptor, in the program's
+    /// address space. Other programs of the run may read the table. Written by the program.
     pub descriptors: atomic::AtomicU64,
     _pad0: [atomic::AtomicU32; 10],
-    /// End of the commands; written by the program.
+    /// End of the commands in the ring. Written by the program.
     pub command_tail: atomic::AtomicU32,
-    /// Start of the unread events; written by the program.
+    /// Start of the events in the ring that the program has not taken. Written by the program.
     pub event_head: atomic::AtomicU32,
-    /// 1 if the program sleeps (or is about to) and needs a notification; the engine swaps it to 0
-    /// when it sends one. Swap.
+    /// 1 if the program sleeps or is about to, and needs a notification. The engine swaps it to 0
+    /// when it sends the notification. Swap: both sides write it.
     pub sleeping: atomic::AtomicU32,
-    /// Number of the program's last request in the [`RequestSlot`](crate::control::RequestSlot),
-    /// stored after the request was written. Written by the program.
+    /// Number of the program's last request in the [`RequestSlot`](crate::control::RequestSlot).
+    /// Written by the program after the request.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
-    /// Start of the unread commands; written by the engine.
+    /// Start of the commands in the ring that the engine has not taken. Written by the engine.
     pub command_head: atomic::AtomicU32,
-    /// End of the events; written by the engine.
+    /// End of the events in the ring. Written by the engine.
     pub event_tail: atomic::AtomicU32,
-    /// 1 if events were lost, so that all sockets have to be checked. Set by the engine, swapped to
-    /// 0 by the program.
+    /// 1 if events were lost because the ring was full, so that the program has to check all
+    /// sockets. Set by the engine, swapped to 0 by the program.
     pub events_lost: atomic::AtomicU32,
     _pad2: [atomic::AtomicU32; 13],
 }
 
-// Loom's atomics are larger; a model's slots are not in shared memory.
+// Check the size without loom only: loom's atomics are larger, and slots of models are not in
+// shared memory.
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Slot>() == 256);

@@ -1,23 +1,26 @@
-//! Addresses, connections and datagrams, as stored in slots, FIFOs and requests.
+//! Addresses, accepted connections and datagrams, as stored in slots, FIFOs and requests.
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// Plain structs in shared memory: `repr(C)`, without padding, and valid for every bit pattern.
+/// A struct that can be stored in shared memory: `repr(C)`, without padding, and valid for every
+/// bit pattern.
 ///
 /// # Safety
 /// The type must be `repr(C)`, without padding, and consist only of integers or such structs.
 pub unsafe trait Plain: Copy + Default {
-    /// Returns the bytes of the value.
+    /// Returns the bytes of which the value consists.
     fn as_bytes(&self) -> &[u8] {
-        // SAFETY: no padding (the trait's contract), so every byte is initialized.
+        // SAFETY: the type has no padding, by the contract of the trait, so every byte is
+        // initialized.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
-    /// Creates a value from bytes. Missing bytes are zero, and excess bytes are ignored.
+    /// Creates a value from bytes. Missing bytes are taken as zeros, and excess bytes are ignored.
     fn from_bytes(bytes: &[u8]) -> Self {
         let mut out = Self::default();
         let n = bytes.len().min(size_of::<Self>());
-        // SAFETY: every bit pattern is valid (the trait's contract); n does not exceed either side.
+        // SAFETY: every bit pattern is valid, by the contract of the trait. `n` exceeds neither
+        // length.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_mut(&mut out).cast(), n);
         }
@@ -25,21 +28,21 @@ pub unsafe trait Plain: Copy + Default {
     }
 }
 
-/// An address and port in shared memory; family 0 if not set.
+/// An IP address and port, as stored in shared memory. The family is 0 if it is not set.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawAddr {
-    /// AF_INET (2), AF_INET6 (10), or 0.
+    /// Address family: AF_INET (2), AF_INET6 (10), or 0 if the address is not set.
     pub family: u16,
-    /// Port in host byte order.
+    /// Port number in host byte order.
     pub port: u16,
-    /// IPv6 scope id (interface index).
+    /// Scope id of an IPv6 address (interface index).
     pub scope: u32,
-    /// Address in network byte order; IPv4 in the first four bytes.
+    /// IP address in network byte order. An IPv4 address is in the first four bytes.
     pub ip: [u8; 16],
 }
 
-/// A [`RawAddr`] that may be read while it is written, stored in three words.
+/// A [`RawAddr`] stored in three atomic words, so that it can be read while it is being written.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct SharedAddr {
@@ -47,8 +50,8 @@ pub struct SharedAddr {
 }
 
 impl SharedAddr {
-    /// Reads the address. A torn read is only possible while the engine writes, before the socket
-    /// reaches the state for which the address matters.
+    /// Reads the address. The result can be a mixture of two addresses only while the engine is
+    /// writing. At that time, the socket is not yet in a state in which the address is used.
     pub fn load(&self) -> RawAddr {
         let mut bytes = [0; 24];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words) {
@@ -57,14 +60,14 @@ impl SharedAddr {
         RawAddr::from_bytes(&bytes)
     }
 
-    /// Returns the port; 0 before it is set.
+    /// Returns the port; 0 if the address is not set.
     #[inline]
     pub fn port(&self) -> u16 {
         let bytes = self.words[0].load(Ordering::Acquire).to_ne_bytes();
         u16::from_ne_bytes([bytes[2], bytes[3]])
     }
 
-    /// Writes the address.
+    /// Writes the address to the three words.
     pub fn store(&self, addr: &RawAddr) {
         let bytes = addr.to_bytes();
         for (chunk, word) in bytes.chunks_exact(8).zip(&self.words) {
@@ -75,7 +78,7 @@ impl SharedAddr {
 }
 
 impl RawAddr {
-    /// Converts a socket address. IPv4-mapped IPv6 addresses stay IPv6.
+    /// Converts a socket address. IPv4-mapped IPv6 addresses remain IPv6 addresses.
     pub fn new(addr: std::net::SocketAddr) -> Self {
         let mut ip = [0; 16];
         match addr {
@@ -123,60 +126,67 @@ impl RawAddr {
     }
 }
 
-/// A completed connection in a listener's receive FIFO: 64 bytes.
+/// A connection to be accepted, as stored in the receive FIFO of a listener: 64 bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AcceptRecord {
-    /// Slot of the new connection.
+    /// Slot of the accepted connection.
     pub slot: u32,
-    /// Generation of the slot.
+    /// Generation of the accepted connection's slot.
     pub generation: u32,
-    /// Address of the peer.
+    /// Address of the connection's peer.
     pub remote: RawAddr,
     /// Local address of the connection.
     pub local: RawAddr,
-    /// Reserved, 0; pads the record to 64 bytes.
+    /// Reserved; always 0. Pads the record to 64 bytes.
     pub reserved: u64,
 }
 
-/// A datagram in a FIFO: this header, then `len` bytes, padded to a multiple of 8.
+/// Header of a datagram in a FIFO. The header is followed by `len` bytes of payload, padded to a
+/// multiple of 8.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramHeader {
-    /// Payload bytes that follow, at most 65535.
+    /// Number of payload bytes that follow, at most 65535.
     pub len: u32,
-    /// Interface that received the datagram, or that should send it; 0 for any interface.
+    /// Index of the interface that received the datagram, or that should send it; 0 for any
+    /// interface.
     pub ifindex: u32,
-    /// Source of a received datagram. For transmission, the destination; family 0 for the connected
-    /// address.
+    /// Received datagram: its source. Datagram to be sent: its destination; family 0 selects the
+    /// connected address.
     pub remote: RawAddr,
-    /// Destination of a received datagram. For transmission, the source; family 0 for the socket's
-    /// address.
+    /// Received datagram: its destination. Datagram to be sent: its source; family 0 selects the
+    /// socket's address.
     pub local: RawAddr,
-    /// Unix time of arrival in ns.
+    /// Arrival time, as Unix time in nanoseconds.
     pub time_ns: u64,
-    /// TOS or traffic class. For transmission, [`Self::DEFAULT`] selects the socket's setting.
+    /// Type of service or traffic class. In a datagram to be sent, [`Self::DEFAULT`] selects the
+    /// setting of the socket.
     pub tos: u16,
-    /// TTL or hop limit. For transmission, [`Self::DEFAULT`] selects the socket's setting.
+    /// TTL or hop limit. In a datagram to be sent, [`Self::DEFAULT`] selects the setting of the
+    /// socket.
     pub ttl: u16,
-    /// UDP_SEGMENT: if not 0, the payload consists of several datagrams of this size; the last may
-    /// be shorter.
+    /// Segment size (UDP_SEGMENT): if it is not 0, the payload consists of several datagrams of
+    /// this size; the last may be shorter.
     pub segment_size: u16,
-    /// Reserved, 0.
+    /// Reserved; always 0.
     pub reserved: u16,
-    /// Number of datagrams dropped before this one because the socket's queue was full
-    /// (SO_RXQ_OVFL); 0 in transmission.
+    /// Number of datagrams dropped so far because the socket's queue was full (SO_RXQ_OVFL); 0 in a
+    /// datagram to be sent.
     pub drops: u64,
 }
 
 impl DatagramHeader {
-    /// Value of `tos` and `ttl` that selects the socket's setting.
+    /// Value of `tos` and `ttl` that selects the setting of the socket.
     pub const DEFAULT: u16 = 0xffff;
 }
 
-// SAFETY: integers only; the sizes asserted in `mod.rs` leave no padding.
+// SAFETY: the struct consists of integers; the sizes asserted in `mod.rs` show that there is no
+// padding.
 unsafe impl Plain for RawAddr {}
-// SAFETY: integers only; the sizes asserted in `mod.rs` leave no padding.
+// SAFETY: the struct consists of integers; the sizes asserted in `mod.rs` show that there is no
+// padding.
 unsafe impl Plain for AcceptRecord {}
-// SAFETY: integers only; the sizes asserted in `mod.rs` leave no padding.
+// SAFETY: the struct consists of integers; the sizes asserted in `mod.rs` show that there is no
+// padding.
 unsafe impl Plain for DatagramHeader {}

@@ -1,4 +1,5 @@
-//! Estimators of the path: bandwidth, round-trip time, volume in flight, and aggregation of ACKs.
+//! Estimators of BBR's path model: bandwidth, round-trip time, bytes in flight, and aggregation of
+//! ACKs.
 
 use super::super::algorithm::Acked;
 use super::{BETA_PERCENT, INFINITE, LOSS_THRESH_PERCENT, PACING_MARGIN_PERCENT};
@@ -6,29 +7,34 @@ use crate::flight::RateSample;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// BBR.MinRTTFilterLen.
+/// BBR.MinRTTFilterLen of the BBR draft: time for which a minimum of the round-trip time stays
+/// valid.
 const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
-/// BBR.ProbeRTTInterval.
+/// BBR.ProbeRTTInterval of the BBR draft: time between two probes for the minimum round-trip time.
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
-/// Part of a round trip's rate and volume by which losses do not lower the short-term bounds.
+/// Losses reduce the short-term bounds on bandwidth and bytes in flight only if they exceed this
+/// percentage of a round trip.
 ///
-/// The sender offers less than the bound by the pacing margin, and up to BBR.LossThresh of that may
-/// be lost at random. The draft has no tolerance. Each round trip with a loss would then lower the
-/// bounds by both, until the next probe for bandwidth.
+/// The sender sends less than the bound by the pacing margin, and up to BBR.LossThresh of it may be
+/// lost at random. The draft does not tolerate these. Each round trip with a loss would then reduce
+/// the bounds, until the next probe for bandwidth.
 const TOLERANCE_PERCENT: u64 = LOSS_THRESH_PERCENT + PACING_MARGIN_PERCENT;
-/// Half of BBR.ExtraAckedFilterLen in round trips, because the filter has two slots.
+/// Half of BBR.ExtraAckedFilterLen of the BBR draft, in round trips: the maximum is stored in two
+/// slots of this length.
 const EXTRA_ACKED_ROUNDS: u32 = 5;
 
-/// BbrModel of the network path. Rates are in bytes per second, volumes in bytes.
+/// BBR's model of the network path. Rates are in bytes per second, amounts of data in bytes.
 #[derive(Debug)]
 pub(super) struct PathModel {
-    /// BBR.max_bw_filter: maximum of the previous and of the current cycle.
+    /// BBR.max_bw_filter of the BBR draft: maximum bandwidth of the previous and of the current
+    /// probing cycle.
     max_bw: [u64; 2],
     pub(super) bw: u64,
     pub(super) bw_shortterm: u64,
     pub(super) inflight_longterm: u64,
     pub(super) inflight_shortterm: u64,
-    /// BBR.undo_bw_shortterm, BBR.undo_inflight_shortterm and BBR.undo_inflight_longterm.
+    /// Bounds saved for a spurious loss: BBR.undo_bw_shortterm, BBR.undo_inflight_shortterm and
+    /// BBR.undo_inflight_longterm of the BBR draft.
     undo: [u64; 3],
     pub(super) full: FullBandwidth,
     min_rtt: MinRtt,
@@ -51,7 +57,7 @@ impl Default for PathModel {
     }
 }
 
-/// Detection of a bandwidth that no longer grows.
+/// Detects that the bandwidth no longer grows, which ends Startup.
 #[derive(Debug, Default)]
 pub(super) struct FullBandwidth {
     bw: u64,
@@ -60,17 +66,17 @@ pub(super) struct FullBandwidth {
     pub(super) is_reached: bool,
 }
 
-/// Minimum round-trip time, and the time at which to probe for it.
+/// Estimate of the minimum round-trip time, and the time of the next probe for it.
 #[derive(Debug)]
 struct MinRtt {
-    /// BBR.min_rtt, with the time at which it was measured.
+    /// BBR.min_rtt of the BBR draft, and the time at which it was measured.
     value: Duration,
     stamp: Instant,
-    /// BBR.probe_rtt_min_delay, with the time at which it was measured.
+    /// BBR.probe_rtt_min_delay of the BBR draft, and the time at which it was measured.
     probe_delay: Duration,
     probe_stamp: Instant,
     is_expired: bool,
-    /// Whether the stamps are valid.
+    /// Whether the two times have been initialized, which happens at the first ACK.
     is_begun: bool,
 }
 
@@ -87,29 +93,30 @@ impl Default for MinRtt {
     }
 }
 
-/// Estimate of BBR.extra_acked.
+/// Estimate of BBR.extra_acked of the BBR draft: bytes acknowledged beyond the estimated bandwidth,
+/// because ACKs arrive in bursts.
 #[derive(Debug, Default)]
 struct Aggregation {
     interval_start: Instant,
     delivered: u64,
-    /// Maximum of the previous and of the current slot.
+    /// Maximum number of bytes acknowledged in excess, in the previous and the current filter slot.
     extra: [u64; 2],
-    /// Round trip in which the current slot began.
+    /// Number of the round trip in which the current filter slot began.
     slot_round: u32,
 }
 
-/// Packet-timed round trips.
+/// Counter of round trips. A round trip ends when data sent after its start is acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct RoundCount {
     pub(super) count: u32,
     pub(super) is_start: bool,
     next_delivered: u64,
-    /// C.delivered at the last ACK.
+    /// C.delivered of the BBR draft at the last ACK: bytes delivered since the connection began.
     pub(super) delivered: u64,
 }
 
 impl RoundCount {
-    /// UpdateRound().
+    /// Counts round trips: UpdateRound() of the BBR draft.
     pub(super) fn update(&mut self, rs: &RateSample) {
         self.delivered = rs.total_delivered;
         self.is_start = rs.prior_delivered >= self.next_delivered;
@@ -119,13 +126,13 @@ impl RoundCount {
         }
     }
 
-    /// StartRound().
+    /// Starts a new round trip: StartRound() of the BBR draft.
     pub(super) fn start(&mut self, delivered: u64) {
         self.next_delivered = delivered;
     }
 }
 
-/// Losses and delivery signals of the current round trip.
+/// Losses and delivery rates of the current round trip.
 #[derive(Debug, Default)]
 pub(super) struct LossRound {
     pub(super) is_in_round: bool,
@@ -138,7 +145,8 @@ pub(super) struct LossRound {
 }
 
 impl LossRound {
-    /// UpdateLatestDeliverySignals().
+    /// Updates the maxima of the current round trip: UpdateLatestDeliverySignals() of the BBR
+    /// draft.
     pub(super) fn update_latest(&mut self, rs: &RateSample) {
         self.bw_latest = self.bw_latest.max(rs.rate);
         self.inflight_latest = self.inflight_latest.max(rs.delivered);
@@ -148,7 +156,8 @@ impl LossRound {
         }
     }
 
-    /// AdvanceLatestDeliverySignals().
+    /// Replaces the maxima at the start of a round trip: AdvanceLatestDeliverySignals() of the BBR
+    /// draft.
     pub(super) fn advance_latest(&mut self, rs: &RateSample) {
         if self.is_start {
             (self.bw_latest, self.inflight_latest) = (rs.rate, rs.delivered);
@@ -156,7 +165,7 @@ impl LossRound {
         }
     }
 
-    /// ResetCongestionSignals().
+    /// Clears the losses and maxima of the round trip: ResetCongestionSignals() of the BBR draft.
     pub(super) fn reset(&mut self) {
         self.is_in_round = false;
         (self.bw_latest, self.inflight_latest) = (0, 0);
@@ -164,14 +173,15 @@ impl LossRound {
 }
 
 impl FullBandwidth {
-    /// ResetFullBW(), with a new baseline.
+    /// Restarts the detection from the bandwidth `bw`, in bytes per second: ResetFullBW() of the
+    /// BBR draft.
     pub(super) fn reset(&mut self, bw: u64) {
         (self.bw, self.count, self.is_now) = (bw, 0, false);
     }
 
-    /// CheckFullBWReached().
+    /// Checks whether the bandwidth has stopped growing: CheckFullBWReached() of the BBR draft.
     pub(super) fn check(&mut self, rs: &RateSample, is_round_start: bool) {
-        // A rate of 0 means that the sample is unreliable.
+        // Ignore a sample with rate 0, which is unreliable.
         if self.is_now || !is_round_start || rs.is_app_limited || rs.rate == 0 {
             return;
         }
@@ -185,7 +195,7 @@ impl FullBandwidth {
 }
 
 impl PathModel {
-    /// Starts the clocks at the first ACK.
+    /// Initializes the times of the estimators at the first ACK.
     pub(super) fn begin(&mut self, now: Instant) {
         if !self.min_rtt.is_begun {
             self.min_rtt.is_begun = true;
@@ -206,29 +216,32 @@ impl PathModel {
         self.max_bw[0].max(self.max_bw[1])
     }
 
-    /// Returns a multiple of the bandwidth-delay product in bytes; 0 before the first measurement.
+    /// Returns a percentage of the bandwidth-delay product in bytes; 0 before the first
+    /// measurement.
     pub(super) fn bdp(&self, gain_percent: u64) -> u64 {
         let Some(min_rtt) = self.min_rtt() else { return 0 };
         let bytes = u128::from(self.bw) * min_rtt.as_nanos() / 1_000_000_000;
-        // Windows are below 2^30 bytes, so a larger product has no effect.
+        // Cap the result: windows are below 2^30 bytes, so a larger one would have no effect.
         u64::try_from(bytes * u128::from(gain_percent) / 100).unwrap_or(u64::MAX).min(1 << 40)
     }
 
-    /// UpdateMaxBw(), without the round.
+    /// Updates the maximum bandwidth from a sample: UpdateMaxBw() of the BBR draft, without its
+    /// call of UpdateRound().
     pub(super) fn update_max_bw(&mut self, rs: &RateSample) {
         if rs.rate >= self.max_bw() || !rs.is_app_limited {
             self.max_bw[1] = self.max_bw[1].max(rs.rate);
         }
     }
 
-    /// AdvanceMaxBwFilter(). Keeps the old maximum if the current cycle has no sample.
+    /// Begins a new cycle of the maximum filter: AdvanceMaxBwFilter() of the BBR draft. Keeps the
+    /// old maximum if the current cycle has no sample.
     pub(super) fn advance_max_bw(&mut self) {
         if self.max_bw[1] > 0 {
             self.max_bw = [self.max_bw[1], 0];
         }
     }
 
-    /// UpdateMinRTT().
+    /// Updates the minimum round-trip time: UpdateMinRTT() of the BBR draft.
     pub(super) fn update_min_rtt(&mut self, acked: &Acked) {
         let (now, it) = (acked.now, &mut self.min_rtt);
         it.is_expired = now > it.probe_stamp + PROBE_RTT_INTERVAL;
@@ -242,12 +255,12 @@ impl PathModel {
         }
     }
 
-    /// Whether it is time to probe for the minimum round-trip time.
+    /// Returns whether a probe for the minimum round-trip time is due.
     pub(super) fn is_rtt_expired(&self) -> bool {
         self.min_rtt.is_expired
     }
 
-    /// Schedules the next probe for the minimum round-trip time.
+    /// Schedules the next probe for the minimum round-trip time, one interval after `now`.
     pub(super) fn schedule_probe_rtt(&mut self, now: Instant) {
         self.min_rtt.probe_stamp = now;
     }
@@ -260,7 +273,7 @@ impl PathModel {
         self.aggregation.interval_start = now;
     }
 
-    /// UpdateACKAggregation().
+    /// Updates the estimate of ACK aggregation: UpdateACKAggregation() of the BBR draft.
     pub(super) fn update_aggregation(
         &mut self,
         acked: &Acked,
@@ -284,7 +297,8 @@ impl PathModel {
         it.extra[1] = it.extra[1].max(extra);
     }
 
-    /// InitLowerBounds() and LossLowerBounds(), which tolerate [`TOLERANCE_PERCENT`].
+    /// Reduces the short-term bounds after a loss: InitLowerBounds() and LossLowerBounds() of the
+    /// BBR draft, with a tolerance of [`TOLERANCE_PERCENT`].
     pub(super) fn reduce_shortterm(&mut self, loss: &LossRound, cwnd: u32) {
         let bw = self.bw_shortterm.min(self.max_bw());
         let inflight = self.inflight_shortterm.min(cwnd.into());
@@ -292,12 +306,12 @@ impl PathModel {
         self.inflight_shortterm = reduced(inflight, loss.inflight_latest);
     }
 
-    /// ResetShortTermModel().
+    /// Removes the short-term bounds: ResetShortTermModel() of the BBR draft.
     pub(super) fn reset_shortterm(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (INFINITE, INFINITE);
     }
 
-    /// Saves the bounds, in case a loss turns out to be spurious.
+    /// Saves the bounds of the model, in case a loss turns out to be spurious.
     pub(super) fn save(&mut self) {
         self.undo = [self.bw_shortterm, self.inflight_shortterm, self.inflight_longterm];
     }
@@ -309,7 +323,7 @@ impl PathModel {
     }
 }
 
-/// Returns a short-term bound after a round trip with losses that delivered `latest`.
+/// Returns the short-term bound after a round trip with losses in which the maximum was `latest`.
 fn reduced(bound: u64, latest: u64) -> u64 {
     let tolerant = latest.saturating_mul(100) / (100 - TOLERANCE_PERCENT);
     latest.max(tolerant.min(bound)).max(bound / 100 * BETA_PERCENT)

@@ -1,4 +1,4 @@
-//! BbrState machine of BBR: when to accelerate, to drain the queue, and to probe for the minimum
+//! State machine of BBR: when to speed up, to drain the queue, and to probe for the minimum
 //! round-trip time.
 
 use super::super::algorithm::Acked;
@@ -7,15 +7,17 @@ use super::{AckSample, BbrModel, INFINITE, STARTUP_FULL_LOSS_COUNT, is_inflight_
 use crate::time::Instant;
 use core::time::Duration;
 
-/// BBR.ProbeRTTDuration.
+/// BBR.ProbeRTTDuration of the BBR draft: minimum duration of a probe for the minimum round-trip
+/// time.
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
-/// Maximum round trips in Drain.
+/// Maximum number of round trips in the Drain state.
 const DRAIN_ROUNDS: u32 = 3;
-/// Maximum round trips between two bandwidth probes, so that flows of Reno and CUBIC have time to
-/// grow.
+/// Maximum number of round trips between two probes for bandwidth, so that competing flows of Reno
+/// and CUBIC have time to grow.
 const RENO_ROUNDS_MAX: u64 = 63;
 
-/// BBR.state. `Down`, `Cruise`, `Refill` and `Up` are the states of ProbeBW.
+/// BBR.state of the BBR draft. `Down`, `Cruise`, `Refill` and `Up` are the states of ProbeBW, which
+/// probes for bandwidth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum BbrState {
     #[default]
@@ -29,7 +31,8 @@ pub(super) enum BbrState {
 }
 
 impl BbrState {
-    /// BBR.pacing_gain.
+    /// Returns BBR.pacing_gain of the BBR draft in percent: pacing rate relative to the estimated
+    /// bandwidth.
     pub(super) fn pacing_gain_percent(self) -> u64 {
         match self {
             BbrState::Startup => 277,
@@ -40,7 +43,8 @@ impl BbrState {
         }
     }
 
-    /// BBR.cwnd_gain.
+    /// Returns BBR.cwnd_gain of the BBR draft in percent: congestion window relative to the
+    /// bandwidth-delay product.
     pub(super) fn cwnd_gain_percent(self) -> u64 {
         match self {
             BbrState::ProbeRtt => 50,
@@ -49,18 +53,20 @@ impl BbrState {
         }
     }
 
-    /// IsProbingBW().
+    /// Returns whether this state raises the sending rate to find more bandwidth: IsProbingBW() of
+    /// the BBR draft.
     pub(super) fn is_probing_bw(self) -> bool {
         matches!(self, BbrState::Startup | BbrState::Refill | BbrState::Up)
     }
 
-    /// IsInAProbeBWState().
+    /// Returns whether this is one of the four ProbeBW states: IsInAProbeBWState() of the BBR
+    /// draft.
     pub(super) fn is_probe_bw(self) -> bool {
         matches!(self, BbrState::Down | BbrState::Cruise | BbrState::Refill | BbrState::Up)
     }
 }
 
-/// BBR.ack_phase: which bandwidth probe the arriving ACKs are for.
+/// BBR.ack_phase of the BBR draft: to which probe for bandwidth the arriving ACKs belong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum AckPhase {
     #[default]
@@ -71,31 +77,34 @@ pub(super) enum AckPhase {
     ProbeStopping,
 }
 
-/// Progress of bandwidth and round-trip time probes.
+/// Progress of the probes for bandwidth and for the minimum round-trip time.
 #[derive(Debug, Default)]
 pub(super) struct BbrProbe {
     ack_phase: AckPhase,
     pub(super) is_bw_sample: bool,
     pub(super) prev_too_high: bool,
     is_prev_precautionary: bool,
-    /// Bytes acknowledged since `inflight_longterm` grew, and bytes per segment of its growth.
+    /// Bytes acknowledged since the bound `inflight_longterm` grew last, and bytes that must be
+    /// acknowledged before it grows by a segment.
     up_acked: u64,
     up_acked_per_inc: u64,
     up_rounds: u32,
     pub(super) rounds_since_up: u32,
-    /// Source of the random wait.
+    /// Seed for the random time between two probes for bandwidth.
     pub(super) seed: u32,
     wait: Duration,
     cycle_stamp: Instant,
     drain_start_round: u32,
-    /// BBR.probe_rtt_done_stamp; `None` until the path is drained.
+    /// BBR.probe_rtt_done_stamp of the BBR draft: end of the ProbeRTT state; `None` until few
+    /// enough bytes are in flight.
     rtt_done: Option<Instant>,
     is_rtt_round_done: bool,
     pub(super) undo_state: Option<BbrState>,
 }
 
 impl BbrModel {
-    /// CheckStartupDone(), with CheckStartupHighLoss().
+    /// Leaves Startup if the bandwidth no longer grows or losses are high: CheckStartupDone() and
+    /// CheckStartupHighLoss() of the BBR draft.
     pub(super) fn check_startup_done(&mut self, ack: AckSample<'_>) {
         if self.state != BbrState::Startup {
             return;
@@ -113,7 +122,7 @@ impl BbrModel {
         }
     }
 
-    /// CheckDrainDone().
+    /// Leaves Drain when the queue is empty: CheckDrainDone() of the BBR draft.
     pub(super) fn check_drain_done(&mut self, acked: &Acked) {
         if self.state != BbrState::Drain {
             return;
@@ -124,7 +133,7 @@ impl BbrModel {
         }
     }
 
-    /// StartProbeBW_DOWN().
+    /// Enters the ProbeBW state Down: StartProbeBW_DOWN() of the BBR draft.
     pub(super) fn start_down(&mut self, now: Instant) {
         self.loss.reset();
         self.probe.up_acked_per_inc = INFINITE;
@@ -135,15 +144,16 @@ impl BbrModel {
         self.state = BbrState::Down;
     }
 
-    /// PickProbeWait(). Sequence numbers begin at random, so they serve as the random numbers that
-    /// keep flows from probing at the same time.
+    /// Chooses a random time until the next probe: PickProbeWait() of the BBR draft. Sequence
+    /// numbers start at random values, so we use them as random numbers. Otherwise flows could
+    /// probe at the same time.
     fn pick_probe_wait(&mut self) {
         let random = self.probe.seed.wrapping_mul(0x9e37_79b9) >> 8;
         self.probe.rounds_since_up = random & 1;
         self.probe.wait = Duration::from_millis(2000 + u64::from(random >> 1) % 1000);
     }
 
-    /// StartProbeBW_REFILL().
+    /// Enters the ProbeBW state Refill: StartProbeBW_REFILL() of the BBR draft.
     pub(super) fn start_refill(&mut self, delivered: u64) {
         self.path.reset_shortterm();
         (self.probe.up_rounds, self.probe.up_acked) = (0, 0);
@@ -153,7 +163,7 @@ impl BbrModel {
         self.state = BbrState::Refill;
     }
 
-    /// StartProbeBW_UP().
+    /// Enters the ProbeBW state Up: StartProbeBW_UP() of the BBR draft.
     fn start_up(&mut self, window: &CongestionWindow, ack: AckSample<'_>) {
         self.probe.ack_phase = AckPhase::ProbeStarting;
         self.rounds.start(ack.rs.total_delivered);
@@ -162,7 +172,7 @@ impl BbrModel {
         self.raise_longterm_slope(window);
     }
 
-    /// UpdateProbeBWCyclePhase().
+    /// Moves through the ProbeBW states: UpdateProbeBWCyclePhase() of the BBR draft.
     pub(super) fn update_cycle_phase(&mut self, window: &CongestionWindow, ack: AckSample<'_>) {
         if !self.path.full.is_reached || self.adapt_longterm(window, ack) {
             return;
@@ -184,20 +194,21 @@ impl BbrModel {
         }
     }
 
-    /// IsTimeToProbeBW(), with IsRenoCoexistenceProbeTime().
+    /// Returns whether a probe for bandwidth is due: IsTimeToProbeBW() and
+    /// IsRenoCoexistenceProbeTime() of the BBR draft.
     fn is_time_to_probe(&self, window: &CongestionWindow, now: Instant) -> bool {
         let reno_rounds = self.target_inflight(window) / u64::from(self.mss);
         now > self.probe.cycle_stamp + self.probe.wait
             || u64::from(self.probe.rounds_since_up) >= reno_rounds.clamp(1, RENO_ROUNDS_MAX)
     }
 
-    /// IsTimeToCruise().
+    /// Returns whether to leave Down for Cruise: IsTimeToCruise() of the BBR draft.
     fn is_time_to_cruise(&self, acked: &Acked) -> bool {
         let in_flight = u64::from(acked.in_flight);
         in_flight <= self.inflight_with_headroom() && in_flight <= self.inflight(100)
     }
 
-    /// IsTimeToGoDown().
+    /// Returns whether to leave Up for Down: IsTimeToGoDown() of the BBR draft.
     fn is_time_to_go_down(&mut self, window: &CongestionWindow, ack: AckSample<'_>) -> bool {
         let longterm = self.path.inflight_longterm;
         if self.probe.prev_too_high && u64::from(ack.acked.in_flight) >= longterm {
@@ -211,7 +222,8 @@ impl BbrModel {
         self.path.full.is_now
     }
 
-    /// RaiseInflightLongtermSlope().
+    /// Doubles the growth of the long-term bound with each round trip in Up:
+    /// RaiseInflightLongtermSlope() of the BBR draft.
     fn raise_longterm_slope(&mut self, window: &CongestionWindow) {
         let growth = 1u64 << self.probe.up_rounds;
         self.probe.up_rounds = (self.probe.up_rounds + 1).min(30);
@@ -219,7 +231,8 @@ impl BbrModel {
         self.probe.up_acked_per_inc = per_inc;
     }
 
-    /// ProbeInflightLongtermUpward().
+    /// Raises the long-term bound on bytes in flight while probing: ProbeInflightLongtermUpward()
+    /// of the BBR draft.
     fn probe_longterm_upward(&mut self, window: &CongestionWindow, acked: &Acked) {
         if !acked.limited || u64::from(window.cwnd) < self.path.inflight_longterm {
             return;
@@ -234,7 +247,8 @@ impl BbrModel {
         }
     }
 
-    /// AdaptLongTermModel(). Returns true if it decided the next state.
+    /// Updates the long-term bounds from an ACK: AdaptLongTermModel() of the BBR draft. Returns
+    /// true if it also entered the next state.
     fn adapt_longterm(&mut self, window: &CongestionWindow, ack: AckSample<'_>) -> bool {
         let is_probe_bw = self.state.is_probe_bw();
         match self.probe.ack_phase {
@@ -265,7 +279,7 @@ impl BbrModel {
         false
     }
 
-    /// CheckProbeRTT().
+    /// Enters or leaves the ProbeRTT state if due: CheckProbeRTT() of the BBR draft.
     pub(super) fn check_probe_rtt(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         let is_due = self.path.is_rtt_expired() && !self.idle_restart;
         if self.state != BbrState::ProbeRtt && is_due {
@@ -281,7 +295,7 @@ impl BbrModel {
         self.idle_restart &= ack.rs.delivered == 0;
     }
 
-    /// HandleProbeRTT().
+    /// Handles an ACK in the ProbeRTT state: HandleProbeRTT() of the BBR draft.
     fn on_ack_in_probe_rtt(&mut self, window: &mut CongestionWindow, ack: AckSample<'_>) {
         let acked = ack.acked;
         if self.probe.rtt_done.is_some() {
@@ -296,12 +310,13 @@ impl BbrModel {
         }
     }
 
-    /// ProbeRTTCwnd().
+    /// Returns the congestion window in the ProbeRTT state: ProbeRTTCwnd() of the BBR draft.
     pub(super) fn probe_rtt_cwnd(&self) -> u64 {
         self.bdp_multiple(BbrState::ProbeRtt.cwnd_gain_percent()).max(self.min_pipe_cwnd())
     }
 
-    /// CheckProbeRTTDone() and ExitProbeRTT().
+    /// Leaves the ProbeRTT state when its time is over: CheckProbeRTTDone() and ExitProbeRTT() of
+    /// the BBR draft.
     pub(super) fn check_probe_rtt_done(&mut self, window: &mut CongestionWindow, now: Instant) {
         if self.probe.rtt_done.is_none_or(|done| now <= done) {
             return;
@@ -313,7 +328,7 @@ impl BbrModel {
             self.state = BbrState::Startup;
             return;
         }
-        // The path is drained already, so the cycle continues in Cruise.
+        // Skip Down, because ProbeRTT has already drained the queue.
         self.start_down(now);
         self.state = BbrState::Cruise;
     }
