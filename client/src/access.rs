@@ -1,4 +1,4 @@
-//! Access to the slot of a socket, and to its locks.
+//! Access to the shared state of a socket (its slot in shared memory), and to its locks.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -11,8 +11,8 @@ use crate::{Client, Error};
 
 impl Socket {
     /// Returns the readiness of the socket: bits of [`ready`], as Linux's tcp_poll and
-    /// datagram_poll compute them. Reads the slot without a lock or a system call, so the state may
-    /// change at any time.
+    /// datagram_poll compute them. Reads the socket's shared state without a lock or a system call,
+    /// so the state may change at any time.
     pub fn readiness(self, client: &Client) -> u32 {
         use ready::{ERR, HUP, IN, OUT, RDHUP};
         if client.is_dead() {
@@ -32,7 +32,7 @@ impl Socket {
         }
     }
 
-    /// Returns the state of the socket's input: a value that differs after bytes have arrived, or
+    /// Returns a value that changes when the input of a socket does: when bytes have arrived, or
     /// the input or the connection has ended.
     pub(crate) fn input(self, client: &Client) -> u64 {
         use ready::{ERR, HUP, PRI, RDHUP};
@@ -40,16 +40,16 @@ impl Socket {
         u64::from(tail) << 32 | u64::from(self.readiness(client) & (ERR | HUP | PRI | RDHUP))
     }
 
-    /// Requests an event when there is room to send. Check [`Self::readiness`] again afterwards,
-    /// because room that appears before the request causes no event.
+    /// Requests an event for when the send buffer has free space. Check [`Self::readiness`] again
+    /// afterwards, because space that became free before the request causes no event.
     pub fn want_room(self, client: &Client) {
         if let Some(slot) = client.slot(self) {
             program_fifo::want_room(slot);
         }
     }
 
-    /// Clears the pending error (SO_ERROR) and returns it. Only one of several threads gets the
-    /// error.
+    /// Clears the pending error (SO_ERROR) of the socket and returns it. If several threads call
+    /// this, only one gets the error.
     ///
     /// # Errors
     /// `Refused` with the pending error; `Dead` if the slot belongs to a newer socket, or the
@@ -62,9 +62,9 @@ impl Socket {
         self.change(client, take_error)?
     }
 
-    /// Prevents reuse of the slot until the result is dropped. Needed to change the slot, because
-    /// the slot might otherwise be reused between the check of its generation and the change. Drop
-    /// the result before a sleep.
+    /// Prevents the engine from reusing the socket's slot for another socket until the result is
+    /// dropped. Needed for changes: the slot could otherwise be reused between the check of its
+    /// generation and the change. Drop the result before a sleep.
     ///
     /// # Errors
     /// `Dead` if the slot belongs to a newer socket, or the engine has ended.
@@ -73,7 +73,7 @@ impl Socket {
         lock_input(client, self, slot).ok_or(Error::Dead)
     }
 
-    /// Changes fields of the slot, whose reuse is prevented meanwhile.
+    /// Changes fields of the socket's shared state, and prevents reuse of its slot meanwhile.
     ///
     /// # Errors
     /// As for [`Self::enter`].
@@ -84,7 +84,7 @@ impl Socket {
     }
 }
 
-/// Implements [`Door`] for the program: the locks of a socket use it to notify the engine.
+/// Implements [`Door`] for programs: with it, the locks of a socket notify the engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance<'a> {
     pub client: &'a Client,
@@ -106,7 +106,8 @@ impl Door for Entrance<'_> {
     }
 }
 
-/// Locks the input of a socket. Returns `None` as [`lock_rx`] does.
+/// Locks the receive side of a socket. Returns `None` if the slot belongs to a newer socket or the
+/// engine has ended, as [`lock_rx`] does.
 #[inline]
 pub(crate) fn lock_input<'a>(
     client: &'a Client,

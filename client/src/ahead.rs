@@ -1,5 +1,6 @@
-//! Sockets that the engine opens in advance. A request wakes two threads, which takes longer than
-//! the remaining work of socket(2). So a program that opens many sockets must not wait for each.
+//! Sockets that the engine opens in advance. To request a socket, two threads must be woken, which
+//! takes longer than the rest of socket(2). So a program that opens many sockets requests several
+//! at once.
 //!
 //! The more sockets a process has opened, the more sockets it requests at once. At most [`AT_ONCE`]
 //! minus one sockets are unused for each kind and shard. Unused sockets are closed when the process
@@ -13,28 +14,29 @@ use towpath_shm::control::SOCKETS_MAX;
 
 use crate::Socket;
 
-/// Maximum number of sockets of one kind from one request.
+/// Maximum number of sockets that the engine opens for one request.
 const AT_ONCE: u32 = 16;
-/// Number of opened sockets from which a process requests several sockets at once.
+/// Number of sockets that a process must have opened before it requests several at once.
 const FREQUENT: u32 = 8;
 const _: () = assert!(AT_ONCE as usize <= SOCKETS_MAX);
 
-/// Unused sockets of one shard.
+/// Sockets of one shard that were opened in advance and are not used yet.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead([Shelf; 4]);
 
-/// Unused sockets of one kind.
+/// Sockets of one kind that were opened in advance and are not used yet.
 #[derive(Debug, Default)]
 struct Shelf {
-    /// Address family (upper half) and protocol of the kind, or 0 if unused. Set once.
+    /// The kind: address family in the upper half, protocol in the lower half. 0: this entry is
+    /// unused. Set only once.
     kind: AtomicU64,
     opened: AtomicU32,
-    /// Generation (upper half) and slot of each socket, or 0 for a free entry.
+    /// Sockets: generation in the upper half, slot number in the lower half. 0: the place is free.
     sockets: [AtomicU64; AT_ONCE as usize - 1],
 }
 
 impl Ahead {
-    /// Takes an unused socket of a kind, if there is one.
+    /// Removes and returns an unused socket of a kind. Returns `None` if there is none.
     pub fn take(&self, family: u32, protocol: u32) -> Option<Socket> {
         let shelf = self.shelf(family, protocol)?;
         let mut filled = shelf.sockets.iter().filter(|cell| cell.load(Relaxed) != 0);
@@ -46,7 +48,7 @@ impl Ahead {
         Some(taken)
     }
 
-    /// Takes all unused sockets, to close them.
+    /// Removes and returns all unused sockets, so that the caller can close them.
     pub fn take_all(&self) -> impl Iterator<Item = Socket> {
         let cells = self.0.iter().flat_map(|shelf| &shelf.sockets);
         cells.filter_map(|cell| match cell.swap(0, Acquire) {
@@ -55,7 +57,8 @@ impl Ahead {
         })
     }
 
-    /// Returns the number of sockets to request after [`Self::take`] returned none.
+    /// Returns how many sockets to request from the engine at once, after [`Self::take`] has
+    /// returned `None`.
     pub fn wanted(&self, family: u32, protocol: u32) -> u32 {
         self.shelf(family, protocol).map_or(1, |shelf| {
             let opened = shelf.opened.fetch_add(1, Relaxed);
@@ -63,8 +66,8 @@ impl Ahead {
         })
     }
 
-    /// Adds an unused socket. Fails with the socket if there is no room, because several threads
-    /// have requested sockets at the same time.
+    /// Adds an unused socket. Returns the socket as an error if there is no free place, because
+    /// several threads have requested sockets at the same time.
     pub fn put(&self, family: u32, protocol: u32, socket: Socket) -> Result<(), Socket> {
         let shelf = self.shelf(family, protocol).ok_or(socket)?;
         let is_in =
@@ -72,7 +75,8 @@ impl Ahead {
         if shelf.sockets.iter().any(is_in) { Ok(()) } else { Err(socket) }
     }
 
-    /// Returns the shelf of a kind, or `None` if four kinds are in use already.
+    /// Returns the list of unused sockets of a kind. `None` if there are lists for four other kinds
+    /// already.
     fn shelf(&self, family: u32, protocol: u32) -> Option<&Shelf> {
         let kind = u64::from(family) << 32 | u64::from(protocol);
         self.0.iter().find(|shelf| match shelf.kind.load(Relaxed) {
@@ -85,7 +89,8 @@ impl Ahead {
     }
 }
 
-/// Packs a socket into a word that is not 0, because the generation of an open socket is odd.
+/// Packs a socket's generation and slot number into one word. The word is not 0, because the
+/// generation of an open socket is odd.
 fn packed(socket: Socket) -> u64 {
     u64::from(socket.generation) << 32 | u64::from(socket.slot)
 }

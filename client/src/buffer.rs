@@ -5,13 +5,13 @@ use towpath_shm::layout::Slot;
 
 use crate::Client;
 
-/// Buffer of the program, with the layout of `struct iovec`.
+/// A buffer of the program, with the layout of `struct iovec`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {
-    /// Address of the first byte.
+    /// Address of the buffer's first byte.
     pub at: *mut u8,
-    /// Number of bytes.
+    /// Length of the buffer in bytes.
     pub len: usize,
 }
 
@@ -21,7 +21,7 @@ impl Buffer {
         buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.len))
     }
 
-    /// Returns the buffer's bytes for writing.
+    /// Returns the buffer as a slice that can be written.
     ///
     /// # Safety
     /// The memory must be valid for writes, and must not be accessed otherwise while the result
@@ -35,7 +35,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
 
-    /// Returns the buffer's bytes after the first `skip`.
+    /// Returns the bytes of the buffer without the first `skip`.
     ///
     /// # Safety
     /// The memory must be valid for reads, and must not be written to while the result lives.
@@ -50,9 +50,9 @@ impl Buffer {
     }
 }
 
-/// Copies at most `most` unread bytes, after the first `skip`, into `buffers`. Returns the number
-/// of copied bytes, which is lower if no more are unread or the buffers are full. The bytes stay
-/// unread.
+/// Copies up to `most` unread bytes of a socket, after the first `skip`, into `buffers`. Returns
+/// the number of bytes copied, which is lower if fewer are unread or the buffers are full. The
+/// bytes stay unread.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -78,7 +78,8 @@ pub(crate) unsafe fn peek(
     done
 }
 
-/// Copies at most `most` bytes of `buffers`, after the first `skip`, to a position of the FIFO.
+/// Copies up to `most` bytes of `buffers`, after the first `skip`, to a position in a socket's send
+/// FIFO.
 ///
 /// # Safety
 /// The buffers must be valid for reads.

@@ -1,8 +1,8 @@
 //! The attachment of this process to its engine.
 //!
-//! `control` makes requests by the control socket, `calls` makes requests in shared memory, and
-//! `commands` sends commands, which have no answer. `opening` opens sockets. `life` reports whether
-//! the engine has ended, and whether the attachment is that of the parent process.
+//! `control` makes requests over the control socket, `calls` makes requests in shared memory, and
+//! `commands` sends commands, which have no answer. `opening` opens sockets. `life` detects that
+//! the engine has ended, or that the attachment belongs to the parent process after fork(2).
 
 mod calls;
 mod commands;
@@ -25,39 +25,40 @@ use crate::ahead::Ahead;
 use crate::driver::Driver;
 use crate::{Error, HighFd, Process, Socket, parent_death};
 
-/// Attachment of a process to its engine: the region of the run, a channel to each shard, the
-/// control socket and notification descriptors. Shared by all threads.
+/// Attachment of a process to its engine: shared memory of the run, channels to the engine's
+/// shards, control socket and notification descriptors. Shared by all threads.
 #[derive(Debug)]
 pub struct Client {
     process: &'static Process,
-    /// Driver of an engine that waiting threads of this process turn. `None` if the engine runs in
-    /// another process, or on threads of its own.
+    /// Driver of an engine in this process, whose event loop is run by threads that wait in socket
+    /// calls. `None` if the engine runs in another process, or on its own threads.
     driver: Option<&'static Driver>,
-    /// Number of processors that the process may use.
+    /// Number of processors that this process may use.
     processors: u32,
     region: Region,
     run: Run,
-    /// Connections to the engine's shards, by the number of the shard.
+    /// Connections to the shards (event loops) of the engine, indexed by shard number.
     links: Box<[ShardLink]>,
-    /// Counter by which the shard of the next socket is chosen.
+    /// Counter from which the shard of the next opened socket is computed.
     next: AtomicU32,
-    /// Number of calls of [`Self::spawned`].
+    /// Number of calls of [`Self::spawned`] so far.
     spawned: AtomicU32,
-    /// Number of this process's channels, the same in each shard.
+    /// Number of this process's channel, which is the same in each shard.
     number: u32,
     control: HighFd,
     notifier: HighFd,
     blank: HighFd,
     spare: HighFd,
-    /// Pipe by which the guardian notices the end of the parent ([`parent_death`]). `None` if the
-    /// run has no guardian, or no descriptor was free.
+    /// Pipe whose end of file tells the guardian process that the parent has ended
+    /// ([`parent_death`]). `None` if the run has no guardian, or no descriptor was free.
     death_pipe: Option<HighFd>,
     dead: AtomicBool,
-    /// The attachment belongs to the parent: see [`Self::abandon`].
+    /// Whether the attachment belongs to the parent process, see [`Self::abandon`].
     abandoned: AtomicBool,
 }
 
-/// Connection to one shard of the engine: its channel, with locks and notifiers.
+/// Connection of a process to one shard of the engine: its channel, with locks and notification
+/// descriptors.
 #[derive(Debug)]
 struct ShardLink {
     status: Status,
@@ -69,32 +70,32 @@ struct ShardLink {
     ahead: Ahead,
 }
 
-/// Channel of a process that is about to be forked, executed or spawned.
+/// Channel to the engine for a process that is about to be created by fork, exec or posix_spawn.
 #[derive(Debug)]
 pub struct Cloned {
-    /// Control socket of the new process, with close-on-exec.
+    /// Control socket of the new process. Close-on-exec is set.
     pub control: HighFd,
     number: u32,
-    /// Memory of the new process's channels.
+    /// Shared memory that contains the channels of the new process.
     channels: Fd,
     engine_notifiers: Vec<Fd>,
     notifier: Fd,
 }
 
 impl Cloned {
-    /// Returns the control socket, by which the new process image attaches ([`Client::attach`]).
-    /// Closes the other descriptors.
+    /// Returns the control socket, over which the new process image attaches ([`Client::attach`]).
+    /// Closes all other descriptors.
     pub fn into_control(self) -> HighFd {
         self.control
     }
 }
 
 impl Client {
-    /// Attaches this process to an engine by the control socket. `held` finds the sockets that the
-    /// process image inherited; `None` if it cannot have any.
+    /// Attaches this process to an engine over the control socket. `held` returns the sockets that
+    /// the process image inherited; it is `None` if there cannot be any.
     ///
     /// # Errors
-    /// - `Dead`: no answer arrives;
+    /// - `Dead`: the engine does not answer;
     /// - `Refused`: the engine refuses, is of another build (EPROTO), or the limit of the address
     ///   space is too low (ENOMEM).
     pub fn attach(
@@ -105,8 +106,9 @@ impl Client {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let control = high(control);
         process.prepare()?;
-        // The engine drops sockets that HELLO does not list. The list needs the generations of the
-        // sockets, which are in the region, so request the region first.
+        // Request the shared memory first, because it contains the generations of sockets. They are
+        // needed for the list of inherited sockets in HELLO: the engine closes sockets that the
+        // list lacks.
         let request = Request { call: call::REGION, ..Request::default() };
         let (reply, asked) = exchange(&control, &request)?;
         let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
@@ -146,26 +148,28 @@ impl Client {
         })
     }
 
-    /// Returns this attachment for an engine in this process, which waiting threads turn.
+    /// Sets the driver of an engine in this process, whose event loop waiting threads run.
     pub fn hosted_by(self, driver: &'static Driver) -> Self {
         Self { driver: Some(driver), ..self }
     }
 
-    /// Returns the driver of the engine, if waiting threads of this process turn the engine.
+    /// Returns the driver of the engine. None: waiting threads of this process do not run the
+    /// engine's event loop.
     #[inline]
     pub fn driver(&self) -> Option<&'static Driver> {
-        // A signal handler may have forked: in the child the engine is the parent's.
+        // Return `None` after a signal handler has forked: in the child, the engine belongs to the
+        // parent.
         self.driver.filter(|_| !self.is_abandoned())
     }
 
-    /// Returns whether a shard has queued events for this process. Also true after events were lost
-    /// because the ring was full, until this is noticed.
+    /// Returns whether a shard has queued events for this process. Also true if events were lost
+    /// because the ring was full, until the reactor has handled the loss.
     pub fn has_events(&self) -> bool {
         self.channels().any(towpath_ring::events_waiting)
     }
 
-    /// Returns the attachment of a child after fork, on the channel that was cloned before the
-    /// fork. The caller then [abandons](Self::abandon) the parent's attachment.
+    /// Returns the attachment of a forked child, over the channel that was cloned before the fork.
+    /// The caller must then [abandon](Self::abandon) the parent's attachment.
     ///
     /// # Errors
     /// `Refused`: ENOMEM if the channel's memory cannot be mapped, EMFILE if no descriptor is free,
@@ -178,7 +182,7 @@ impl Client {
         process.set_channel(cloned.number);
         Ok(Self {
             process,
-            // The driver lock stays with the parent.
+            // The child has no driver, because the engine stays in the parent.
             driver: None,
             processors: self.processors,
             region: self.region.clone(),
@@ -200,44 +204,44 @@ impl Client {
         })
     }
 
-    /// Returns the connection to the shard that has a slot.
+    /// Returns the connection to the shard that serves the socket with a slot number.
     #[inline]
     fn end(&self, slot: u32) -> &ShardLink {
         let shards = self.links.len() as u32;
-        // An invalid slot number goes to the first shard, which refuses it.
+        // Use the first shard for an invalid slot number; it rejects the request.
         self.links.get(shard_of(slot, shards) as usize).unwrap_or(&self.links[0])
     }
 
-    /// Returns the descriptor that is duplicated for sockets without a token of their own.
+    /// Returns the kernel descriptor that stands for sockets, of which each socket's descriptor is
+    /// a duplicate. It contains no name of a socket.
     pub fn blank(&self) -> &HighFd {
         &self.blank
     }
 
-    /// Returns the length in bytes up to which no IP packet is refused for its length, or 0 if
-    /// that is not known yet.
+    /// Returns the length in bytes up to which every IP packet fits the MTU. 0: not known yet.
     pub fn datagram_mtu(&self) -> u32 {
         self.links.iter().map(|end| end.status.datagram_mtu()).min().unwrap_or(0)
     }
 
-    /// Returns the number of shards of the engine.
+    /// Returns the number of shards (event loops) of the engine.
     #[inline]
     pub(crate) fn shards(&self) -> u32 {
         self.links.len() as u32
     }
 
-    /// Returns the status page of a shard.
+    /// Returns the page of shared memory that contains the status of a shard.
     #[inline]
     pub(crate) fn status(&self, shard: u32) -> &Status {
         &self.links[shard as usize].status
     }
 
-    /// Wakes a shard that sleeps.
+    /// Wakes a shard of the engine if it sleeps.
     pub(crate) fn ring_shard(&self, shard: u32) {
         self.ring(&self.links[shard as usize]);
     }
 
-    /// Wakes a shard that sleeps, unless this process has already notified it in this sleep. Costs
-    /// at most one system call for each sleep.
+    /// Wakes a shard of the engine if it sleeps, unless this process has already done so during
+    /// this sleep. So it costs at most one system call for each sleep.
     fn ring(&self, end: &ShardLink) {
         if self.is_abandoned() {
             return;
@@ -248,59 +252,61 @@ impl Client {
         }
     }
 
-    /// Returns the slot of a socket, or `None` if the slot belongs to a newer socket.
+    /// Returns the shared state of a socket. `None` if its slot belongs to a newer socket.
     #[inline]
     pub fn slot(&self, socket: Socket) -> Option<&Slot> {
         let slot = self.region.slot(socket.slot)?;
         (slot.generation.load(Ordering::Acquire) == socket.generation).then_some(slot)
     }
 
-    /// Returns the state of this process.
+    /// Returns the state of this process that does not depend on the engine.
     #[inline]
     pub fn process(&self) -> &'static Process {
         self.process
     }
 
-    /// Number of processors that the process may use.
+    /// Returns the number of processors that the process may use.
     pub(crate) fn processors(&self) -> u32 {
         self.processors
     }
 
-    /// Returns the memory of the run: slots and FIFOs of the sockets of all its processes.
+    /// Returns the shared memory of the run, with the state (slots) and FIFOs of the sockets of all
+    /// processes.
     #[inline]
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Returns the identification of the run that its tokens contain.
+    /// Returns the identification of the run, which the kernel descriptors of its sockets contain.
     pub fn run(&self) -> Run {
         self.run
     }
 
-    /// Returns the channels of this process, one for each shard.
+    /// Returns the channels of this process, one to each shard of the engine.
     #[inline]
     pub fn channels(&self) -> impl Iterator<Item = &Channel> {
         self.links.iter().map(|end| &end.channel)
     }
 
-    /// Returns the control socket. Between calls it becomes readable only when the engine has
-    /// ended.
+    /// Returns the control socket. While no request is pending, it becomes readable only when the
+    /// engine has ended.
     pub fn control(&self) -> &HighFd {
         &self.control
     }
 
     /// Returns the descriptor to which the engine writes when an event occurs while this process
-    /// sleeps. The [reactor](crate::reactor) reads it before its buffer is full. A thread that
-    /// polls the descriptor for readability must read from it.
+    /// sleeps. A thread that finds it readable must read from it. The [reactor](crate::reactor)
+    /// does so before its buffer is full.
     pub fn notifier(&self) -> &HighFd {
         &self.notifier
     }
 }
 
-/// Error of an attachment to an engine of another build, or of an invalid answer.
+/// Error for an engine of a different build, or for an invalid answer of the engine.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
-/// Creates the connections to all shards. `channels` is the memory of their channels.
+/// Creates the connections to all shards of the engine. `channels` is the shared memory of their
+/// channels.
 fn links(
     process: &'static Process,
     statuses: Vec<Status>,
@@ -326,7 +332,8 @@ fn links(
     Ok(each.map(end).collect())
 }
 
-/// Converts an error of mapping memory: ENOMEM, or EPROTO for memory of another build.
+/// Converts an error of mapping shared memory: to ENOMEM, or to EPROTO if the memory has the layout
+/// of a different build.
 fn not_mapped(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::OutOfMemory => Error::Refused(Errno::NOMEM.raw_os_error()),

@@ -1,4 +1,4 @@
-//! Datagrams: a header and a payload in a FIFO, padded to eight bytes.
+//! Datagrams in a socket's FIFO. Each consists of a header and a payload, padded to eight bytes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -13,21 +13,22 @@ use crate::{Buffer, Client, Error, Socket};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 
-/// A received datagram.
+/// Result of receiving a datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct DatagramRead {
-    /// Header, whose `len` is the length of the whole payload.
+    /// Header of the datagram. Its field `len` is the length of the whole payload.
     pub header: DatagramHeader,
-    /// Number of bytes copied to the buffers.
+    /// Number of payload bytes copied to the program's buffers.
     pub copied: usize,
-    /// Number of payload bytes before the first copied byte, for reads with an offset.
+    /// Number of payload bytes that precede the first copied byte, if the read began at an offset
+    /// (SO_PEEK_OFF).
     pub skipped: usize,
 }
 
-/// Takes the next datagram without waiting. Bytes that do not fit `buffers` are lost, as with
-/// recv(2); [`DatagramRead::header`] has the whole length. With `keep` the datagram stays queued,
-/// and the first `keep` bytes of all payloads are skipped, as by SO_PEEK_OFF. Returns `None` if the
-/// socket is shut down for reading.
+/// Receives the next datagram without waiting. Bytes that do not fit `buffers` are lost, as with
+/// recv(2); [`DatagramRead::header`] contains the whole length. With `keep`, the datagram stays
+/// queued, and the read begins `keep` bytes after the start of all queued payloads (SO_PEEK_OFF).
+/// Returns `None` if the socket is shut down for reading.
 ///
 /// # Errors
 /// - `WouldBlock`: no datagram has arrived;
@@ -66,7 +67,7 @@ pub unsafe fn recv(
         } else {
             program_fifo::consume_from(slot, start, footprint(header.len))
         };
-        // None means that a signal handler took the datagram meanwhile, so try again.
+        // `None`: a signal handler has received this datagram meanwhile, so try again.
         if let Some(tell) = taken {
             break (DatagramRead { header, copied, skipped: skip as usize }, tell);
         }
@@ -78,7 +79,7 @@ pub unsafe fn recv(
     Ok(Some(received))
 }
 
-/// Returns the length of the next datagram, or 0 (FIONREAD).
+/// Returns the length in bytes of the next datagram, for FIONREAD. 0 if there is none.
 pub fn next_len(client: &Client, socket: Socket) -> usize {
     let Some(slot) = client.slot(socket) else {
         return 0;
@@ -94,7 +95,7 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
 /// `header.len`.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room now. An event reports when there is;
+/// - `WouldBlock`: the send buffer is full. An event reports when it has free space;
 /// - `TooLong`: the datagram is longer than the socket may ever queue (SO_SNDBUF);
 /// - `Closed`: the socket is shut down for writing;
 /// - `Refused`: the socket's error, which the call clears;
@@ -116,7 +117,8 @@ pub unsafe fn send(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     socket.take_error(client)?;
     if slot.shut.load(Relaxed) & shut::WRITE != 0 {
-        // The slot may belong to a new socket, which was shut down instead.
+        // Check whether the slot belongs to a new socket now. If so, it was that one which was shut
+        // down.
         client.slot(socket).ok_or(Error::Dead)?;
         return Err(Error::Closed);
     }
@@ -149,7 +151,7 @@ fn next_header(client: &Client, slot: &Slot) -> Option<DatagramHeader> {
     header_at(client, slot, 0)
 }
 
-/// Returns the header of the datagram `at` bytes after the start of the unread bytes.
+/// Returns the header of the datagram that begins `at` bytes after the start of the unread bytes.
 fn header_at(client: &Client, slot: &Slot, at: u32) -> Option<DatagramHeader> {
     let unread = program_fifo::unread(slot).checked_sub(at)?;
     if unread < HEADER {
@@ -162,8 +164,9 @@ fn header_at(client: &Client, slot: &Slot, at: u32) -> Option<DatagramHeader> {
     Some(header)
 }
 
-/// Finds the datagram that contains byte `skip` of all unread payloads. Returns the datagram's
-/// offset in the unread bytes, the byte's offset in the payload, and the header.
+/// Finds the datagram that contains byte number `skip` of all unread payloads. Returns the
+/// datagram's offset in the unread bytes, the byte's offset in the payload, and the datagram's
+/// header.
 fn seek(client: &Client, slot: &Slot, mut skip: u32) -> Option<(u32, u32, DatagramHeader)> {
     let mut at = 0;
     loop {

@@ -1,4 +1,5 @@
-//! Table of the descriptor numbers that belong to sockets, epoll sets and this library.
+//! Table of the descriptor numbers that belong to sockets of the stack, epoll sets and this
+//! library.
 //!
 //! Each socket's number is also a descriptor of the kernel ([`towpath_shm::token`]), so numbers
 //! cannot collide, and the kernel handles close-on-exec. The table is an array in a static. Its
@@ -13,29 +14,32 @@ use crate::high_fd;
 use crate::socket::Socket;
 use crate::syscall::{self, nr, syscall};
 
-/// Length of the table. Higher descriptor numbers always belong to the kernel.
+/// Length of the descriptor table. Numbers from this one on always belong to the kernel.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
 
-/// Descriptor numbers that belong to sockets, epoll sets and this library, and the number of
-/// descriptors of each slot.
+/// Table of the descriptor numbers that belong to sockets, epoll sets and this library. Also counts
+/// the descriptors of each socket.
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// Number of descriptors of each slot, or [`MANY`] if the table has to be searched. A byte per
-    /// slot is used, because each of up to a hundred processes may touch all pages of this array.
+    /// Number of this process's descriptors for each socket slot. [`MANY`]: not counted, so the
+    /// table must be searched. One byte per slot is used, because each of up to a hundred processes
+    /// may touch all pages of this array.
     holds: [AtomicU8; SLOTS_MAX as usize],
-    /// Number of descriptors that are about to be entered for slots with [`MANY`].
+    /// Number of times that a thread began to add a descriptor of a slot whose count is [`MANY`].
     entering: AtomicU32,
-    /// Number of descriptors that were entered for slots with [`MANY`].
+    /// Number of times that a thread finished adding a descriptor of a slot whose count is
+    /// [`MANY`].
     entered: AtomicU32,
-    /// Highest number ever entered, plus one. Scans end there.
+    /// Highest descriptor number ever entered in the table, plus one. Searches end there.
     end: AtomicU32,
-    /// Lowest number that belongs to an engine in this process, or 0 without such an engine.
+    /// Lowest descriptor number that belongs to an engine in this process. 0: this process contains
+    /// no engine.
     engines_from: AtomicU32,
 }
 
-/// Value of `holds` of a slot whose descriptors are no longer counted, because there are too many
-/// for the byte. Stays until the last descriptor is closed.
+/// Value in `holds` for a slot that has too many descriptors for one byte, so that they are no
+/// longer counted. The value stays until the last descriptor is closed.
 const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;
@@ -43,35 +47,35 @@ const SOCKET: u64 = 1;
 const EPOLL: u64 = 2;
 const INTERNAL: u64 = 3;
 
-/// Meaning of a descriptor number.
+/// What a descriptor number belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DescriptorKind {
-    /// A descriptor of the kernel.
+    /// A descriptor of the kernel that is unrelated to the stack.
     Kernel,
     /// A socket of the stack.
     Socket(Socket),
-    /// An epoll set, by its number.
+    /// An epoll set, with its number in the reactor.
     Epoll(u32),
-    /// A descriptor of this library, hidden from the program.
+    /// An internal descriptor of this library, hidden from the program.
     Internal,
 }
 
-/// Descriptor that was taken out of the table.
+/// Former entry of a descriptor that was removed from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosedDescriptor {
-    /// Meaning that the number had in the table.
+    /// What the descriptor number belonged to.
     pub entry: DescriptorKind,
-    /// True if it was the last descriptor of this process for its socket.
+    /// Whether it was the last descriptor of this process for its socket.
     pub last: bool,
 }
 
-/// Returns whether the table has an entry for `fd`.
+/// Returns whether `fd` is below the length of the table.
 pub fn fits(fd: i32) -> bool {
     (fd as usize) < DESCRIPTORS_MAX
 }
 
 impl Descriptors {
-    /// Creates an empty table: several megabytes of zeroed memory, for a static.
+    /// Creates an empty table for a static. It consists of several megabytes of zeros.
     pub(crate) const fn new() -> Self {
         Self {
             table: [const { AtomicU64::new(0) }; DESCRIPTORS_MAX],
@@ -83,7 +87,7 @@ impl Descriptors {
         }
     }
 
-    /// Returns the meaning of `fd`.
+    /// Returns what the descriptor number `fd` belongs to.
     #[inline]
     pub fn lookup(&self, fd: i32) -> DescriptorKind {
         let entry = match self.table.get(fd as usize) {
@@ -97,14 +101,14 @@ impl Descriptors {
         }
     }
 
-    /// Gives all numbers from `lowest` on to an engine in this process; the program's own limit of
-    /// descriptors is lower. 0 means no engine, as in a child after fork.
+    /// Reserves all descriptor numbers from `lowest` on for an engine in this process. The
+    /// program's own limit of descriptors is lower. 0 means no engine, as in a forked child.
     pub fn give_to_engine(&self, lowest: u32) {
         self.engines_from.store(lowest, Ordering::Relaxed);
     }
 
-    /// Closes the descriptors of the parent's engine in a child after fork. Otherwise peers of the
-    /// engine's connections would not see their end.
+    /// Closes the descriptors of the parent's engine in a forked child. Otherwise the engine's
+    /// connections would stay open after the engine has closed them.
     pub(crate) fn leave_engine(&self) {
         let lowest = self.engines_from.swap(0, Ordering::Relaxed);
         if lowest == 0 {
@@ -113,53 +117,54 @@ impl Descriptors {
         let all = [lowest as usize, u32::MAX as usize, 0, 0, 0, 0];
         // SAFETY: the numbers belong to the parent's engine alone, which this process does not use.
         if unsafe { syscall(nr::CLOSE_RANGE, all) }.is_err() {
-            // A kernel before 5.9.
+            // The kernel is older than Linux 5.9, and has no close_range(2).
             (lowest..DESCRIPTORS_MAX as u32).for_each(|fd| syscall::close(fd.cast_signed()));
         }
     }
 
-    /// Returns the lowest descriptor number of an engine in this process, or 0 without an engine.
+    /// Returns the lowest descriptor number that belongs to an engine in this process. 0: this
+    /// process contains no engine.
     pub fn engines_from(&self) -> u32 {
         self.engines_from.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a number belongs to an engine in this process. dup2 onto such a number does
-    /// not move the engine's descriptor.
+    /// Returns whether a descriptor number belongs to an engine in this process. The program's dup2
+    /// onto such a number fails with EBADF.
     #[inline]
     pub fn is_engines(&self, fd: i32) -> bool {
         let lowest = self.engines_from();
         lowest != 0 && fd >= lowest.cast_signed()
     }
 
-    /// Returns the socket that `fd` refers to, if any.
+    /// Returns the socket to which descriptor `fd` belongs. `None` if it is no socket of the stack.
     #[inline]
     pub fn socket(&self, fd: i32) -> Option<Socket> {
         Self::socket_of(self.table.get(fd as usize)?.load(Ordering::Acquire))
     }
 
-    /// Returns the address of the table, a word of eight bytes for each number. The engine's
-    /// process reads it.
+    /// Returns the address of the table, which contains eight bytes for each descriptor number.
+    /// Other processes of the run read it.
     pub(crate) fn address(&self) -> usize {
         self.table.as_ptr() as usize
     }
 
-    /// Returns the socket in an entry of the table, if the entry is a socket's.
+    /// Returns the socket in a table entry. `None` if the entry is not that of a socket.
     pub fn socket_of(word: u64) -> Option<Socket> {
         (word >> KIND_SHIFT == SOCKET).then(|| unpack_socket(word))
     }
 
-    /// Enters an open descriptor for `socket`.
+    /// Adds an entry for `fd`, an open descriptor of `socket`.
     pub fn set_socket(&self, fd: i32, socket: Socket) {
         self.replace(fd, DescriptorKind::Socket(socket));
     }
 
-    /// Enters an open descriptor for the epoll set of number `index`.
+    /// Adds an entry for `fd`, an open descriptor of the epoll set with number `index`.
     pub fn set_epoll(&self, fd: i32, index: u32) {
         self.replace(fd, DescriptorKind::Epoll(index));
     }
 
-    /// Removes a socket or epoll descriptor that is about to be closed. If several threads close
-    /// the same number, only one gets the entry.
+    /// Removes the entry of a socket or epoll set whose descriptor is about to be closed. If
+    /// several threads close the same number, only one of them gets the entry.
     pub fn take(&self, fd: i32) -> ClosedDescriptor {
         let kernel = ClosedDescriptor { entry: DescriptorKind::Kernel, last: false };
         let Some(word) = self.table.get(fd as usize) else {
@@ -175,8 +180,8 @@ impl Descriptors {
         self.taken(word.swap(0, Ordering::AcqRel))
     }
 
-    /// Replaces the entry of a number atomically. An internal number keeps its entry: see
-    /// [`Self::evacuate`].
+    /// Replaces the entry of a descriptor number atomically, and returns the former one. Keeps the
+    /// entry of an internal descriptor: see [`Self::evacuate`].
     pub fn replace(&self, fd: i32, entry: DescriptorKind) -> ClosedDescriptor {
         let before = match entry {
             DescriptorKind::Kernel | DescriptorKind::Internal => return self.take(fd),
@@ -194,9 +199,10 @@ impl Descriptors {
         if are_many {
             self.entering.fetch_add(1, Ordering::AcqRel);
         }
-        // Count the descriptor before it is entered, because another thread may then remove it.
+        // Increment the count before the entry is added. Afterwards, another thread could remove
+        // the entry and decrement it first.
         let more = |holds: u8| Some(holds.saturating_add(1));
-        // `more` always returns a value, so the update does not fail.
+        // Ignore the result: `more` always returns a value, so the update does not fail.
         let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         let before = self.set(fd, word);
         if are_many {
@@ -215,7 +221,8 @@ impl Descriptors {
         ClosedDescriptor { entry, last }
     }
 
-    /// Uncounts a removed descriptor of a slot. Returns whether it was the last one.
+    /// Decrements the descriptor count of a slot. Returns whether the removed descriptor was the
+    /// last one.
     fn end_hold(&self, slot: u32) -> bool {
         let less = |holds: u8| if holds == MANY { None } else { holds.checked_sub(1) };
         match self.holds[slot as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
@@ -224,11 +231,11 @@ impl Descriptors {
         }
     }
 
-    /// Returns whether a slot with [`MANY`] descriptors has none left.
+    /// Returns whether no descriptor is left for a slot whose count is [`MANY`].
     ///
-    /// A signal handler may call this while the interrupted thread is about to enter a descriptor;
-    /// this descriptor counts as entered. A handler may also interrupt the search, enter a
-    /// descriptor, and remove one that the search has not reached.
+    /// A signal handler may call this while the interrupted thread is adding a descriptor, which
+    /// then counts as added. During the search, a handler may also add one descriptor and remove
+    /// another that the search has not reached. The search is then repeated.
     fn is_end_of_many(&self, slot: u32) -> bool {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
@@ -253,7 +260,8 @@ impl Descriptors {
             && self.ours(0).any(|(_, entry)| entry == DescriptorKind::Socket(socket))
     }
 
-    /// Returns the numbers from `from` on that are in the table, in ascending order.
+    /// Returns the descriptor numbers from `from` on that have an entry in the table, in ascending
+    /// order.
     pub fn ours(&self, from: u32) -> impl Iterator<Item = (i32, DescriptorKind)> {
         let end = self.end.load(Ordering::Acquire);
         (from..end).filter_map(|fd| match self.lookup(fd as i32) {
@@ -262,7 +270,8 @@ impl Descriptors {
         })
     }
 
-    /// If `fd` is a descriptor of this library, moves it to another number.
+    /// If `fd` is an internal descriptor of this library, moves it to another number, because the
+    /// program wants this one.
     pub fn evacuate(&self, fd: i32) {
         let Some(word) = self.table.get(fd as usize).map(|word| word.load(Ordering::Acquire))
         else {
@@ -278,7 +287,8 @@ impl Descriptors {
 
     pub(crate) fn set_internal(&self, fd: i32, word: &AtomicI32) {
         if fits(fd) {
-            // User-space addresses have at most 56 bits, so they do not overlap the kind.
+            // Store address and kind in one word. They do not overlap, because user-space addresses
+            // have at most 56 bits.
             self.set(fd, INTERNAL << KIND_SHIFT | std::ptr::from_ref(word) as u64);
         }
     }
@@ -289,7 +299,7 @@ impl Descriptors {
         }
     }
 
-    /// Sets the entry of `fd`, and returns the former entry.
+    /// Sets the table entry of `fd`, and returns the former entry.
     fn set(&self, fd: i32, word: u64) -> u64 {
         let Some(entry) = self.table.get(fd as usize) else { return 0 };
         self.end.fetch_max(fd as u32 + 1, Ordering::AcqRel);
@@ -349,8 +359,8 @@ mod tests {
         assert_eq!(OF_TESTS.lookup(i32::MAX), DescriptorKind::Kernel);
     }
 
-    /// With a million sockets in fifty processes that take turns, each process touches almost every
-    /// page of this table.
+    /// Each socket costs every process one byte of this table. With a million sockets that fifty
+    /// processes use in turn, each process touches almost every page of the table.
     #[test]
     fn a_slot_costs_a_process_a_byte() {
         assert_eq!(size_of_val(&OF_TESTS.holds), SLOTS_MAX as usize);
@@ -368,11 +378,11 @@ mod tests {
             (0..most).for_each(|fd| DESCRIPTORS.set_socket(fd, socket));
             DESCRIPTORS.set_socket(most, Socket { slot: 8, generation: 3 });
             assert!((1..most).all(|fd| !last(fd)), "{most}");
-            // Move the socket to another number, which is entered before the first is removed.
+            // Move the socket to another number: add the new entry before the old one is removed.
             DESCRIPTORS.set_socket(2000, socket);
             assert!(!last(0) && DESCRIPTORS.is_held(socket), "{most}");
             assert!(last(2000) && !DESCRIPTORS.is_held(socket), "{most}");
-            // Descriptors are counted again after the last was closed.
+            // After the last descriptor was closed, descriptors of the slot are counted again.
             DESCRIPTORS.set_socket(0, socket);
             assert!(last(0), "{most}");
             assert!(DESCRIPTORS.take(most).last);

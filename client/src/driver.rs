@@ -1,4 +1,5 @@
-//! An engine in the process that it serves, turned by waiting threads.
+//! An engine in the process that it serves. Threads that wait in socket calls run its event loop;
+//! one iteration is a *turn*.
 //!
 //! The *driver* is the thread that holds the driver lock, so that it alone may turn the engine. The
 //! *stand-by thread* turns the engine when no other thread does. Threads that wait for the lock
@@ -16,7 +17,8 @@
 //! because descriptors wake the thread whichever thread turns the engine. The words of sockets do
 //! not, so a thread that waits for words keeps the lock while it sleeps.
 //!
-//! A thread that is woken again and again for others retires: [`Patience`].
+//! A thread that is woken repeatedly without events for itself stops running the engine:
+//! [`Patience`].
 //!
 //! # No wake-up is lost
 //!
@@ -60,30 +62,33 @@ pub use patience::Patience;
 pub use state::Turned;
 pub use towpath_ring::Who;
 
-/// An engine in this process, and the lock by which threads take turns as its driver.
+/// An engine in this process, and the lock that the thread holds which runs the engine's event
+/// loop.
 pub struct Driver {
     process: &'static Process,
     relay: Relay,
     engine: UnsafeCell<DriverState>,
-    /// Duplicate of the engine's descriptor, on which threads sleep even after the engine has
+    /// Duplicate of the engine's descriptor. Threads can sleep on it even after the engine has
     /// ended.
     descriptor: HighFd,
-    /// Number of times that a thread began to turn the engine.
+    /// Number of times that any thread has begun to run the engine's event loop.
     turns: AtomicU32,
-    /// Wakes the stand-by thread after another thread has taken the lock from it.
+    /// Eventfd that wakes the stand-by thread after another thread has taken the driver lock from
+    /// it.
     notifier: HighFd,
-    /// A stand-by thread exists, so other threads need not wait for the driver lock.
+    /// Whether the stand-by thread exists, which runs the engine when no other thread does. Other
+    /// threads then need not wait for the driver lock.
     is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }
 
-// SAFETY: only the thread that holds the relay accesses `engine` (see `DriverLock`), and the engine
-// is Send.
+// SAFETY: only the thread that holds the relay's lock accesses `engine` (see `DriverLock`), and the
+// engine is Send.
 unsafe impl Sync for Driver {}
 
 impl Driver {
-    /// Creates a driver whose lock no thread holds. Run [`Self::stand_by`] on a thread of its own,
-    /// because the end of that thread tells other processes that the engine has ended
+    /// Creates a driver whose lock no thread holds. Call [`Self::stand_by`] on a separate thread.
+    /// When that thread ends, other processes notice that the engine has ended
     /// ([`towpath_ring::Life`]).
     ///
     /// # Errors
@@ -104,18 +109,19 @@ impl Driver {
         })
     }
 
-    /// Returns whether the lock can be taken.
+    /// Returns whether a thread with the role `who` can take the driver lock now.
     pub(crate) fn is_free_for(&self, who: Who) -> bool {
         self.relay.is_free_for(who)
     }
 
-    /// Takes the driver lock, or returns `None` if another thread holds it. Blocks the signals of a
-    /// thread that takes it as `Who::Waits`; others have blocked their signals already.
+    /// Takes the driver lock, or returns `None` if another thread holds it. For `Who::Waits`,
+    /// blocks the thread's signals; threads with other roles have already blocked theirs.
     pub fn take(&self, who: Who) -> Option<DriverLock<'_>> {
         if !self.relay.is_free_for(who) {
             return None;
         }
-        // A handler that needs the engine would wait for the thread that it interrupts.
+        // Block signals: a handler that needs the engine would wait for this thread, which it
+        // interrupts.
         let signals = (who == Who::Waits).then(SignalsBlocked::new);
         let me = who.number(towpath_ring::thread_id());
         if self.relay.take(me, who)? == Taken::FromStandBy {
@@ -124,15 +130,15 @@ impl Driver {
         Some(DriverLock::new(self, me, signals))
     }
 
-    /// Counts this thread, which is about to sleep on the hand-off word, among the threads that
-    /// take the lock when that word changes. Returns `None` if the lock can be taken now.
+    /// Counts this thread as a waiter on the hand-off word. It is about to sleep on that word, and
+    /// takes the driver lock when the word changes. Returns `None` if the lock can be taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|handoff| Following { driver: self, handoff })
     }
 
-    /// Counts this thread among the threads that take the lock when woken. The thread is about to
-    /// sleep on a list of descriptors with an eventfd for wake-ups. Returns `None` if the lock can
-    /// be taken now. The driver must not call this.
+    /// Counts this thread among those that take the driver lock when they are woken. It is about to
+    /// sleep on a list of descriptors that includes an eventfd for wake-ups. Returns `None` if the
+    /// lock can be taken now. The thread that holds the lock must not call this.
     pub fn sleep_in_list(&self) -> Option<ListSleeper<'_>> {
         let sleeper = self.count_list_sleeper();
         if self.relay.is_free_for(Who::Waits) {
@@ -147,34 +153,35 @@ impl Driver {
         ListSleeper(self)
     }
 
-    /// Notes that a thread which is not waiting itself has woken the sleeping driver.
+    /// Records that a thread which does not wait itself has woken the sleeping driver.
     pub(crate) fn was_rung(&self) {
         self.relay.want();
     }
 
-    /// Releases the lock if the thread `me` holds it.
+    /// Releases the driver lock if the thread with number `me` holds it.
     fn leave(&self, me: u32) {
         if self.relay.leave(me) {
             self.pass_on();
         }
     }
 
-    /// Closes the descriptors. Called in a child after fork, because the engine is its parent's.
+    /// Closes the driver's descriptors. Called in a forked child, because the engine stays in the
+    /// parent.
     pub(crate) fn forget(&self) {
         self.descriptor.close();
         self.notifier.close();
     }
 
-    /// Releases the lock. Called when a signal handler begins on a thread that sleeps as the
-    /// driver, because the handler may call siglongjmp or become the driver itself.
+    /// Releases the driver lock. Called when a signal handler interrupts a thread that sleeps with
+    /// the lock. The handler may call siglongjmp, or need the lock itself.
     pub(crate) fn abandon(&self) {
         if self.relay.abandon(Who::Waits.number(towpath_ring::thread_id())) {
             self.pass_on();
         }
     }
 
-    /// Wakes another thread to take the free driver lock, or leaves the lock to the stand-by
-    /// thread.
+    /// Wakes another thread, which then takes the free driver lock. If no thread waits, leaves the
+    /// lock to the stand-by thread.
     fn pass_on(&self) {
         self.relay.pass_on(|| {
             if let Ok(mut hub) = self.process.lock_reactor() {
@@ -193,7 +200,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// Count of a thread that sleeps on the hand-off word. Dropping it ends the count.
+/// Counts a thread as a waiter on the hand-off word. Dropping it removes the thread from the count.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
     driver: &'a Driver,
@@ -201,14 +208,14 @@ pub(crate) struct Following<'a> {
 }
 
 impl Following<'_> {
-    /// Returns the hand-off word, on which the thread sleeps besides its own words, and the value
-    /// that the word must still have.
+    /// Returns the hand-off word, on which the thread sleeps in addition to its own words. Also
+    /// returns the value that the word had when the thread was counted.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (self.driver.relay.handoff(), self.handoff)
     }
 
-    /// Reduces `patience` if the hand-off word changed in the sleep. Called after the sleep. An
-    /// event of the thread itself ends its wait in any case.
+    /// Reduces `patience` if the hand-off word changed during the sleep, because the thread was
+    /// then woken without an event for itself. Called after each sleep.
     pub fn has_slept(&self, patience: &mut Patience) {
         let has_passed = self.driver.relay.handoff().load(Relaxed) != self.handoff;
         if has_passed && self.driver.is_stood_by.load(Relaxed) {
@@ -225,7 +232,8 @@ impl Drop for Following<'_> {
     }
 }
 
-/// Count of a thread that sleeps on a list of descriptors. Dropping it ends the count.
+/// Counts a thread that sleeps on a list of descriptors. Dropping it removes the thread from the
+/// count.
 #[derive(Debug)]
 pub struct ListSleeper<'a>(&'a Driver);
 

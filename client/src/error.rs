@@ -1,31 +1,31 @@
-//! Errors of calls on sockets, in the program's process.
+//! Errors of socket calls, in the program's process.
 
-/// Error of a call on a socket or of a request to the engine.
+/// Error of a socket call or of a request to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The engine has ended, or the socket was closed.
     Dead,
-    /// The call would have to wait (EAGAIN).
+    /// The call would have to wait, but must not (EAGAIN).
     WouldBlock,
-    /// A signal handler made the call, which needs a lock or bytes of the interrupted call.
+    /// The call comes from a signal handler, and needs a lock or bytes of the interrupted call.
     Interrupting,
-    /// A signal handler ran while the call waited.
+    /// A signal handler ran while the call waited (EINTR).
     Interrupted,
-    /// A signal handler forked while the call waited, and this is the child. Repeat the call on the
-    /// child's own attachment.
+    /// A signal handler forked while the call waited, and this is the child. Repeat the call over
+    /// the child's own attachment to the engine.
     Forked,
-    /// The time limit has passed.
+    /// The timeout of the call has passed.
     TimedOut,
-    /// The socket is not connected.
+    /// The socket is not connected (ENOTCONN).
     NotConnected,
-    /// The socket is no listener, or has stopped listening.
+    /// The socket is not listening, or no longer.
     NotListening,
     /// The socket is shut down for writing, or was never connected (EPIPE).
     Closed,
-    /// The datagram is longer than the socket may queue.
+    /// The datagram is longer than the socket's send buffer allows (EMSGSIZE).
     TooLong,
-    /// The engine refused the call, or the socket has a pending error. Contains Linux's errno.
+    /// The engine rejected the call, or the socket had a pending error. Contains Linux's errno.
     Refused(i32),
 }
 

@@ -1,4 +1,5 @@
-//! A socket together with the attachment of its process, and the time that a call may wait.
+//! A socket together with its process's attachment to the engine, and how long calls on it may
+//! wait.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -10,62 +11,63 @@ use towpath_shm::layout::{Kind, Slot, flags, op};
 use crate::interrupt::Handled;
 use crate::{Client, Deadline, Error, Socket, stream, wait};
 
-/// Maximum time that the first write on a connection waits for transmit memory, even if the call is
-/// nonblocking. The engine normally attaches memory within a turn, so a longer wait means that the
-/// run is short of memory.
+/// Maximum time for which the first write on a connection waits for send buffer memory, even if the
+/// call is nonblocking. The engine normally provides memory within one turn of its event loop. A
+/// longer wait means that the run is short of memory.
 const MEMORY_PATIENCE: Duration = Duration::from_millis(100);
-/// Waits shorter than this may end before the engine has made a turn.
+/// A wait shorter than this may end before the engine has run a turn of its event loop.
 const BRIEF: Duration = Duration::from_millis(1);
-/// State CLOSE, as Linux numbers the states (TCP_CLOSE).
+/// The connection state CLOSE, as Linux numbers it (TCP_CLOSE).
 const TCP_CLOSE: u32 = 7;
-/// Linux's numbers of the states FIN_WAIT2, TIME_WAIT and CLOSE, in which the peer has acknowledged
-/// our FIN.
+/// Connection states in which the peer has acknowledged our FIN, as Linux numbers them: FIN_WAIT2,
+/// TIME_WAIT and CLOSE.
 const FIN_ACKNOWLEDGED: std::ops::RangeInclusive<u32> = 5..=TCP_CLOSE;
 
-/// A socket with the attachment by which calls on it reach the engine. Used by every API.
+/// A socket, with the attachment over which calls on it reach the engine. Used by every API.
 #[derive(Debug, Clone, Copy)]
 pub struct Handle<'a> {
-    /// The attachment.
+    /// The attachment of this process to the engine.
     pub client: &'a Client,
-    /// The socket.
+    /// The socket, by slot and generation.
     pub socket: Socket,
 }
 
-/// Time that one call may wait.
+/// How long one call may wait.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitLimit {
-    /// The call must not wait.
+    /// Whether the call must not wait at all.
     pub nonblocking: bool,
-    /// Time at which the call fails. `None`: never.
+    /// Time at which the call fails. `None`: it waits without limit.
     pub deadline: Option<Deadline>,
-    /// Number of signal handlers that had run when the call began. A further handler interrupts the
-    /// wait.
+    /// Number of signal handlers that had run on this thread when the call began. A further handler
+    /// interrupts the wait.
     pub since: Handled,
 }
 
 impl WaitLimit {
-    /// Returns the limit of a call that began now, with SO_RCVTIMEO or SO_SNDTIMEO in µs. 0 stands
-    /// for no limit.
+    /// Returns the limit of a call that begins now. `timeout_us` is SO_RCVTIMEO or SO_SNDTIMEO in
+    /// microseconds; 0 means no timeout.
     #[inline]
     pub fn new(nonblocking: bool, timeout_us: u64) -> Self {
         let limit = (timeout_us != 0).then(|| Duration::from_micros(timeout_us));
         Self { nonblocking, ..Self::until(limit.map(Deadline::after)) }
     }
 
-    /// Returns the limit of a call that waits until `deadline`, or for ever.
+    /// Returns the limit of a call that waits until `deadline`, or without limit.
     #[inline]
     pub fn until(deadline: Option<Deadline>) -> Self {
         Self { nonblocking: false, deadline, since: Handled::so_far() }
     }
 
-    /// Returns whether the call is nonblocking, or ends before the engine has made a turn.
+    /// Returns whether the call is nonblocking, or its timeout so short that it may end before the
+    /// engine has run.
     fn is_brief(&self) -> bool {
         self.nonblocking || self.deadline.is_some_and(|deadline| deadline.left() < BRIEF)
     }
 }
 
 impl<'a> Handle<'a> {
-    /// Returns the slot of the socket.
+    /// Returns the socket's shared state.
     ///
     /// # Errors
     /// `Dead` if the slot belongs to a newer socket.
@@ -74,7 +76,7 @@ impl<'a> Handle<'a> {
         self.client.slot(self.socket).ok_or(Error::Dead)
     }
 
-    /// Changes fields of the slot that belong to the program.
+    /// Changes those fields of the socket's shared state that the program writes.
     ///
     /// # Errors
     /// As for [`Socket::enter`].
@@ -82,8 +84,8 @@ impl<'a> Handle<'a> {
         self.socket.change(self.client, change)
     }
 
-    /// Makes the request `call` about the socket, and waits for the answer. `fill` sets further
-    /// fields of the request.
+    /// Sends the engine the request `call` about the socket, and waits for the answer. `fill` sets
+    /// further fields of the request.
     ///
     /// # Errors
     /// As for [`Client::call`].
@@ -91,7 +93,8 @@ impl<'a> Handle<'a> {
         self.client.call(&self.request(call, fill))
     }
 
-    /// Returns the request `call` about the socket. `fill` sets further fields of the request.
+    /// Returns the request `call` about the socket, without sending it. `fill` sets further fields
+    /// of the request.
     pub fn request(self, call: u32, fill: impl FnOnce(&mut Request)) -> Request {
         let Socket { slot, generation } = self.socket;
         let mut request = Request { call, slot, generation, ..Request::default() };
@@ -100,7 +103,7 @@ impl<'a> Handle<'a> {
     }
 
     /// Repeats `attempt` while it returns `WouldBlock`, until `limit` allows no further wait. Even
-    /// a nonblocking call waits for bytes that programs of the run have sent before the call.
+    /// a nonblocking call waits for bytes that other programs of the run had sent before it began.
     ///
     /// # Errors
     /// As for [`wait::until`]; `WouldBlock` if the call is nonblocking.
@@ -120,8 +123,8 @@ impl<'a> Handle<'a> {
     }
 
     /// Repeats `attempt`, which queues bytes to send, as [`Self::blocking`] does. Even a
-    /// nonblocking call waits for transmit memory if the socket has none, since that is no
-    /// backpressure of the peer.
+    /// nonblocking call waits if the socket has no send buffer memory yet, because that is not the
+    /// peer's backpressure.
     ///
     /// # Errors
     /// As for [`Self::blocking`]; `TimedOut` if no memory was attached in time.
@@ -131,7 +134,8 @@ impl<'a> Handle<'a> {
         limit: WaitLimit,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // Read this before the attempt, since the engine may attach memory right after it fails.
+        // Check for missing memory before the attempt, because the engine may provide memory right
+        // after the attempt fails.
         let lacked = self.lacks_memory();
         match attempt() {
             Err(Error::WouldBlock) if limit.is_brief() && (lacked || self.lacks_memory()) => {
@@ -151,9 +155,9 @@ impl<'a> Handle<'a> {
         if self.slot().is_ok_and(|slot| slot.flags.load(Acquire) & flags::CONNECTING != 0) {
             return Err(Error::WouldBlock);
         }
-        // The engine attaches memory, or reports that there is none. In both cases `lacks_memory`
-        // becomes false, and the attempt after that is the last one. If memory arrives after an
-        // attempt failed, the next attempt uses it.
+        // Wait until the engine has provided send buffer memory, or reports that there is none. In
+        // both cases `lacks_memory` becomes false, and one more attempt is made. If memory arrives
+        // after an attempt failed, the next attempt uses it.
         let mut once = || {
             let lacked = self.lacks_memory();
             match attempt() {
@@ -168,10 +172,10 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Returns the result of a connect, without waiting.
+    /// Returns the result of the last connect(2) on the socket, without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` while the connect is in progress; `Refused` with the error of the connect, or
+    /// `WouldBlock` while the connect is in progress. `Refused` with the error of the connect, or
     /// with ECONNABORTED if another call has cleared that error.
     pub fn connected(self) -> Result<(), Error> {
         match self.slot()?.flags.load(Acquire) {
@@ -184,9 +188,9 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Closes the socket. Called when its last descriptor in the process is closed. With `lingers`
-    /// the call waits as SO_LINGER requires: until the peer has acknowledged all data, or the time
-    /// is up.
+    /// Closes the socket. Called when its last descriptor in the process is closed. With `lingers`,
+    /// waits as SO_LINGER requires: until the peer has acknowledged all data, or the linger time
+    /// has passed.
     pub fn close(self, lingers: bool) {
         self.client.process().forget(self.socket);
         let linger = match self.slot() {
@@ -210,25 +214,27 @@ impl<'a> Handle<'a> {
             }
             _ => Ok(()),
         };
-        // close(2) does not report whether everything was acknowledged in time.
+        // Ignore a timeout, because close(2) does not report whether all data was acknowledged in
+        // time.
         let limit = WaitLimit::until(Some(Deadline::after(limit)));
         let _ = wait::until(self.client, self.socket, limit.deadline, limit.since, ended);
     }
 }
 
-/// Returns the kind of a slot's socket. The kind may change: listen makes a stream a listener.
+/// Returns the kind of the socket in a slot. The kind may change: listen(2) makes a stream a
+/// listener.
 #[inline]
 pub fn kind(slot: &Slot) -> Kind {
     Kind::from_u32(slot.kind.load(Acquire)).unwrap_or(Kind::Free)
 }
 
-/// Returns whether the socket of a slot is a TCP socket, listening or not.
+/// Returns whether the socket in a slot is a TCP socket, listening or not.
 #[inline]
 pub fn is_tcp(slot: &Slot) -> bool {
     matches!(kind(slot), Kind::Stream | Kind::Listener)
 }
 
-/// Returns whether a stream is connected or connecting.
+/// Returns whether the stream socket in a slot is connected or connecting.
 pub fn is_open_stream(slot: &Slot) -> bool {
     let seen = slot.flags.load(Acquire);
     seen & (flags::CONNECTED | flags::CONNECTING) != 0

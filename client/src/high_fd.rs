@@ -1,4 +1,5 @@
-//! Descriptors of this library, moved to high numbers so that programs do not notice them.
+//! Internal descriptors of this library. They have high numbers, so that programs do not notice
+//! them.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -14,27 +15,28 @@ const FD_CLOEXEC: usize = 1;
 const EMFILE: i32 = 24;
 const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
-/// Our descriptors begin this far below the soft limit (RLIMIT_NOFILE). The room is for
-/// the control socket, notification descriptors and tokens, also of a child being forked. Calls on
-/// epoll sets need further descriptors to sleep on.
+/// Internal descriptors begin this far below the soft limit (RLIMIT_NOFILE). They are the control
+/// socket, notification descriptors and tokens, also those of a child that is being forked. Calls
+/// on epoll sets need further descriptors to sleep on.
 const BELOW_LIMIT: u64 = 64;
-/// Upper bound of the number at which our descriptors begin, because the kernel's descriptor table
-/// of the process is as long as its highest number.
+/// Upper bound of the number at which internal descriptors begin. It is low, because the kernel's
+/// descriptor table of a process is as long as its highest number.
 const HIGHEST: u64 = 16384;
 
-/// Descriptor of this library, hidden from the program. The program's close and close_range do not
-/// close it, and a dup2 to its number moves it to another number.
+/// An internal descriptor of this library, hidden from the program. The program's close and
+/// close_range do not close it. If the program calls dup2 with its number, it is moved to another
+/// number.
 #[derive(Debug)]
 pub struct HighFd {
     number: Box<AtomicI32>,
-    /// Table that contains the descriptor.
+    /// The process's descriptor table, which has an entry for this descriptor.
     among: &'static Descriptors,
 }
 
 impl HighFd {
-    /// Moves a descriptor to a number shortly below the soft limit (RLIMIT_NOFILE), because
-    /// programs expect to get the lowest free numbers. Sets close-on-exec. The number stays if no
-    /// high number is free.
+    /// Moves a descriptor to a number slightly below the soft limit (RLIMIT_NOFILE), because
+    /// programs expect the lowest free numbers for themselves. Sets close-on-exec. Keeps the number
+    /// if no high number is free.
     pub fn new(fd: Fd, among: &'static Descriptors) -> Self {
         let low = fd.into_owned().into_raw_fd();
         let number = match move_up(low) {
@@ -43,7 +45,7 @@ impl HighFd {
                 high
             }
             None => {
-                // F_SETFD of an open descriptor does not fail.
+                // Ignore the result, because F_SETFD does not fail for an open descriptor.
                 let _ = syscall::fcntl(low, F_SETFD, FD_CLOEXEC);
                 low
             }
@@ -76,8 +78,8 @@ impl HighFd {
     }
 
     /// Replaces this descriptor by a duplicate of `other` with the same number. Other threads see
-    /// either the old or the new descriptor, never a closed number. `inheritable`: the descriptor
-    /// stays open on exec.
+    /// either the old or the new descriptor, never a closed number. With `inheritable`, the
+    /// descriptor stays open at exec.
     ///
     /// # Errors
     /// As for [`syscall::dup3`]; the descriptor is then unchanged.
@@ -85,19 +87,19 @@ impl HighFd {
         syscall::dup3(other.get(), self.get(), if inheritable { 0 } else { O_CLOEXEC })
     }
 
-    /// Returns the number, or -1 after [`Self::close`]. Call this for each use, because a dup2 of
-    /// the program to this number changes it.
+    /// Returns the descriptor's number, or -1 after [`Self::close`]. Call this for each use,
+    /// because the number changes when the program calls dup2 with it.
     pub fn get(&self) -> i32 {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Borrows the descriptor. Must not be called after [`Self::close`].
+    /// Returns a reference to the descriptor. Must not be called after [`Self::close`].
     pub fn borrow(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open until `self` is closed or dropped.
         unsafe { BorrowedFd::borrow_raw(self.get()) }
     }
 
-    /// Closes the descriptor before `self` is dropped.
+    /// Closes the descriptor. Calls after the first have no effect.
     pub fn close(&self) {
         let number = self.number.swap(-1, Ordering::Relaxed);
         if number >= 0 {
@@ -106,7 +108,8 @@ impl HighFd {
         }
     }
 
-    /// After [`Self::close`], makes this a duplicate of `of`, if a descriptor number is free.
+    /// Makes this a duplicate of `of`, if it was closed by [`Self::close`] and a descriptor number
+    /// is free.
     pub fn renew(&self, of: &Self) {
         if self.get() < 0
             && let Some(number) = duplicate(of.get())
@@ -116,9 +119,9 @@ impl HighFd {
         }
     }
 
-    /// Sets whether the descriptor stays open on exec. The default is false.
+    /// Sets whether the descriptor stays open at exec. Initially it does not.
     pub fn set_inheritable(&self, yes: bool) {
-        // The call fails only after `close`, when no descriptor can be inherited.
+        // Ignore an error: the call fails only after `close`, when no descriptor can be inherited.
         let _ = syscall::fcntl(self.get(), F_SETFD, if yes { 0 } else { FD_CLOEXEC });
     }
 }
@@ -129,7 +132,7 @@ impl Drop for HighFd {
     }
 }
 
-/// Moves a descriptor of this library to another number, because dup2 is about to overwrite
+/// Moves an internal descriptor to another number, because the program's dup2 is about to overwrite
 /// `number`.
 pub(crate) fn evacuate(among: &Descriptors, number: i32, word: &AtomicI32) {
     if let Some(other) = duplicate(number) {

@@ -1,4 +1,4 @@
-//! State of [`crate::reactor`]: the sets and sleeping threads of a process.
+//! State of the [`crate::reactor`]: epoll sets, sleeping threads and waiting tasks of a process.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -12,43 +12,46 @@ use crate::descriptors::DESCRIPTORS_MAX;
 use crate::watches::{LIST_WATCHES_MAX, Watches};
 use crate::{Error, HighFd};
 
-/// Epoll sets, sleeping threads and waiting tasks of a process. Kept when the process attaches
-/// anew, as after a fork.
+/// Epoll sets, sleeping threads and waiting tasks of a process. It is kept when the process
+/// attaches to the engine again, as after a fork.
 #[derive(Debug)]
 pub struct Reactor {
-    /// `None` until first locked. An empty vector is not zeroed memory, so a static `Reactor` with
-    /// vectors would take megabytes in the library's file instead of .bss.
+    /// The state, or `None` until the lock is first taken. An initial value with vectors would not
+    /// be all zeros, so a static `Reactor` would take megabytes in the library's file instead of
+    /// .bss.
     hub: ProcessLock<Option<Box<Hub>>>,
-    /// Index of the first watch of each slot, plus one. Changed only under the lock.
+    /// Index plus one of the first watch (registered interest) in each socket slot; 0: none.
+    /// Changed only with the lock held.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
-    /// Pending changes of [`EpollSet::refs`], by the number of the set. A signal handler records a
-    /// change here if the interrupted thread has the lock.
+    /// Pending changes of [`EpollSet::refs`], indexed by the number of the epoll set. A signal
+    /// handler records a change here if the interrupted thread holds the lock.
     pub(crate) deferred_counts: [AtomicI32; DESCRIPTORS_MAX],
-    /// A signal handler has closed a descriptor while the interrupted thread had the lock. The next
-    /// call that takes the lock removes the watches of the descriptor.
+    /// Whether a signal handler has closed a descriptor while the interrupted thread held the lock.
+    /// The next thread that takes the lock removes the watches of that descriptor.
     pub(crate) has_deferred: AtomicBool,
-    /// The process is a child without an attachment of its own. A thread of the parent may have had
-    /// the lock when it forked, so the lock must not be awaited.
+    /// Whether the process is a forked child without an attachment to the engine. It must not wait
+    /// for the lock, because a thread of the parent may have held it at the fork.
     is_disowned: AtomicBool,
 }
 
-/// State under the lock of a [`Reactor`].
+/// State protected by the lock of a [`Reactor`].
 #[derive(Debug, Default)]
 pub struct Hub {
     pub(crate) watches: Watches,
     pub(crate) sets: Vec<Option<EpollSet>>,
-    /// Number of threads that sleep or are about to sleep, plus the number of dispatchers.
+    /// Number of threads that sleep or are about to sleep, plus the number of
+    /// [`crate::reactor::Dispatcher`] values.
     pub(crate) sleepers: u32,
-    /// Notifications requested since the notification descriptor was cleared: an upper bound for
-    /// the number that it contains.
+    /// Number of notifications requested from the engine since the notification descriptor was last
+    /// read. It is an upper bound for the value of that eventfd.
     pub(crate) rings: usize,
-    /// Eventfds of threads that wait for a list of descriptors, as poll(2) does.
+    /// Eventfds of threads that wait for a list of descriptors, as in poll(2).
     pub(crate) lists: Vec<ListWakeup>,
-    /// Wakers to call after the lock is released, because a waker may run any code.
+    /// Wakers of tasks, to be called after the lock is released, because a waker may run any code.
     pub(crate) due_wakers: Vec<Waker>,
-    /// All threads and tasks were woken because the engine has ended.
+    /// Whether all threads and tasks were woken because the engine has ended.
     pub(crate) dead: bool,
-    /// Number of sets that the process has ever created.
+    /// Number of epoll sets that the process has ever created.
     pub(crate) made: u64,
 }
 
@@ -56,17 +59,18 @@ pub struct Hub {
 #[derive(Debug)]
 pub(crate) struct ListWakeup {
     pub(crate) fd: HighFd,
-    /// A thread sleeps on this eventfd.
+    /// Whether a thread uses this eventfd to sleep.
     pub(crate) is_taken: bool,
-    /// The sleeping thread takes the driver lock when it is woken ([`crate::driver`]).
+    /// Whether the sleeping thread takes the driver lock when it is woken ([`crate::driver`]).
     pub(crate) is_willing: bool,
-    /// An event of one of the thread's sockets has arrived.
+    /// Whether an event of one of the thread's sockets has arrived.
     pub(crate) is_due: bool,
-    /// Each event of the process wakes the thread, because some of its descriptors have no watch.
+    /// Whether every event of the process wakes the thread, because some of its sockets have no
+    /// watch.
     pub(crate) is_for_all: bool,
-    /// The eventfd was written, so its count must be cleared before it is used again.
+    /// Whether the eventfd was written, so that it must be read before it is used again.
     pub(crate) is_rung: bool,
-    /// Watches of the sockets that the thread waits for.
+    /// Indices of the watches of the sockets for which the thread waits.
     pub(crate) watches: Vec<u32>,
 }
 
@@ -79,81 +83,85 @@ impl ListWakeup {
     }
 }
 
-/// Epoll set of the program, with its sockets of the stack. Kernel descriptors of the set are in a
-/// set of the kernel, whose descriptor the program holds.
+/// An epoll set of the program, with its sockets of the stack. The kernel descriptors of the set
+/// are in a kernel epoll set, to which the program's descriptor refers.
 #[derive(Debug, Default)]
 pub(crate) struct EpollSet {
-    /// Number of descriptors of the process that refer to the set.
+    /// Number of this process's descriptors that refer to the set.
     pub(crate) refs: u32,
-    /// Watches that may be ready, in the order of their events.
+    /// Indices of the watches whose sockets may be ready, in the order of their events.
     pub(crate) ready: VecDeque<u32>,
-    /// Watches by descriptor and slot.
+    /// Indices of the watches in the set, by descriptor and slot of the socket.
     pub(crate) by_fd: HashMap<(i32, u32), u32>,
-    /// Epoll sets inside this one.
+    /// Epoll sets that were added to this one.
     pub(crate) nested: Vec<NestedSet>,
-    /// Number of kernel descriptors in the set.
+    /// Number of kernel descriptors in this epoll set.
     pub(crate) kernel: u32,
-    /// Number of calls since a call last checked the kernel's set before our sockets.
+    /// Number of epoll_wait calls since one last checked the kernel's set before the sockets of the
+    /// stack.
     pub(crate) calls: u32,
-    /// Number of further calls that check the kernel's set, because one of its descriptors was
-    /// ready recently.
+    /// Number of further epoll_wait calls that check the kernel's set first, because one of its
+    /// descriptors was ready recently.
     pub(crate) eager: u32,
-    /// Number of threads that sleep in a call on the set.
+    /// Number of threads that sleep in epoll_wait on this set.
     pub(crate) sleepers: u32,
-    /// Number of sleepers that take the driver lock when they are woken ([`crate::driver`]).
+    /// Number of threads sleeping in this set that take the driver lock when they are woken
+    /// ([`crate::driver`]).
     pub(crate) willing: u32,
-    /// Number of calls that have slept in the set and have not returned. Until they return, the set
-    /// exists even if its last descriptor is closed, as in the kernel.
+    /// Number of epoll_wait calls that have slept in the set and have not returned. Until they
+    /// return, the set exists even if its last descriptor is closed, as in the kernel.
     pub(crate) calls_inside: u32,
-    /// Unique id of the set in the process. Numbers of closed sets are reused, ids are not.
+    /// ID of the set, unique in the process. The number of a closed set is reused, its ID is not.
     pub(crate) id: u64,
-    /// The set's eventfd was written and not read since.
+    /// Whether the set's eventfd was written and has not been read since.
     pub(crate) is_woken: bool,
-    /// Kernel epoll set on which threads sleep that wait for this set.
+    /// Kernel epoll set on which threads sleep that wait for this set. `None` until the first one
+    /// sleeps.
     pub(crate) place: Option<SleepPlace>,
 }
 
-/// An epoll set inside an epoll set.
+/// An epoll set that is a member of another epoll set.
 #[derive(Debug, Clone, Copy)]
 pub struct NestedSet {
-    /// Number of the inner set.
+    /// Number of the inner set in the reactor.
     pub set: u32,
-    /// Descriptor of the inner set in the outer one.
+    /// Descriptor with which the inner set was added to the outer one.
     pub fd: i32,
-    /// Events wanted: bits of epoll_ctl(2).
+    /// Events that the outer set reports for the inner set: bits of epoll_ctl(2).
     pub events: u32,
-    /// Data that the program gave to epoll_ctl(2).
+    /// User data that the program passed to epoll_ctl(2).
     pub data: u64,
-    /// A socket became ready in the inner set since the last report.
+    /// Whether a socket has become ready in the inner set since the last report.
     pub fresh: bool,
 }
 
-/// Kernel epoll set of this library on which threads sleep. Contains the program's kernel set, the
-/// notification descriptor, the control socket and an eventfd. The program's set cannot contain
-/// them, because forked children share that set.
+/// Internal kernel epoll set of this library on which threads sleep. It contains the program's
+/// kernel epoll set, the notification descriptor, the control socket and an eventfd. The program's
+/// set cannot contain these, because forked children share it.
 #[derive(Debug)]
 pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,
     pub(crate) wakeup: HighFd,
-    /// Number of forks of this process when the set was created.
+    /// Number of forks of this process when this kernel epoll set was created.
     pub(crate) forks: u32,
 }
 
 impl Hub {
-    /// Returns a set by its number.
+    /// Returns an epoll set by its number.
     pub(crate) fn set(&mut self, number: u32) -> Option<&mut EpollSet> {
         self.sets.get_mut(number as usize)?.as_mut()
     }
 
-    /// Returns the set with this number and id. Fails with EBADF if the number has been reused.
+    /// Returns the epoll set with this number and ID. Fails with EBADF if the number was reused for
+    /// another set.
     pub(crate) fn known(&mut self, number: u32, id: u64) -> Result<&mut EpollSet, Error> {
         self.set(number).filter(|set| set.id == id).ok_or(Errno::BADF.into())
     }
 }
 
 impl Reactor {
-    /// Creates a reactor without sets. Its tables, with an entry for each slot and descriptor, take
-    /// no memory in a static until they are used.
+    /// Creates a reactor without epoll sets. Its tables have an entry for each slot and descriptor.
+    /// In a static, they take no memory until they are used.
     pub(crate) const fn new() -> Self {
         Self {
             hub: ProcessLock::new(None),
@@ -164,31 +172,35 @@ impl Reactor {
         }
     }
 
-    /// Creates the state under the lock early, because a signal handler, or a fork during which
-    /// malloc is locked, cannot allocate it.
+    /// Allocates the state under the lock now. Later it may be needed in a signal handler or in a
+    /// fork during which malloc is locked, where it cannot be allocated.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK if this thread has the lock.
+    /// `Refused` with EDEADLK if this thread holds the lock.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         self.lock().map(drop)
     }
 
-    /// Drops all sets and wake-ups, and closes their descriptors. The next lock creates new state.
+    /// Drops all epoll sets and wake-ups, and closes their descriptors. The next thread that takes
+    /// the lock creates new state.
     pub(crate) fn close(&self) {
         let hub = self.hub.lock_unless_mine().and_then(|mut hub| hub.take());
-        // Drop the state without the lock, because each descriptor is closed by a system call.
+        // Drop the state after the lock was released, because each descriptor is closed by a system
+        // call.
         drop(hub);
     }
 
-    /// Locks the state, and creates it on first use. Does not do the work that signal handlers
-    /// deferred, as [`Process::lock_reactor`](crate::Process::lock_reactor) does.
+    /// Takes the lock, and creates the state on first use. Unlike
+    /// [`Process::lock_reactor`](crate::Process::lock_reactor), does not do the work that signal
+    /// handlers have deferred.
     pub(crate) fn lock(&self) -> Result<LockGuard<'_, Option<Box<Hub>>>, Error> {
         let mut hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
         hub.get_or_insert_with(Box::default);
         Ok(hub)
     }
 
-    /// Marks the watches as the parent's. Called in a child process without an attachment.
+    /// Declares that the watches belong to the parent. Called in a forked child without an
+    /// attachment.
     pub(crate) fn disown(&self) {
         self.is_disowned.store(true, Relaxed);
     }
@@ -198,12 +210,12 @@ impl Reactor {
         self.is_disowned.load(Relaxed)
     }
 
-    /// Returns whether this thread has the lock.
+    /// Returns whether this thread holds the lock.
     pub fn is_mine(&self) -> bool {
         self.hub.is_mine()
     }
 
-    /// Makes the next call that takes the lock remove the watches of closed descriptors.
+    /// Makes the next thread that takes the lock remove the watches of closed descriptors.
     pub(crate) fn defer(&self) {
         self.has_deferred.store(true, Relaxed);
     }

@@ -1,9 +1,9 @@
 //! Signal handlers during calls that wait, and the cancellation of threads.
 //!
-//! A system call of the kernel does not sleep if a signal is pending. Our calls check shared memory
-//! in user space. A handler that runs between the last check and the sleep would not interrupt the
-//! sleep. Therefore the API layer calls [`handler_runs`] when a handler of the program
-//! begins, on the thread that the handler interrupts:
+//! A system call of the kernel does not sleep if a signal is pending. Calls of this library check
+//! shared memory in user space first. A handler that runs between this check and the sleep would
+//! not interrupt the sleep. Therefore the API layer calls [`handler_runs`] when a handler of the
+//! program begins, on the thread that the handler interrupts:
 //!
 //! ```text
 //!   thread:   set the time limit | has a handler run? | system call: read the limit, sleep
@@ -28,23 +28,25 @@ use crate::driver::Driver;
 use crate::syscall::{nr, syscall};
 
 struct InterruptedThread {
-    // Number of handlers that ran on this thread.
+    // Number of signal handlers that have run on this thread.
     any: AtomicU32,
-    // Number of handlers without SA_RESTART that ran on this thread.
+    // Number of signal handlers without SA_RESTART that have run on this thread.
     firm: AtomicU32,
-    // Outermost cancellation point of the thread, or null. May be stale after a siglongjmp.
+    // Outermost cancellation point that this thread is in, or null. May be stale after a
+    // siglongjmp.
     point: AtomicPtr<CancellationPoint>,
     cancelled: AtomicBool,
-    // Number of the thread, or 0 before its first cancellation point.
+    // ID of the thread. 0 before its first cancellation point.
     number: AtomicU32,
-    // Time limit of the next sleep, as a struct timespec.
+    // Timeout of this thread's next sleep, as a struct timespec.
     limit: [AtomicI64; 2],
-    // Driver of the engine, while this thread sleeps with the driver lock. Otherwise null.
+    // Driver of the engine in this process, while this thread sleeps with the driver lock.
+    // Otherwise null.
     driver: AtomicPtr<Driver>,
 }
 
 std::thread_local! {
-    // Atomics, because handlers run between any two instructions.
+    // The fields are atomics, because a signal handler may run between any two instructions.
     static THREAD: InterruptedThread = const {
         InterruptedThread {
             any: AtomicU32::new(0),
@@ -58,11 +60,12 @@ std::thread_local! {
     };
 }
 
-/// Notes that a handler of the program begins on this thread. `restarts`: the handler has
-/// SA_RESTART.
+/// Records that a handler of the program begins on this thread. `restarts` tells whether the
+/// handler has SA_RESTART.
 pub fn handler_runs(restarts: bool) {
     THREAD.with(|thread| {
-        // A load and a store lose no count, because handlers of one thread are nested.
+        // No increment is lost without an atomic addition, because handlers on one thread are
+        // nested.
         thread.any.store(thread.any.load(Relaxed).wrapping_add(1), Relaxed);
         if !restarts {
             thread.firm.store(thread.firm.load(Relaxed).wrapping_add(1), Relaxed);
@@ -72,11 +75,12 @@ pub fn handler_runs(restarts: bool) {
     });
 }
 
-/// Handles the cancellation of this thread. Returns false if the thread is in no cancellation point
-/// of ours, so that libc handles it.
+/// Handles the cancellation signal on this thread. Returns false if the thread is in no
+/// cancellation point of this library; libc must then handle the signal.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
-        // libc may end the thread at once (PTHREAD_CANCEL_ASYNCHRONOUS).
+        // Release the driver lock, because libc may end the thread at once
+        // (PTHREAD_CANCEL_ASYNCHRONOUS).
         thread.leave_driver();
         let inside = thread.is_in_point();
         if inside {
@@ -87,8 +91,8 @@ pub fn cancellation_comes() -> bool {
     })
 }
 
-/// Call of the program that is a cancellation point: a cancellation of the thread ends its waits.
-/// The value lies in the stack frame of the call.
+/// A call of the program that is a cancellation point. If the thread is cancelled during the call,
+/// its waits end. The value lies in the stack frame of the call.
 ///
 /// ```text
 ///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
@@ -101,22 +105,22 @@ pub fn cancellation_comes() -> bool {
 /// our code again.
 #[derive(Debug)]
 pub struct CancellationPoint {
-    /// [`CancellationPoint::MARK`] while this is the outermost point of its thread.
+    /// [`CancellationPoint::MARK`] while this is the outermost cancellation point of its thread.
     mark: AtomicU32,
 }
 
 impl CancellationPoint {
-    /// Value of `mark` in an intact point, neither an address nor common on stacks. So an
-    /// overwritten frame hardly ever contains the value.
+    /// Value of `mark` in a cancellation point that a thread is in. It is neither an address nor
+    /// common on stacks, so an overwritten stack frame hardly ever contains it.
     const MARK: u32 = 0x9e4b_71d3;
 
-    /// Creates a point that is not entered yet.
+    /// Creates a cancellation point that is not entered yet.
     pub const fn new() -> Self {
         Self { mark: AtomicU32::new(0) }
     }
 
-    /// Enters the point, after which a cancellation of this thread ends its waits. Has no effect
-    /// within another point, as in a call of a signal handler.
+    /// Enters the cancellation point: from now on, a cancellation of this thread ends its waits.
+    /// Has no effect within another point, as in a call of a signal handler.
     #[inline]
     pub fn enter(&self) {
         THREAD.with(|thread| {
@@ -124,11 +128,12 @@ impl CancellationPoint {
                 thread.number.store(towpath_ring::thread_id(), Relaxed);
             }
             let outermost = thread.point.load(Relaxed).cast_const();
-            // `self` becomes the outermost point if there is none, or if siglongjmp left the former
+            // Become the outermost point if there is none. Also if a siglongjmp has left the former
             // one, which may have had the same address.
             if outermost.is_null() || ptr::eq(outermost, self) || !thread.is_in_point() {
                 self.mark.store(Self::MARK, Relaxed);
-                // Store the mark before publishing the pointer, since the handler reads both.
+                // Store the mark before the pointer to it is published, because a signal handler
+                // reads both.
                 compiler_fence(SeqCst);
                 thread.point.store(ptr::from_ref(self).cast_mut(), Relaxed);
             }
@@ -136,7 +141,7 @@ impl CancellationPoint {
         compiler_fence(SeqCst);
     }
 
-    /// Leaves the point, after which a cancellation no longer ends waits.
+    /// Leaves the cancellation point: from now on, a cancellation does not end waits.
     #[inline]
     pub fn leave(&self) {
         compiler_fence(SeqCst);
@@ -154,13 +159,13 @@ impl Default for CancellationPoint {
     }
 }
 
-/// Returns the address of this thread's number, for threads that send this thread a signal. The
-/// number is 0 if the thread has never been in a cancellation point.
+/// Returns the address at which this thread's ID is stored, for threads that send this thread a
+/// signal. The ID is 0 if the thread has never been in a cancellation point.
 pub fn number_place() -> *const AtomicU32 {
     THREAD.with(|thread| &raw const thread.number)
 }
 
-/// Returns whether a cancellation came in a cancellation point since the last call.
+/// Returns whether the thread was cancelled in a cancellation point since the last call.
 pub fn take_cancellation() -> bool {
     THREAD.with(|thread| {
         thread.cancelled.load(Relaxed) && {
@@ -171,8 +176,9 @@ pub fn take_cancellation() -> bool {
 }
 
 impl InterruptedThread {
-    /// Returns whether the thread is in a cancellation point. After a siglongjmp out of a point
-    /// this is true until the frame of the point is overwritten, usually soon.
+    /// Returns whether the thread is in a cancellation point. After a siglongjmp out of a point,
+    /// this stays true until the stack frame of the point is overwritten, which usually happens
+    /// soon.
     fn is_in_point(&self) -> bool {
         let point = self.point.load(Relaxed);
         if point.is_null() {
@@ -185,8 +191,8 @@ impl InterruptedThread {
         is_there
     }
 
-    /// Releases the driver lock if the thread sleeps as the driver, because the handler may call
-    /// siglongjmp, or a function that becomes the driver.
+    /// Releases the driver lock if the interrupted thread sleeps with it. The signal handler may
+    /// call siglongjmp, or a function that takes the lock.
     fn leave_driver(&self) {
         let driver = self.driver.swap(ptr::null_mut(), Relaxed);
         // SAFETY: a pointer that is not null was stored by `while_driving`, which the handler has
@@ -202,8 +208,8 @@ impl InterruptedThread {
     }
 }
 
-/// Runs a system call in which the thread sleeps with the driver lock. Handlers of this thread can
-/// run only in this call.
+/// Runs a system call in which the thread sleeps with the driver lock. Only during this call can
+/// signal handlers run on this thread.
 pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T {
     THREAD.with(|thread| {
         thread.driver.store(ptr::from_ref(driver).cast_mut(), Relaxed);
@@ -213,8 +219,8 @@ pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T 
     })
 }
 
-/// Returns whether the mark of a point is intact. The kernel reads the mark, because the stack that
-/// contains the point may be unmapped.
+/// Returns whether the mark of a cancellation point is intact. Lets the kernel read the mark,
+/// because the stack that contained the point may be unmapped.
 #[cold]
 fn is_marked(point: *const CancellationPoint) -> bool {
     const FUTEX_WAIT_PRIVATE: usize = 128;
@@ -229,7 +235,7 @@ fn is_marked(point: *const CancellationPoint) -> bool {
     !matches!(compared, Err(EAGAIN | EFAULT))
 }
 
-/// Number of handlers that had run on this thread when a call began.
+/// Number of signal handlers that had run on this thread when a call began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handled {
     any: u32,
@@ -237,29 +243,30 @@ pub struct Handled {
 }
 
 impl Handled {
-    /// Returns the number of handlers that have run on this thread until now.
+    /// Returns the number of signal handlers that have run on this thread until now.
     pub fn so_far() -> Self {
         THREAD
             .with(|thread| Self { any: thread.any.load(Relaxed), firm: thread.firm.load(Relaxed) })
     }
 
-    /// Returns whether a handler that interrupts the call has run since `self`, or the thread was
-    /// cancelled. A handler with SA_RESTART interrupts only calls with a time limit (`limited`);
-    /// poll, select and epoll_wait count as such (signal(7)).
+    /// Returns whether a signal handler that interrupts the call has run since `self` was read, or
+    /// the thread was cancelled. A handler with SA_RESTART interrupts only calls with a time limit
+    /// (`limited`); poll, select and epoll_wait count as such (signal(7)).
     pub fn is_interrupted(self, limited: bool) -> bool {
         let now = Self::so_far();
         let cancelled = THREAD.with(|thread| thread.cancelled.load(Relaxed));
         cancelled || now.firm != self.firm || limited && now.any != self.any
     }
 
-    /// Returns whether handlers have run since `self`, but none that interrupts the call.
+    /// Returns whether signal handlers have run since `self` was read, but none that interrupts the
+    /// call.
     pub(crate) fn is_restarted(self, limited: bool) -> bool {
         Self::so_far().any != self.any && !self.is_interrupted(limited)
     }
 
-    /// Makes the system call `sleep`. Returns `None` if the call was interrupted already. `sleep`
-    /// gets the address of the time limit, a struct timespec. A handler that runs before the kernel
-    /// reads the limit sets it to 0.
+    /// Makes the system call `sleep`. Returns `None` if the call was interrupted before. `sleep`
+    /// gets the address of the timeout, a struct timespec. A signal handler that runs before the
+    /// kernel reads the timeout sets it to 0.
     pub fn sleep<T>(
         self,
         limited: bool,
@@ -278,7 +285,8 @@ impl Handled {
     }
 }
 
-/// Time limit of a system call: a duration or a point in time, whichever the call requires.
+/// Timeout of a system call that sleeps: a duration or a point in time, whichever the call
+/// requires.
 #[derive(Debug, Clone, Copy)]
 pub struct SleepLimit {
     seconds: i64,
@@ -286,10 +294,11 @@ pub struct SleepLimit {
 }
 
 impl SleepLimit {
-    /// No limit: longer than the machine will run.
+    /// No timeout: a time longer than the machine will run.
     pub const NEVER: Self = Self { seconds: i64::MAX, ns: 0 };
 
-    /// Returns the time until `deadline` as a duration, or [`Self::NEVER`].
+    /// Returns the time left until `deadline` as a duration. Without a deadline, returns
+    /// [`Self::NEVER`].
     pub fn within(deadline: Option<Deadline>) -> Self {
         match deadline.map(Deadline::left) {
             Some(left) => Self {
@@ -300,7 +309,7 @@ impl SleepLimit {
         }
     }
 
-    /// Returns `deadline` as a point in time.
+    /// Returns `deadline` as a point in time, for system calls that require one.
     pub fn until(deadline: Deadline) -> Self {
         let (seconds, ns) = deadline.parts();
         Self { seconds, ns }
@@ -338,7 +347,8 @@ mod tests {
             unsafe { *(place as *const [i64; 2]) }
         });
         assert_eq!(left, Some([0, 0]));
-        // A sleep within a handler leaves no limit that would let the interrupted call sleep.
+        // A sleep within a signal handler must not leave a timeout with which the interrupted call
+        // would sleep.
         let left = since.sleep(false, limit, |place| {
             assert!(sleep(Handled::so_far(), false, |_| {}));
             // SAFETY: `place` is the address of two words, which no other thread writes.
@@ -370,7 +380,7 @@ mod tests {
         assert!(!cancellation_comes());
     }
 
-    /// Returns without leaving the point, as after a siglongjmp.
+    /// Returns without leaving the cancellation point, as after a siglongjmp.
     #[inline(never)]
     fn leave_by_a_jump() {
         let point = CancellationPoint::new();
@@ -378,7 +388,7 @@ mod tests {
         assert!(cancellation_comes() && take_cancellation());
     }
 
-    /// Overwrites the frame of the point that was left.
+    /// Overwrites the stack frame of the cancellation point that was left.
     #[inline(never)]
     fn use_the_stack() {
         std::hint::black_box([1u8; 4096]);

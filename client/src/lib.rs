@@ -12,7 +12,7 @@
 //! - [`wait`]: sleeping until a call on a socket can continue; [`interrupt`]: signals and
 //!   cancellation during the sleep;
 //! - [`reactor`]: sleeping until one of many sockets is ready, and waking tasks of async runtimes;
-//! - [`driver`]: an engine in this process, turned by threads that wait;
+//! - [`driver`]: an engine in this process, run by threads that wait;
 //! - [`in_flight`]: sockets that are being sent to another process.
 //!
 //! No function here calls into libc for a system call, since a library built on this crate may

@@ -1,4 +1,4 @@
-//! Accepting of connections from the queue of a listener.
+//! Accepts connections from the queue of a listener.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -9,9 +9,9 @@ use crate::access::lock_input;
 use crate::state::take_error;
 use crate::{Client, Error, Socket};
 
-/// Takes the next connection without waiting. `open` creates the descriptor for it; if that fails,
-/// the connection stays in the queue. `undo` closes the descriptor if a signal handler has taken
-/// the connection meanwhile.
+/// Accepts the next connection in a listener's queue without waiting. `open` creates the descriptor
+/// for it; if that fails, the connection stays in the queue. `undo` closes the descriptor if a
+/// signal handler has taken the connection meanwhile.
 ///
 /// # Errors
 /// - `WouldBlock`: no connection waits;

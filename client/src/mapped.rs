@@ -1,4 +1,4 @@
-//! `MappedProcess`: a `Process` in its own memory mapping.
+//! [`MappedProcess`]: a [`Process`] in a separate memory mapping.
 
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
@@ -7,7 +7,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::{Error, Process};
 
-/// A [`Process`] in its own memory mapping, which is unmapped on drop.
+/// A [`Process`] in a separate memory mapping, which is unmapped on drop.
 ///
 /// The tables are megabytes of zeros, most of which are never touched. An allocator that reuses
 /// freed memory would write these zeros, so all pages would take memory.
@@ -24,7 +24,7 @@ use crate::{Error, Process};
 #[derive(Debug)]
 pub struct MappedProcess(NonNull<Process>);
 
-/// Length of the mapping; the kernel rounds it up to a page.
+/// Length of the mapping in bytes. The kernel rounds it up to a page.
 const LEN: usize = size_of::<Process>();
 
 const _: () = assert!(align_of::<Process>() <= 4096, "a page is not aligned enough");
@@ -35,7 +35,7 @@ unsafe impl Send for MappedProcess {}
 unsafe impl Sync for MappedProcess {}
 
 impl MappedProcess {
-    /// Creates a `Process` without an attachment.
+    /// Creates a [`Process`] that is not attached to an engine.
     ///
     /// # Errors
     /// `Refused` with ENOMEM if the process has too little address space (RLIMIT_AS).
@@ -45,8 +45,8 @@ impl MappedProcess {
         let base =
             unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let base = base.map_err(|errno| Error::Refused(errno.raw_os_error()))?;
-        // Zeroed memory equals the result of `Process::new`: atomics are 0 or false, and the lock
-        // is free. `None` in place of a Box is a null pointer.
+        // A new mapping is zeroed, and so is the result of `Process::new`: atomics are 0 or false,
+        // and the lock is free. `None` in place of a Box is a null pointer.
         let process = NonNull::new(base.cast::<Process>());
         process.map(Self).ok_or(Error::Refused(rustix::io::Errno::NOMEM.raw_os_error()))
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_closed_reactor_has_no_descriptors() {
         let process = MappedProcess::new().expect("address space");
-        // SAFETY: `close` drops the descriptor in the reactor before the mapping ends.
+        // SAFETY: `close` drops the descriptor in the reactor before the memory is unmapped.
         let descriptors = unsafe { &*std::ptr::from_ref(&process.descriptors) };
         let eventfd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("one");
         let fd = HighFd::new(eventfd.into(), descriptors);

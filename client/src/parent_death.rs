@@ -1,5 +1,5 @@
-//! Kills a process of a run after towpath and its guardian have both ended, because normally these
-//! end the processes of the run.
+//! Kills a process of a run after both the `towpath` process and its guardian have ended. Normally
+//! these two end the processes of the run.
 //!
 //! Both keep the write end of a pipe, and never write to it. Each process of the run has a read
 //! end. By O_ASYNC with F_SETSIG and F_SETOWN (fcntl(2)) the kernel sends the process SIGKILL when
@@ -17,7 +17,7 @@ use towpath_shm::Fd;
 use crate::syscall::fcntl;
 use crate::{HighFd, Process};
 
-// asm-generic/fcntl.h and signal.h
+// Constants from asm-generic/fcntl.h and signal.h.
 const F_SETFL: i32 = 4;
 const F_SETOWN: i32 = 8;
 const F_SETSIG: i32 = 10;
@@ -28,7 +28,7 @@ const SIGKILL: usize = 9;
 /// dropped.
 ///
 /// Returns `None` if the pipe cannot be opened anew: without /proc (in a chroot), or without a free
-/// descriptor. The process then survives, and its calls fail after the engine has ended.
+/// descriptor. The process then survives the engine, and its socket calls fail.
 pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd> {
     let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -37,7 +37,7 @@ pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd>
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     fcntl(own.get(), F_SETSIG, SIGKILL).ok()?;
     fcntl(own.get(), F_SETOWN, pid as usize).ok()?;
-    // Set O_ASYNC last, because it activates the settings above.
+    // Set O_ASYNC last, because it activates the owner and signal set above.
     fcntl(own.get(), F_SETFL, O_ASYNC).ok()?;
     Some(own)
 }

@@ -1,4 +1,4 @@
-//! State of a process that all its attachments share.
+//! State of a process that is shared by all its attachments to an engine.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -10,8 +10,8 @@ use crate::deadline::now_ns;
 use crate::descriptors::Descriptors;
 use crate::hub::Reactor;
 
-/// The tables and the reactor of a process, which outlive its attachment, since a forked child gets
-/// an attachment of its own.
+/// The tables and the reactor of a process. They outlive its attachment to the engine, because a
+/// forked child attaches anew.
 ///
 /// There is no static `Process` in this crate. The library that is loaded into a program has one; a
 /// program that hosts several engines has one [mapped](crate::MappedProcess) for each.
@@ -22,21 +22,22 @@ use crate::hub::Reactor;
 /// ```
 #[derive(Debug)]
 pub struct Process {
-    /// Descriptor numbers of the process that belong to sockets or to this library.
+    /// Table of the descriptor numbers that belong to sockets or to this library.
     pub descriptors: Descriptors,
     /// Epoll sets, sleeping threads and waiting tasks of the process.
     pub reactor: Reactor,
-    /// Number of the process's channel (1 to CHANNELS_MAX), or 0 if it is not attached to an
-    /// engine.
+    /// Number of the process's channel to the engine (1 to CHANNELS_MAX). 0: the process is not
+    /// attached.
     channel: AtomicU32,
     forks: AtomicU32,
-    /// True if the kernel lacks futex_waitv(2), or a seccomp filter may forbid the call.
+    /// Whether futex_waitv(2) must not be used: the kernel lacks it, or a seccomp filter may forbid
+    /// it.
     without_waitv: AtomicBool,
 }
 
 impl Process {
-    /// Creates a `Process` without an attachment, for a static. Its tables are megabytes of zeros,
-    /// which cost nothing in a static until they are used. Use
+    /// Creates a [`Process`] without an attachment, for a static. Its tables are megabytes of
+    /// zeros, which take no memory in a static until they are used. Use
     /// [`MappedProcess`](crate::MappedProcess) elsewhere.
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
@@ -49,17 +50,18 @@ impl Process {
         }
     }
 
-    /// Closes the descriptors of the reactor. Call this before dropping the `Process`, because
-    /// closing a descriptor accesses the table of descriptors.
+    /// Closes the descriptors of the reactor. Call this before the [`Process`] is dropped, because
+    /// closing a descriptor accesses the descriptor table.
     pub fn close(&self) {
         self.reactor.close();
     }
 
     /// Reads the clock once, so that later reads need no system call (vDSO), and checks whether
-    /// system calls are filtered. Later a seccomp filter of the program might forbid these calls.
+    /// system calls are filtered. A seccomp filter that the program installs later might forbid
+    /// these calls.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler that interrupted a call with the reactor's lock.
+    /// `Refused` with EDEADLK in a signal handler that interrupted a holder of the reactor's lock.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         now_ns();
         if is_filtered() {
@@ -68,8 +70,8 @@ impl Process {
         self.reactor.prepare()
     }
 
-    /// Resets the state in a child after fork, which cannot reach the parent's engine. Reads the
-    /// thread id at once, because a seccomp filter of the child might forbid the call later.
+    /// Resets the state in a forked child, which cannot use the parent's engine. Reads the thread
+    /// ID at once, because a seccomp filter of the child might forbid that system call later.
     pub fn forked(&self) {
         self.forks.fetch_add(1, Relaxed);
         self.descriptors.leave_engine();
@@ -77,26 +79,28 @@ impl Process {
         towpath_ring::thread_id();
     }
 
-    /// Returns the number of forks that led to this process. A changed number reveals that a
-    /// handler forked while a call waited, so that the call's counts in shared memory are the
-    /// parent's.
+    /// Returns the number of forks that led to this process. If it changes during a call, a signal
+    /// handler has forked, and this is the child. Counts that the call made in shared memory are
+    /// then those of the parent.
     pub fn forks(&self) -> u32 {
         self.forks.load(Relaxed)
     }
 
-    /// Notes that the program filters its system calls (seccomp(2)), or was executed with a filter.
-    /// Then futex_waitv(2) is not used, because a filter may kill the process for an unknown call.
+    /// Records that the program filters its system calls (seccomp(2)), or was executed with a
+    /// filter. futex_waitv(2) is then not used, because a filter may kill the process for a call
+    /// that it does not know.
     pub fn calls_are_filtered(&self) {
         self.without_waitv.store(true, Relaxed);
     }
 
-    /// Returns whether futex_waitv(2) must not be called.
+    /// Returns whether futex_waitv(2) must not be used.
     pub(crate) fn is_without_waitv(&self) -> bool {
         self.without_waitv.load(Relaxed)
     }
 
-    /// Returns the number of the channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`], or 0 if
-    /// the process is not attached. Locks in shared memory contain the number of their holder.
+    /// Returns the number of the process's channel to the engine, from 1 to
+    /// [`towpath_shm::layout::CHANNELS_MAX`]. 0: the process is not attached. Locks in shared
+    /// memory contain the channel number of their holder.
     pub(crate) fn channel(&self) -> u32 {
         self.channel.load(Relaxed)
     }
@@ -106,8 +110,8 @@ impl Process {
     }
 }
 
-/// Returns whether /proc/self/status reports a seccomp filter, or cannot be read, which a filter
-/// may cause.
+/// Returns whether a seccomp filter is active, according to /proc/self/status. Also true if that
+/// file cannot be read, because a filter may be the cause.
 fn is_filtered() -> bool {
     let mut status = [0; 4096];
     let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

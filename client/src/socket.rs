@@ -1,28 +1,29 @@
-//! Identification of a socket, and the bits of its readiness.
+//! [`Socket`], which identifies a socket, and the bits of its readiness.
 
-/// Identification of a socket: a slot of the run, and the number of uses of the slot so far.
+/// Identification of a socket in a run: the index of its slot, and how often the slot was used
+/// until then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Socket {
-    /// Index of the slot.
+    /// Index of the socket's slot in shared memory.
     pub slot: u32,
-    /// Generation of the slot when the socket was opened.
+    /// Generation of the slot when the socket was opened. It changes with every use of the slot.
     pub generation: u32,
 }
 
-/// Readiness of a socket: the bits of poll(2) and epoll(7).
+/// Readiness of a socket, as bits of poll(2) and epoll(7).
 pub mod ready {
-    /// POLLIN and POLLRDNORM.
+    /// There are bytes to read: POLLIN and POLLRDNORM.
     pub const IN: u32 = 0x41;
-    /// POLLPRI: urgent data.
+    /// There is urgent data: POLLPRI.
     pub const PRI: u32 = 2;
-    /// POLLOUT and POLLWRNORM.
+    /// The socket is writable: POLLOUT and POLLWRNORM.
     pub const OUT: u32 = 0x104;
-    /// POLLWRBAND, which datagram sockets report together with POLLOUT.
+    /// POLLWRBAND. Datagram sockets report it together with POLLOUT.
     pub const WRBAND: u32 = 0x200;
-    /// POLLERR.
+    /// The socket has a pending error: POLLERR.
     pub const ERR: u32 = 8;
-    /// POLLHUP.
+    /// Both directions are shut down: POLLHUP.
     pub const HUP: u32 = 16;
-    /// POLLRDHUP.
+    /// The peer has shut down writing, or the socket was shut down for reading: POLLRDHUP.
     pub const RDHUP: u32 = 0x2000;
 }

@@ -1,4 +1,4 @@
-//! State and readiness of a socket, read from its slot without a lock.
+//! State and readiness of a socket, read from shared memory without a lock.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -8,8 +8,8 @@ use towpath_shm::layout::{DatagramHeader, Slot, connect_asked, flags, shut};
 use crate::Error;
 use crate::socket::ready;
 
-/// Clears the pending error (SO_ERROR) and returns it, if any. The caller holds the socket's input
-/// or output lock.
+/// Clears the pending error (SO_ERROR) of a socket and returns it. The caller must hold the
+/// socket's receive or send lock.
 pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     if slot.error.load(Acquire) != 0 {
         let errno = slot.error.swap(0, std::sync::atomic::Ordering::AcqRel);
@@ -20,19 +20,19 @@ pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns whether no further input will arrive after the unread bytes.
+/// Returns whether no further bytes will arrive after those that are already unread.
 pub(crate) fn no_more_input(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0
         || slot.shut.load(Relaxed) & shut::READ != 0
 }
 
-/// Returns whether no more bytes can be sent.
+/// Returns whether the program can send no more bytes on the socket.
 pub(crate) fn no_more_output(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & (flags::TX_CLOSED | flags::DEAD) != 0
         || slot.shut.load(Relaxed) & shut::WRITE != 0
 }
 
-/// Returns the readiness of a stream: bits of [`ready`].
+/// Returns the readiness of a stream socket, as bits of [`ready`].
 pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, PRI, RDHUP};
     let seen = slot.flags.load(Acquire);
@@ -44,7 +44,7 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
         return mask;
     }
     if seen & (flags::CONNECTED | flags::DEAD | flags::RX_EOF | flags::TX_CLOSED) == 0 {
-        // As in tcp_poll, shutdown of an unconnected socket is reported, too.
+        // Report the shutdown of an unconnected socket, too, as Linux does (`tcp_poll`).
         let shut_input = slot.shut.load(Relaxed) & shut::READ != 0;
         return mask | OUT | HUP | if shut_input { IN | RDHUP } else { 0 };
     }
@@ -66,18 +66,18 @@ pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
     mask
 }
 
-/// Returns whether a write has sent the SYN (RFC 7413), and the handshake is not complete. Linux
-/// reports such a socket as writable only after the peer has answered.
+/// Returns whether a write has sent the SYN (TCP Fast Open, RFC 7413) and the handshake is not yet
+/// complete. Linux reports such a socket as writable only after the peer has answered.
 fn has_sent_syn(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & flags::OPENING != 0
         && slot.connect_asked.load(Acquire) == connect_asked::STARTED
 }
 
-/// Number of bytes that the longest datagram takes in a FIFO.
+/// Number of bytes that a datagram of maximum length takes in a FIFO.
 const DATAGRAM_FOOTPRINT_MAX: u32 =
     (size_of::<DatagramHeader>() as u32 + 65_535).next_multiple_of(8);
 
-/// Returns the readiness of a datagram or echo socket: bits of [`ready`].
+/// Returns the readiness of a datagram or ping socket, as bits of [`ready`].
 pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, RDHUP};
     let mut mask = 0;
@@ -94,9 +94,9 @@ pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
         mask |= IN;
     }
-    // Unlike in Linux, our queue cannot exceed the limit. The socket is writable if the longest
-    // datagram fits. Otherwise poll would report the socket again and again although the program's
-    // datagram does not fit.
+    // The socket is writable if a datagram of maximum length fits the send buffer, which cannot
+    // exceed its limit, unlike Linux's. Otherwise poll could report the socket again and again
+    // although the program's datagram does not fit.
     let queued = program_fifo::queued(slot);
     let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
     if lacks_memory(slot) || slot.tx_cap.load(Acquire) != 0 && (queued == 0 || any_fits) {
@@ -111,33 +111,33 @@ fn readable(slot: &Slot) -> bool {
     if unread > 0 && urgent::is_marked(slot) {
         return unread >= low_water.saturating_add(urgent::hidden(slot));
     }
-    // A half-full FIFO counts as readable, too, because a receive FIFO smaller than SO_RCVLOWAT
-    // could never reach that number of bytes.
+    // A half-full FIFO is readable, too, because a FIFO smaller than SO_RCVLOWAT could never
+    // contain that number of bytes.
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
 }
 
-/// Returns whether a stream is writable, as sk_stream_is_writeable: free memory is at least half of
-/// the queued bytes, and the unsent bytes are below TCP_NOTSENT_LOWAT. A socket that lacks memory
-/// is writable, too, because the write requests memory.
+/// Returns whether a stream is writable, by the rules of Linux's `sk_stream_is_writeable`. Free
+/// send buffer space must be at least half of the queued bytes, and the unsent bytes below
+/// TCP_NOTSENT_LOWAT. A socket without send buffer memory is writable, too, because the write
+/// requests memory.
 fn writable(slot: &Slot) -> bool {
     let (room, queued) = (program_fifo::space(slot), program_fifo::queued(slot));
-    // `tx_goal` offers more memory to sockets that have transmit memory. A socket without any must
-    // request its first memory instead.
+    // With `tx_goal`, the engine offers more memory to a socket that already has some. A socket
+    // without any must first request memory, so its goal does not count.
     let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
     let more = goal.saturating_sub(queued);
     let has_room = room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2;
     (lacks_memory(slot) || has_room) && program_fifo::is_below_lowat(slot)
 }
 
-/// Returns whether the socket should request transmit memory (TX_WINDOW): it has none and the
-/// engine has not reported a shortage, or the engine offers more.
+/// Returns whether the socket should request send buffer memory (TX_WINDOW). It should if it has
+/// none and the engine has not reported a shortage, or if the engine offers more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
     let starved = slot.flags.load(Acquire) & flags::TX_AWAITS_MEMORY != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
 }
 
-/// Returns whether the socket has filled its transmit memory, and the engine offers more
-/// (`tx_goal`).
+/// Returns whether the engine offers the socket more send buffer memory (`tx_goal`) than it has.
 pub(crate) fn may_have_more(slot: &Slot) -> bool {
     slot.tx_cap.load(Acquire) != 0
         && slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire)
@@ -162,7 +162,8 @@ mod tests {
         assert_eq!(stream_readiness(slot), ready::OUT);
     }
 
-    /// A false report of writability would make a program poll again and again.
+    /// A socket that is falsely reported as writable would make a program call poll(2) again and
+    /// again.
     #[test]
     fn without_memory_to_be_had_nothing_can_be_written() {
         let region = Region::create().unwrap();
@@ -176,7 +177,8 @@ mod tests {
             assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false), "{goal}");
             slot.flags.store(flags::CONNECTED, Relaxed);
         }
-        // Transmit memory is full and more is offered (`tx_goal`), so a write requests more.
+        // The send buffer is full and the engine offers more memory (`tx_goal`). A write requests
+        // it, so the socket is writable.
         slot.tx_cap.store(1 << 16, Relaxed);
         slot.tx_tail.store(1 << 16, Relaxed);
         assert_eq!((stream_readiness(slot), lacks_memory(slot)), (ready::OUT, true));

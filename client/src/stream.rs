@@ -1,4 +1,4 @@
-//! Bytes of a connection.
+//! Sends and receives the bytes of a connection.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -13,18 +13,19 @@ use crate::under_way::ByteFlow;
 use crate::urgent::{ReadTarget, recv_marked};
 use crate::{Buffer, Client, Error, Socket, ready};
 
-/// Whether a read without unread bytes returns the connection's error (SO_ERROR).
+/// Whether a read that finds no bytes returns the connection's error (SO_ERROR).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// The call returns the error and clears it.
+    /// The read returns the error and clears it.
     Tell,
-    /// The call returns 0, as at the end of file, and the error stays for the next call. Used if
-    /// the program's call has read bytes already.
+    /// The read returns 0, as at the end of file, and keeps the error for the next call. Used if
+    /// the program's call has already read bytes.
     Leave,
 }
 
-/// Reads unread bytes into `buffers` without waiting, and returns their number. 0 means end of file
-/// or no room in `buffers`. With `keep` the bytes stay unread, and the first `keep` are skipped.
+/// Reads unread bytes into `buffers` without waiting, and returns their number. 0 means end of
+/// file, or that `buffers` are empty. With `keep`, the bytes stay unread, and the first `keep` of
+/// them are skipped.
 ///
 /// # Errors
 /// - `WouldBlock`: no bytes are unread, and more may arrive;
@@ -47,7 +48,8 @@ pub unsafe fn recv(
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
-    // Read before the bytes are counted, since no bytes follow the end of file.
+    // Read the end of file before the number of unread bytes. In this order, a read that sees the
+    // end has seen all bytes.
     let end = StreamEnd::of(slot);
     loop {
         let start = program_fifo::start(slot);
@@ -56,7 +58,8 @@ pub unsafe fn recv(
         if done == 0 {
             break;
         }
-        // Read after the count, since a mark is published before the bytes that follow it.
+        // Check for an urgent mark after the unread bytes were counted, because the engine
+        // publishes a mark before the bytes that follow it.
         if is_marked(slot) {
             // SAFETY: the buffers are valid for writes, by the contract of this function.
             let (done, tell) =
@@ -74,7 +77,7 @@ pub unsafe fn recv(
         } else {
             program_fifo::consume_from(slot, start, done as u32)
         };
-        // None: a signal handler has taken the bytes meanwhile.
+        // `None`: a signal handler has read these bytes meanwhile, so try again.
         let Some(tell) = taken else { continue };
         drop(guard);
         if tell {
@@ -82,21 +85,21 @@ pub unsafe fn recv(
         }
         return Ok(done);
     }
-    // The slot still belongs to this socket, because the lock is held.
+    // While the lock is held, the slot belongs to this socket, so its state can be read.
     match why_nothing(slot, end, on_error) {
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
     }
 }
 
-/// Whether the peer may send more bytes.
+/// Whether further bytes can arrive on a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StreamEnd {
-    /// More bytes may arrive.
+    /// The peer may send more bytes.
     Open,
-    /// The connection failed, or the program has shut down reading.
+    /// No more bytes arrive: the connection failed, or the program has shut down reading.
     Cut,
-    /// The peer has sent its FIN.
+    /// No more bytes arrive: the peer has sent its FIN.
     Finished,
 }
 
@@ -112,9 +115,10 @@ impl StreamEnd {
     }
 }
 
-/// Returns the result of a read without unread bytes: end of file (0), an error, or `WouldBlock`.
+/// Returns the result of a read that finds no unread bytes: end of file (0), an error, or
+/// `WouldBlock`.
 fn why_nothing(slot: &Slot, end: StreamEnd, on_error: OnError) -> Result<usize, Error> {
-    // As on Linux, only writes return an error that occurred after the peer's FIN.
+    // After the peer's FIN, only writes return an error of the connection, as on Linux.
     if end != StreamEnd::Finished {
         match on_error {
             OnError::Tell => take_error(slot)?,
@@ -131,8 +135,8 @@ fn why_nothing(slot: &Slot, end: StreamEnd, on_error: OnError) -> Result<usize, 
     Err(Error::WouldBlock)
 }
 
-/// Drops up to `n` unread bytes (MSG_TRUNC on a stream, tcp(7)) without waiting. Returns the number
-/// of dropped bytes; 0 means end of file.
+/// Discards up to `n` unread bytes (MSG_TRUNC on a stream, tcp(7)) without waiting. Returns the
+/// number of bytes discarded; 0 means end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -170,8 +174,8 @@ pub fn discard(
     nothing.unwrap_or(Ok(n))
 }
 
-/// Returns how many bytes, at most `n`, could be read now after the first `skip` unread bytes. The
-/// bytes stay unread (MSG_PEEK with MSG_TRUNC on a stream). 0 means end of file.
+/// Returns the number of unread bytes after the first `skip`, at most `n`. The bytes stay unread
+/// (MSG_PEEK with MSG_TRUNC on a stream). 0 means end of file.
 ///
 /// # Errors
 /// As for [`recv`].
@@ -195,7 +199,7 @@ pub fn measure(client: &Client, socket: Socket, skip: u32, n: usize) -> Result<u
     }
 }
 
-/// Returns the number of unread bytes (FIONREAD), or 0 if the socket is closed.
+/// Returns the number of unread bytes of a stream (FIONREAD). Returns 0 if the socket is closed.
 pub fn unread(client: &Client, socket: Socket) -> usize {
     client.slot(socket).map_or(0, |slot| match program_fifo::unread(slot) {
         1.. if is_marked(slot) => towpath_ring::urgent::readable(slot) as usize,
@@ -203,17 +207,19 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     })
 }
 
-/// Hints of a call about the end of its bytes.
+/// What a send call tells about the bytes that follow its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendHints {
-    /// Further bytes follow at once, so these are not sent in a short segment (MSG_MORE).
+    /// Whether further bytes follow at once, so that these should not be sent in a short segment
+    /// (MSG_MORE).
     pub more: bool,
-    /// The last byte ends a record, and shares no segment with later bytes (MSG_EOR).
+    /// Whether the last byte ends a record and must not share a segment with later bytes (MSG_EOR).
     pub ends_record: bool,
 }
 
-/// Queues bytes `skip..` of `buffers` to be sent, as many as there is room for, without waiting.
-/// Returns the number of queued bytes, which is at least one unless no bytes were given.
+/// Queues the bytes of `buffers` after the first `skip` to be sent, as many as the send buffer can
+/// take, without waiting. Returns the number of bytes queued. This is at least one, unless no bytes
+/// were given.
 ///
 /// # Errors
 /// - `WouldBlock`: there is no room, or a connect is in progress. An event reports when the socket
@@ -248,8 +254,8 @@ pub unsafe fn send(
     unsafe { queue(client, socket, buffers, skip, note) }
 }
 
-/// Queues bytes as [`send`] does. Calls `note` with the position of the bytes in the FIFO and their
-/// number, before the engine sees the bytes.
+/// Queues bytes as [`send`] does. Before the engine sees the bytes, calls `note` with their
+/// position in the send FIFO and their number.
 ///
 /// # Errors
 /// As for [`send`].
@@ -290,22 +296,22 @@ pub(crate) unsafe fn queue(
     }
 }
 
-/// Returns whether the socket waits for transmit memory. The engine attaches memory within a turn,
-/// or reports that there is none.
+/// Returns whether the socket should request send buffer memory from the engine. The engine
+/// provides it within one turn of its event loop, or reports that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::state::lacks_memory)
 }
 
-/// Requests transmit memory for a connected socket that has none, or has filled it while the engine
-/// offers more. An event reports the engine's answer.
+/// Requests send buffer memory from the engine for a connected socket that has none, or has filled
+/// it while the engine offers more. An event reports the engine's answer.
 pub fn request_memory(client: &Client, socket: Socket) {
     if lacks_memory(client, socket) && socket.readiness(client) & ready::OUT != 0 {
         client.socket_command(socket, op::TX_WINDOW, 0, 0);
     }
 }
 
-/// Returns the number of queued bytes that are not acknowledged (SIOCOUTQ), and the number of bytes
-/// that were not sent yet (SIOCOUTQNSD).
+/// Returns the number of queued bytes that the peer has not acknowledged (SIOCOUTQ), and the number
+/// of those that were not sent yet (SIOCOUTQNSD).
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
         let queued = program_fifo::queued(slot);
@@ -313,13 +319,13 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     })
 }
 
-/// Requests transmit memory after an attempt failed for lack of room, if the socket may get more.
-/// Returns the error for the caller.
+/// Handles a full send buffer: requests more memory from the engine if the socket may get some.
+/// Returns the error that the send must return.
 fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
     if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
         client.socket_command(socket, op::TX_WINDOW, 0, 0);
     }
-    // Check again, because no event arrives if the socket was closed meanwhile.
+    // Check the socket again, because no event arrives if it was closed meanwhile.
     check_sendable(client, socket, slot).err().unwrap_or(Error::WouldBlock)
 }
 
@@ -333,8 +339,8 @@ fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Er
     } else if seen & flags::CONNECTED != 0 {
         return Ok(());
     }
-    // No lock is held, so the state may belong to the next socket in the slot. A closed socket must
-    // not fail with EPIPE.
+    // Check the generation again: no lock is held, so the state read above may belong to the next
+    // socket in the slot. A closed socket must not fail with EPIPE.
     client.slot(socket).ok_or(Error::Dead)?;
     Err(Error::Closed)
 }

@@ -1,9 +1,9 @@
-//! System calls that rustix does not offer in the form we need (raw descriptors, signal masks,
-//! caller-owned structures), made without libc.
+//! System calls without libc, in forms that rustix does not offer: with raw descriptors, signal
+//! masks, or structures of the caller.
 
 pub use towpath_shm::syscall::{raw, syscall};
 
-/// Numbers of system calls for [`syscall()`], as in asm/unistd.h of the target architecture.
+/// Numbers of system calls for [`syscall()`], from asm/unistd.h of the target architecture.
 pub mod nr {
     #[cfg(target_arch = "x86_64")]
     #[allow(missing_docs)] // The manual's section 2 has a page for each name.
@@ -38,20 +38,20 @@ pub mod nr {
         pub const PRLIMIT64: usize = 261;
     }
     pub use arch::*;
-    /// close_range(2), since Linux 5.9.
+    /// Number of close_range(2), since Linux 5.9.
     pub const CLOSE_RANGE: usize = 436;
-    /// futex_waitv(2), since Linux 5.16; older kernels return ENOSYS. Same number on all
-    /// architectures, as for every call since Linux 5.1.
+    /// futex_waitv(2), since Linux 5.16; older kernels return ENOSYS. The number is the same on all
+    /// architectures, as for every call added since Linux 5.1.
     pub const FUTEX_WAITV: usize = 449;
 }
 
-/// close(2). The result is ignored, because it does not matter for our descriptors.
+/// Calls close(2), and ignores an error, because the descriptor is closed in any case.
 pub fn close(fd: i32) {
     // SAFETY: close(2) takes only an integer. The caller owns the descriptor.
     let _ = unsafe { syscall(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// fcntl(2) with an integer argument.
+/// Calls fcntl(2) with an integer argument.
 ///
 /// # Errors
 /// The errno of fcntl(2): EBADF if `fd` is not open, EMFILE if no number is free for F_DUPFD.
@@ -60,7 +60,8 @@ pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// dup3(2). The caller must own both numbers: a descriptor at `new` is closed silently.
+/// Calls dup3(2). The caller must own both numbers, because an open descriptor at `new` is closed
+/// without notice.
 ///
 /// # Errors
 /// The errno of dup3(2): EINVAL if both numbers are equal, EBADF if `old` is not open, EBUSY if
@@ -70,13 +71,13 @@ pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
     unsafe { syscall(nr::DUP3, [old as usize, new as usize, flags as usize, 0, 0, 0]) }.map(drop)
 }
 
-/// Guard that blocks all signals of this thread until it is dropped. Used while a thread holds a
+/// Guard that blocks all signals on this thread until it is dropped. Used while a thread holds a
 /// lock that a signal handler might need, too.
 #[derive(Debug)]
 pub struct SignalsBlocked(u64);
 
-/// Mask of the signal that libc uses internally: SIGSETXID (33) of glibc, SIGSYNCCALL (34) of musl.
-/// Signal n has bit n - 1.
+/// Mask of the signal that libc uses internally, which is not blocked: SIGSETXID (33) of glibc,
+/// SIGSYNCCALL (34) of musl. Signal n has bit n - 1.
 const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
 
 impl SignalsBlocked {
@@ -89,8 +90,8 @@ impl SignalsBlocked {
         Self(set_mask(!LIBCS))
     }
 
-    /// Returns the address of the former mask, for a system call that sleeps with that mask. The
-    /// address becomes invalid when `self` is moved.
+    /// Returns the address of the former signal mask, for a system call that sleeps with that mask.
+    /// The address becomes invalid when `self` is moved.
     pub(crate) fn before(&self) -> usize {
         (&raw const self.0).addr()
     }
@@ -112,7 +113,7 @@ fn set_mask(mask: u64) -> u64 {
     const SIG_SETMASK: usize = 2;
     let mut old = 0u64;
     let (new, old_at) = (&raw const mask as usize, &raw mut old as usize);
-    // SAFETY: both masks have 64 bits, as the size argument says, and outlive the call.
+    // SAFETY: both masks have 64 bits, as the length 8 says, and outlive the call.
     let _ = unsafe { syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old_at, 8, 0, 0]) };
     old
 }

@@ -1,10 +1,11 @@
-//! Bytes and datagrams that a program of the run has sent to another socket of the run, and that
-//! have not arrived.
+//! Waits for bytes and datagrams that a program of the run has sent to another socket of the run,
+//! and that have not arrived yet.
 //!
-//! On Linux bytes over loopback arrive before send(2) returns. Here they arrive in the next turn of
-//! the engine. A blocking call sees no difference. A nonblocking call must not return EAGAIN if
-//! bytes were sent before, so it waits for a turn. Only a reader without unread bytes checks the
-//! mark.
+//! On Linux, bytes over loopback arrive before send(2) returns. Here they arrive in the next turn
+//! (iteration) of the engine's event loop. A blocking call sees no difference. A nonblocking call
+//! must not return EAGAIN if bytes were sent before, so it waits for a turn. For this, each flow
+//! has a word in shared memory that names its last sender: its mark. Only a reader without unread
+//! bytes checks the mark.
 //!
 //! ```text
 //!   sender:  bytes ─► command ─► mark of the flow = the sender
@@ -40,29 +41,31 @@ use crate::driver::{Turned, Who};
 use crate::socket::ready;
 use crate::{Client, Deadline, Socket};
 
-/// Maximum time that a reader waits for a turn: far longer than the engine takes.
+/// Maximum time for which a reader waits for a turn of the engine's event loop, which normally
+/// takes far less.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Minimum number of yields before a wait ends. Otherwise a machine that stops for longer than
-/// [`PATIENCE`] would end the wait without a turn.
+/// Minimum number of yields of the processor before a wait ends. Otherwise a machine that is
+/// suspended for longer than [`PATIENCE`] would end the wait although the engine has not run.
 const YIELDS_MIN: u32 = 100;
-/// Maximum number of turns of an engine in this process that a reader makes.
+/// Maximum number of turns for which a reader runs the event loop of an engine in its own process.
 const TURNS: u32 = 4;
-/// Number of turns to wait for, since a socket's end is sent in the turn after the one that takes
-/// the command.
+/// Number of turns of the engine's event loop to wait for. A FIN is sent in the turn after the one
+/// that reads the SHUTDOWN or CLOSE command.
 const ROUNDS: u32 = 2;
-/// Number of turns to wait for, as [`ROUNDS`], if the engine has several shards.
+/// Number of turns of the engine's event loop to wait for, instead of [`ROUNDS`], if the engine has
+/// several shards.
 const ROUNDS_OF_SHARDS: u32 = 4;
-/// Maximum number of sockets that one call waits for.
+/// Maximum number of sockets for which one call waits.
 const SOCKETS_MAX: usize = 32;
 
-/// Readiness that ends a wait.
+/// Readiness bits of a socket that end a wait.
 const ARRIVED: u32 = ready::IN | ready::RDHUP | ready::HUP | ready::ERR;
 
-/// A connection in one direction, or a port of datagrams.
+/// One direction of a connection, or all datagrams to one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ByteFlow {
     kind: Kind,
-    /// Destination port and source port, in one word.
+    /// Destination port and source port, packed in one word.
     ports: u32,
 }
 
@@ -71,15 +74,16 @@ impl ByteFlow {
         Self { kind, ports: u32::from(to) << 16 | u32::from(from) }
     }
 
-    /// Returns the flow of bytes that a stream sends, if its peer is in the run.
+    /// Returns the flow of the bytes that a stream sends. `None` unless its peer is in the same
+    /// run.
     #[inline]
     pub fn out_of(slot: &Slot) -> Option<Self> {
         is_near_stream(slot).then(|| Self::new(Kind::Stream, slot.remote.port(), slot.local.port()))
     }
 
-    /// Returns the flow of a datagram, if its receiver may be in the run. Then the engine has set
-    /// `NEAR`, or the address is a loopback address, the socket's own, a multicast or a broadcast
-    /// address.
+    /// Returns the flow of a datagram. `None` unless its receiver may be in the same run. It may be
+    /// if the engine has set `NEAR` on the socket. It may also be if the destination is a loopback,
+    /// multicast or broadcast address, or the socket's own.
     pub fn of_datagram(slot: &Slot, to: &RawAddr) -> Option<Self> {
         let (is_near, port) = match to.family {
             0 => {
@@ -91,7 +95,7 @@ impl ByteFlow {
         is_near.then(|| Self::new(Kind::Datagram, port, 0))
     }
 
-    /// Returns the flow of bytes that the socket receives.
+    /// Returns the flow of the bytes or datagrams that a socket receives.
     fn into(slot: &Slot) -> Option<Self> {
         match Kind::from_u32(slot.kind.load(Acquire)) {
             Some(Kind::Stream) if is_near_stream(slot) => {
@@ -106,12 +110,14 @@ impl ByteFlow {
         (self.ports ^ (self.kind as u32) << 8).wrapping_mul(0x9e37_79b1)
     }
 
-    /// Returns the index of the flow's mark.
+    /// Returns the index of the flow's mark, the word in shared memory that names the flow's last
+    /// sender.
     fn number(self) -> u32 {
         self.hash() >> (u32::BITS - MARKS.ilog2())
     }
 
-    /// Returns bits that usually differ between flows with the same mark.
+    /// Returns bits stored in a mark that tell flows with the same mark apart, except by rare
+    /// coincidence.
     fn tag(self) -> u64 {
         u64::from(self.hash()) << SLOTS_MAX.ilog2() & TAGS
     }
@@ -132,8 +138,8 @@ fn is_own(slot: &Slot, to: &RawAddr) -> bool {
 }
 
 /// Returns whether an address may be a multicast or broadcast address, because this host gets
-/// copies of such datagrams. With SO_BROADCAST every IPv4 address may be a broadcast address, since
-/// the prefix lengths of networks are not known here.
+/// copies of datagrams sent to such an address. With SO_BROADCAST, every IPv4 address may be a
+/// broadcast address, because the prefix lengths of networks are not known here.
 fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     let may_broadcast = || slot.option_bits.load(Relaxed) & option_bit::BROADCAST != 0;
     to.to_socket_addr().is_some_and(|to| match to.ip().to_canonical() {
@@ -142,39 +148,40 @@ fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// Bit of a mark that says that the sender has ended. Lies above the number of the sender's slot.
+/// Bit of a mark that tells that the sender has shut down or closed. It is above the bits of the
+/// sender's slot number.
 const ENDED: u64 = 1 << 31;
 
-/// Mask of the bits of a mark that hold the tag of the flow.
+/// Mask of the bits in a mark that contain the tag of the flow.
 const TAGS: u64 = ENDED - SLOTS_MAX as u64;
 const _: () = assert!(SLOTS_MAX.is_power_of_two() && (SLOTS_MAX as u64) < ENDED);
 
-/// Bytes that were sent and have not arrived.
+/// Bytes that a sender has sent to a socket and that have not arrived yet.
 #[derive(Debug, Clone, Copy)]
 struct MissingBytes<'a> {
     socket: Socket,
     mark: &'a Mark,
-    /// Sender, and position of the end of its bytes, for [`Mark::vain`].
+    /// Identifies the bytes by their sender and their end position, for [`Mark::vain`].
     what: u64,
 }
 
-/// Wait of one call for bytes and datagrams that were sent to its sockets.
+/// Wait of one call for bytes and datagrams that were sent to its sockets but have not arrived yet.
 #[derive(Debug)]
 pub struct UnderWay<'a> {
     client: &'a Client,
     missing: [Option<MissingBytes<'a>>; SOCKETS_MAX],
     count: usize,
-    /// A socket has become ready since the call found nothing.
+    /// Whether a socket has become ready since the call found it not ready.
     any: bool,
 }
 
 impl<'a> UnderWay<'a> {
-    /// Creates a wait for no socket yet.
+    /// Creates a wait that covers no socket yet.
     pub fn new(client: &'a Client) -> Self {
         Self { client, missing: [None; SOCKETS_MAX], count: 0, any: false }
     }
 
-    /// Adds a socket in which a call has just found nothing.
+    /// Adds a socket that a call has just found not ready.
     pub fn add(&mut self, socket: Socket) {
         let client = self.client;
         let Some(slot) = client.slot(socket) else { return };
@@ -211,8 +218,8 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-/// Returns the marks of a flow whose senders have sent bytes that have not arrived, each with the
-/// value for [`Mark::vain`].
+/// Returns those marks of a flow whose senders have sent bytes that have not arrived yet. Each is
+/// returned with the value for [`Mark::vain`].
 fn marks<'a>(
     client: &'a Client,
     socket: Socket,
@@ -226,8 +233,8 @@ fn marks<'a>(
     })
 }
 
-/// Returns a value that identifies the last bytes of the sender in a mark, if these bytes have not
-/// arrived.
+/// Returns a value that identifies the last bytes of the sender that a mark names. `None` if these
+/// bytes have arrived.
 fn missing(
     client: &Client,
     socket: Socket,
@@ -240,12 +247,13 @@ fn missing(
     }
     let (number, generation) = (sender as u32 % SLOTS_MAX, (sender >> 32) as u32);
     if sender & TAGS != flow.tag() {
-        // The mark is that of a different flow.
+        // The tags differ, so the mark was written for a different flow.
         return None;
     }
     let whose = (sender & (2 * ENDED - 1)) << 32;
     if sender & ENDED != 0 {
-        // A reader that has received the end of file does not get here.
+        // The sender has ended, but its FIN has not arrived: a reader that has received the end of
+        // file does not get here.
         return Some(whose | u64::from(generation));
     }
     let from = client.region().slot(number)?;
@@ -264,10 +272,10 @@ fn missing(
 }
 
 impl Client {
-    /// Waits for bytes that programs of the run have sent to a socket. Called before a call returns
-    /// EAGAIN. Returns whether the call should try again.
+    /// Waits for bytes that other programs of the run have sent to a socket and that have not
+    /// arrived yet. Called before a call returns EAGAIN. Returns whether the call should try again.
     pub fn await_senders(&self, socket: Socket) -> bool {
-        // Usually no bytes are missing.
+        // Return early if no bytes are missing, which is the usual case.
         let Some(slot) = self.slot(socket) else { return false };
         let Some(flow) = ByteFlow::into(slot) else { return false };
         if marks(self, socket, slot, flow).next().is_none() && socket.readiness(self) & ARRIVED == 0
@@ -279,13 +287,15 @@ impl Client {
         under_way.wait()
     }
 
-    /// Sends the command `op`: SHUTDOWN or CLOSE, after which the socket sends no more bytes.
+    /// Sends the engine the command SHUTDOWN or CLOSE (`op`), after which the socket sends no more
+    /// bytes.
     ///
-    /// First waits for a FIN that the peer has sent before, as [`Self::await_senders`] does.
-    /// Otherwise the engine might take both commands in one turn, so that both sockets would close
-    /// simultaneously and go to TIME-WAIT. On Linux only the socket that closes first does.
+    /// First waits for a FIN that the peer has already sent, as [`Self::await_senders`] does.
+    /// Otherwise the engine might handle both commands in one turn. Both sockets would then close
+    /// simultaneously and go to TIME-WAIT. On Linux only the one that closes first does.
     pub fn tell_end(&self, socket: Socket, op: u32, a: u32) {
-        // Read now, because the slot may belong to a new socket afterwards.
+        // Determine the flow before the wait, because afterwards the slot may belong to a new
+        // socket.
         let flow = self.slot(socket).and_then(ByteFlow::out_of);
         if flow.is_some() {
             self.await_senders(socket);
@@ -296,8 +306,8 @@ impl Client {
         }
     }
 
-    /// Notifies the engine of published bytes if `tell`, and stores their sender in the flow's mark
-    /// for the reader.
+    /// Stores the sender of published bytes in the mark of their flow, for the reader. If `tell` is
+    /// set, notifies the engine of the bytes.
     #[inline]
     pub(crate) fn tell_bytes(&self, socket: Socket, tell: bool, flow: Option<ByteFlow>) {
         if tell {
@@ -319,12 +329,12 @@ impl Client {
         }
     }
 
-    /// Waits until each shard has completed a turn that begins after the call.
+    /// Waits until the event loop of each shard has completed a turn that began after this call.
     pub(crate) fn await_turns(&self) {
         (0..self.shards()).for_each(|shard| self.await_turn(shard));
     }
 
-    /// Waits until a shard has completed a turn that begins after the call.
+    /// Waits until the event loop of a shard has completed a turn that began after this call.
     fn await_turn(&self, shard: u32) {
         let status = self.status(shard);
         let due = status.due();
@@ -346,7 +356,7 @@ impl Client {
                 std::hint::spin_loop();
             }
         }
-        // Wake the shard, because it may have taken the command and sleep again.
+        // Wake the shard, because it may have handled the command already and sleep again.
         self.ring_shard(shard);
         let deadline = Deadline::after(PATIENCE);
         let mut yields = 0;

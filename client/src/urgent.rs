@@ -1,4 +1,4 @@
-//! Urgent data (MSG_OOB): its reads and writes, and reads of a stream that has an urgent mark.
+//! Sends and receives urgent data (MSG_OOB), and reads streams that have an urgent mark.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -11,16 +11,17 @@ use crate::access::lock_input;
 use crate::buffer::peek;
 use crate::{Buffer, Client, Error, Socket, stream};
 
-/// Destination of the bytes of a read.
+/// Where a read stores the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ReadTarget<'a> {
     Buffers(&'a [Buffer]),
     Nowhere(usize),
 }
 
-/// Reads from a stream that has or had an urgent mark, without waiting. The caller holds the input
-/// lock. A read ends at the mark or begins there. With `keep` the bytes stay unread, and the first
-/// `keep` are skipped. Returns the number of bytes, and whether to send the engine RX_SPACE.
+/// Reads from a stream that has or had an urgent mark, without waiting. The caller must hold the
+/// receive lock. A read ends before the urgent byte, or begins at it. With `keep`, the bytes stay
+/// unread, and the first `keep` of them are skipped. Returns the number of bytes, and whether the
+/// engine needs the command RX_SPACE.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -56,19 +57,19 @@ pub(crate) unsafe fn recv_marked(
             Some(_) => program_fifo::peeked_from(slot, start),
             None => program_fifo::consume_from(slot, start, passed.saturating_add(n as u32)),
         };
-        // None means that a signal handler has taken the bytes meanwhile, so try again.
+        // `None`: a signal handler has read these bytes meanwhile, so try again.
         let Some(wants) = taken else { continue };
         tell |= wants;
         if keep.is_none() {
             urgent::settle(slot);
         }
-        // The read passes the urgent byte even if it was the only one, as on Linux.
+        // The read moves past the urgent byte even if it returns no other byte, as on Linux.
         return (n, tell);
     }
 }
 
-/// Reads the urgent byte (MSG_OOB) without waiting. With `keep` the byte can be read again. Returns
-/// `None` at the end of file.
+/// Reads the urgent byte (MSG_OOB) without waiting. With `keep`, the byte can be read again.
+/// Returns `None` at the end of file.
 ///
 /// # Errors
 /// - `Refused` with EINVAL: the byte does not exist, was read, or is in line (SO_OOBINLINE);
@@ -82,8 +83,8 @@ pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, E
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let seen = slot.flags.load(Acquire);
-    // As `tcp_recv_urg`: the bytes of a reset connection are lost, except one that was announced
-    // before the peer's FIN.
+    // As in Linux's `tcp_recv_urg`, the urgent byte of a reset connection is lost, unless it was
+    // announced before the peer's FIN.
     let is_cut = seen & flags::DEAD != 0 && seen & flags::RX_EOF == 0;
     match urgent::take(slot, keep || is_cut) {
         UrgentByte::None => Err(Error::Refused(Errno::INVAL.raw_os_error())),
@@ -112,13 +113,13 @@ pub fn is_at_mark(client: &Client, socket: Socket) -> bool {
     stops_at(client, socket, 0)
 }
 
-/// Returns whether a read stops after `skip` unread bytes, because the urgent mark is at that byte.
+/// Returns whether a read of `skip` bytes must stop, because the urgent byte follows.
 pub fn stops_at(client: &Client, socket: Socket, skip: u32) -> bool {
     client.slot(socket).is_some_and(|slot| urgent::is_marked(slot) && urgent::is_mark(slot, skip))
 }
 
 /// Queues bytes as [`crate::stream::send`] does, the last of which is urgent (MSG_OOB). Waits until
-/// the engine has noted the urgent mark, because the engine must know the mark before it sees the
+/// the engine has recorded the position of the urgent byte, which it must know before it sees the
 /// bytes.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! Waits of a thread for an event of a socket, or of one of a few sockets.
 //!
-//! A waiting thread sleeps on several words at once by futex_waitv(2), since Linux 5.16. Each
-//! socket's slot has such a word, and one shows the engine's end ([`towpath_ring::Life`]). An idle
-//! wait takes no processor time.
+//! A waiting thread sleeps on several words at once by futex_waitv(2), since Linux 5.16. The shared
+//! state of each socket has such a word, and one more tells that the engine has ended
+//! ([`towpath_ring::Life`]). An idle wait takes no processor time.
 //!
 //! If the kernel lacks futex_waitv, or the program filters its system calls, a thread can wait for
 //! one socket only. The thread then sleeps on the word in the socket's slot by futex(2). Every
@@ -22,11 +22,13 @@ use crate::interrupt::{Handled, SleepLimit};
 use crate::syscall::{nr, syscall};
 use crate::{Client, Deadline, Error, Socket};
 
-/// Interval of checks that the engine is alive, used if its end would not wake the thread.
+/// Time between two checks whether the engine is alive, if the engine's end would not wake the
+/// thread.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 
-/// Maximum number of sockets of one wait. At every sleep, each socket costs a write to its slot and
-/// an entry in a kernel table. Threads that wait for more sockets use the [`crate::reactor`].
+/// Maximum number of sockets of one wait. For each sleep, a socket costs a write to its shared
+/// state and an entry in a kernel table. Threads that wait for more sockets use the
+/// [`crate::reactor`].
 pub const SOCKETS_MAX: usize = 16;
 
 /// Repeats `attempt` while it returns [`Error::WouldBlock`], after each event of `socket`.
@@ -36,7 +38,7 @@ pub const SOCKETS_MAX: usize = 16;
 /// - `TimedOut` when the deadline passed;
 /// - `Interrupted` when a signal handler ran after `since`. As on Linux, a handler with SA_RESTART
 ///   does not interrupt a wait without deadline;
-/// - `Forked` when a handler has forked and this is the child, which has an attachment of its own;
+/// - `Forked` when a handler has forked and this is the child, which has its own attachment;
 /// - `Dead` when the engine has ended or the socket was closed.
 pub fn until<T>(
     client: &Client,
@@ -48,12 +50,12 @@ pub fn until<T>(
     until_any(client, &[socket], deadline, since, attempt)
 }
 
-/// Repeats `attempt` as [`until`] does, after each event of one of `sockets`: at most
+/// Repeats `attempt` as [`until`] does, after each event of any of `sockets`, which are at most
 /// [`SOCKETS_MAX`].
 ///
 /// # Errors
-/// As for [`until`]; `Dead` when one of the sockets was closed, or if futex_waitv(2) is missing and
-/// there are several sockets.
+/// As for [`until`]. `Dead` if one of the sockets was closed, or if there are several and
+/// futex_waitv(2) is missing.
 pub fn until_any<T>(
     client: &Client,
     sockets: &[Socket],
@@ -62,9 +64,10 @@ pub fn until_any<T>(
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
-    // Waiting threads turn an engine of their own process, so spinning would only delay it.
+    // Do not poll if the engine is in this process: waiting threads run it, and polling would only
+    // delay it.
     if client.driver().is_none()
-        // The engine and a sender need a processor each.
+        // Poll only with more than two processors, because the engine and the sender need one each.
         && client.processors() > 2
         && let Some(done) = look_for_a_moment(&SPIN, LOOKS / sockets.len() as u32, || {
             let done = attempt();
@@ -73,11 +76,12 @@ pub fn until_any<T>(
     {
         return done;
     }
-    // A signal handler may fork; in the child the attachment is the parent's.
+    // Remember the number of forks: a signal handler may fork, and in the child the attachment
+    // belongs to the parent.
     let began = client.process().forks();
     let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
-        // The engine must not wake the thread that turns it.
+        // If this thread will run the engine itself, the engine need not wake it.
         let turns = !patience.has_ended()
             && client.driver().is_some_and(|driver| driver.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
@@ -87,8 +91,8 @@ pub fn until_any<T>(
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => {
-                // The engine's end may have woken only this thread. Note the end, which wakes all
-                // waiting threads.
+                // Check whether the engine has ended. Its end may have woken only this thread, and
+                // `is_dead` then wakes all other waiting threads.
                 let _ = has_slept && client.is_dead();
                 return done;
             }
@@ -99,7 +103,8 @@ pub fn until_any<T>(
         let waiters = &waiters[..sockets.len()];
         let slept = sleep(client, waiters, !turns, &mut patience, deadline, since);
         has_slept = true;
-        // Every handler interrupts a wait with a time limit.
+        // A signal handler has forked, and this is the child. Return `Interrupted` if there is a
+        // deadline, because every handler interrupts such a wait.
         if client.process().forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
         }
@@ -117,8 +122,8 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or turns an engine of this process. `is_asked`: this thread has requested wake-ups.
-/// Otherwise no thread would wake it, so it only turns the engine.
+/// Sleeps once, or runs an engine of this process. `is_asked` tells whether this thread has
+/// requested wake-ups. If not, no thread would wake it, so it only runs the engine.
 ///
 /// # Errors
 /// `TimedOut` at the deadline, or after [`LIVENESS_SLICE`]; `Dead` if futex_waitv(2) is missing and
@@ -162,7 +167,8 @@ fn sleep(
         if let Some(following) = &handoff {
             following.has_slept(patience);
         }
-        // ENOSYS is from an older kernel, EPERM from a seccomp filter that does not know the call.
+        // ENOSYS comes from an older kernel, EPERM from a seccomp filter that does not know
+        // futex_waitv(2).
         if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
             return outcome(slept);
         }
@@ -175,16 +181,16 @@ fn sleep(
     let slice = Deadline::after(LIVENESS_SLICE);
     let limit = SleepLimit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
     match since.sleep(limited, limit, |limit| wait_for_one(word, expected, limit)) {
-        // Only handlers with SA_RESTART ran.
+        // Only signal handlers with SA_RESTART have run, which do not interrupt the wait.
         Some(Err(EINTR)) if since.is_restarted(limited) => Ok(()),
         slept => outcome(slept),
     }
 }
 
-/// Sleeps until `word` in shared memory differs from `expected`, or the engine ends. The caller has
-/// blocked signals. Wake-ups may be spurious. Without `is_asked` no thread would wake this one, so
-/// it only turns an engine of this process. Returns whether the caller must check that the engine
-/// is alive ([`Client::check_alive`]).
+/// Sleeps until `word` in shared memory differs from `expected`, or the engine ends. The caller
+/// must have blocked signals. Wake-ups may be spurious. Without `is_asked`, no thread would wake
+/// this one, so it only runs an engine in this process. Returns whether the caller must check that
+/// the engine is alive ([`Client::check_alive`]).
 pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut handoff = None;
@@ -217,7 +223,7 @@ pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_aske
         }
     }
     let (seconds, ns) = Deadline::after(LIVENESS_SLICE).parts();
-    // The result is ignored, because the caller checks the word in any case.
+    // Ignore the result, because the caller checks the word in any case.
     let _ = wait_for_one(word, expected, [seconds, ns].as_ptr().addr());
     true
 }
@@ -237,7 +243,7 @@ const EAGAIN: i32 = 11;
 const ENOSYS: i32 = 38;
 const ETIMEDOUT: i32 = 110;
 
-/// struct futex_waitv of futex_waitv(2).
+/// An entry of futex_waitv(2): struct futex_waitv.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Wait {
@@ -257,46 +263,48 @@ impl Wait {
     }
 }
 
-/// Sleeps until one of the words changes. After a handler with SA_RESTART the kernel restarts the
-/// call with the current time limit. If the API layer reported the handler, that limit is 0, so the
-/// call returns.
+/// Sleeps until one of the words changes. After a signal handler with SA_RESTART, the kernel
+/// restarts the call and reads the timeout again. If the API layer was told of the handler, it has
+/// set the timeout to 0, so the call returns.
 fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
     let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
-    // SAFETY: `args` has the number of structures, whose words are mapped. The structures and the
-    // time limit outlive the call.
+    // SAFETY: `args` contains the number of structures, whose words are mapped. The structures and
+    // the timeout outlive the call.
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 
 /// Sleeps until `word` changes. Fails with EINTR after each signal handler, even with SA_RESTART,
-/// because the call has a time limit.
+/// because the call has a timeout.
 fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
-    // Unlike FUTEX_WAIT, FUTEX_WAIT_BITSET takes a point in time of CLOCK_MONOTONIC.
+    // Use FUTEX_WAIT_BITSET, because it takes a point in time of CLOCK_MONOTONIC, unlike
+    // FUTEX_WAIT.
     const FUTEX_WAIT_BITSET: usize = 9;
     const ANY: usize = u32::MAX as usize;
     let args = [word.as_ptr().addr(), FUTEX_WAIT_BITSET, expected as usize, until, 0, ANY];
-    // SAFETY: the word and the time limit outlive the call.
+    // SAFETY: the word and the timeout outlive the call.
     unsafe { syscall(nr::FUTEX, args) }
 }
 
 std::thread_local! {
-    // If a signal handler waits while its thread updates the value, the handler's update is lost.
+    // If a signal handler waits while the interrupted thread updates the value, the handler's
+    // update is lost, which does no harm.
     static SPIN: Cell<Spin> = const { Cell::new(Spin::new()) };
     static SPIN_FOR_ANSWER: Cell<Spin> = const { Cell::new(Spin::new()) };
 }
 
 /// Polls for an answer of the engine for a short time, before the thread sleeps. Returns the answer
-/// if it arrives in that time.
+/// if it arrives within that time.
 pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option<T>) -> Option<T> {
-    // With one processor, spinning would delay the engine.
+    // Do not poll on a single processor, because that would delay the engine.
     if client.processors() < 2 {
         return None;
     }
     look_for_a_moment(&SPIN_FOR_ANSWER, LOOKS_FOR_ANSWER, answer)
 }
 
-/// Repeats `attempt` for about as long as a sleep and its wake-up take, if that has saved sleeps
-/// before. Returns the result of `attempt`, or `None` if the time is up.
+/// Repeats `attempt` for about as long as a sleep and its wake-up take, if that has avoided sleeps
+/// before. Returns the result of `attempt`, or `None` if that time has passed.
 fn look_for_a_moment<T>(
     spin: &'static LocalKey<Cell<Spin>>,
     looks: u32,

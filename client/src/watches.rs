@@ -1,4 +1,5 @@
-//! Table of the watches of [`crate::reactor`], which form a linked list for each slot.
+//! Table of the watches of the [`crate::reactor`]. A watch is a registered interest in events of a
+//! socket. The watches of each socket slot form a linked list.
 
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,43 +10,45 @@ use towpath_ring::WaitingTask;
 use crate::Socket;
 
 /// Maximum number of sockets in a list of poll(2) for which watches are created. A thread with a
-/// longer list wakes at each event of the process, because creating watches costs time at each
-/// sleep.
+/// longer list is woken by each event of the process, because creating watches would cost time at
+/// each sleep.
 pub(crate) const LIST_WATCHES_MAX: usize = 64;
-/// Number of watches whose memory is reserved: enough for a few lists. Unused pages take no memory.
+/// Number of watches for which memory is reserved, enough for a few lists of poll(2). Unused pages
+/// take no memory.
 const RESERVED: usize = 4 * LIST_WATCHES_MAX;
 
-/// Interest in the events of a socket.
+/// A watch: the interest of an epoll set, a poll(2) list or a task in events of a socket.
 #[derive(Debug)]
 pub(crate) struct EventWatch {
     pub(crate) socket: Socket,
-    /// Events wanted: bits of epoll_ctl(2).
+    /// Events to report, as bits of epoll_ctl(2).
     pub(crate) events: u32,
     pub(crate) target: WatchTarget,
-    /// Value that epoll_wait(2) reports with the events.
+    /// User data that epoll_wait(2) returns with the events.
     pub(crate) data: u64,
-    /// The watch is in the ready list of its set.
+    /// Whether the watch is in the ready list of its epoll set.
     pub(crate) queued: bool,
-    /// Events since the last report. If there are none, an edge-triggered interest is not reported.
+    /// Events that have arrived since the last report. If there are none, an edge-triggered watch
+    /// is not reported.
     pub(crate) fresh: u32,
-    /// State of the socket's input at the last report of an edge-triggered interest, or when the
-    /// interest was set ([`Socket::input`]).
+    /// State of the socket's input ([`Socket::input`]) at the last report of an edge-triggered
+    /// watch, or when the watch was set.
     pub(crate) seen: u64,
-    /// The watch was removed from the slot's list. The entry can be reused after its set or owner
-    /// has released it.
+    /// Whether the watch was removed from the list of its slot. Its index can be reused after its
+    /// epoll set or owner has released it.
     pub(crate) gone: bool,
-    /// Index of the slot's next watch, plus one.
+    /// Index plus one of the next watch of the same slot. 0: this is the last one.
     next: u32,
 }
 
-/// Recipient of the events of a watch.
+/// Who gets the events of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchTarget {
-    /// The epoll set of that number, in which the socket has the descriptor `fd`.
+    /// The epoll set with this number, in which the socket has the descriptor `fd`.
     Set { number: u32, fd: i32 },
-    /// The thread that waits for a list of descriptors, by its index in `Hub::lists`.
+    /// A thread that waits for a list of descriptors, as an index in `Hub::lists`.
     List(usize),
-    /// A task. Without a waker after the wake-up, until the task polls again.
+    /// A task of an async runtime. It has no waker after its wake-up, until it polls again.
     Task(WaitingTask<Waker>),
 }
 
@@ -56,43 +59,45 @@ impl EventWatch {
     }
 }
 
-/// Watches by index. Indices are reused.
+/// All watches, by index. The indices of removed watches are reused.
 #[derive(Debug)]
 pub(crate) struct Watches {
     entries: Vec<EventWatch>,
-    /// Unused indices. Has capacity for all indices, so that [`Self::free`] does not allocate.
+    /// Unused indices. The vector has capacity for all indices, so that [`Self::free`] does not
+    /// allocate.
     free: Vec<u32>,
 }
 
 impl Default for Watches {
-    /// Reserves memory, because a signal handler that calls poll(2) must not allocate.
+    /// Reserves memory for watches, because a signal handler that calls poll(2) must not allocate.
     fn default() -> Self {
         Self { entries: Vec::with_capacity(RESERVED), free: Vec::with_capacity(RESERVED) }
     }
 }
 
 impl Watches {
-    /// Returns the number of entries, unused ones included.
+    /// Returns the number of watches, including unused entries.
     pub(crate) fn len(&self) -> u32 {
         self.entries.len() as u32
     }
 
-    /// Returns the watch that `link` refers to: an index plus one, or 0 for the end of a list.
+    /// Converts a link in a list of watches to an index. A link is an index plus one, or 0 at the
+    /// end of the list.
     pub(crate) fn at(link: u32) -> Option<u32> {
         link.checked_sub(1)
     }
 
-    /// Returns the link to the watch after `index` in the list of its slot.
+    /// Returns the link to the watch that follows `index` in the list of its slot.
     pub(crate) fn next(&self, index: u32) -> u32 {
         self[index].next
     }
 
-    /// Returns whether [`Self::insert`] can add a watch without allocating.
+    /// Returns whether [`Self::insert`] can add a watch without an allocation.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.entries.len() < self.entries.capacity()
     }
 
-    /// Adds a watch to the list that begins at `head`. Returns its index.
+    /// Adds a watch to the list of a slot, whose first link is `head`. Returns the watch's index.
     pub(crate) fn insert(&mut self, head: &AtomicU32, mut watch: EventWatch) -> u32 {
         watch.next = head.load(Relaxed);
         let index = match self.free.pop() {
@@ -110,7 +115,8 @@ impl Watches {
         index
     }
 
-    /// Removes a watch from the list that begins at `head`. Returns false if it was removed before.
+    /// Removes a watch from the list of a slot, whose first link is `head`. Returns false if it was
+    /// already removed.
     pub(crate) fn unlink(&mut self, head: &AtomicU32, index: u32) -> bool {
         if std::mem::replace(&mut self[index].gone, true) {
             return false;
@@ -132,7 +138,7 @@ impl Watches {
         true
     }
 
-    /// Makes the index of an unlinked watch available for another one.
+    /// Makes the index of an unlinked watch available for a new watch.
     pub(crate) fn free(&mut self, index: u32) {
         debug_assert!(self[index].gone);
         self.free.push(index);

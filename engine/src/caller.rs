@@ -3,8 +3,9 @@
 //!
 //! Ignored signals and the signal mask are inherited through exec (signal(7)). Rust's runtime
 //! ignores SIGPIPE before `main`, and std starts programs with the default for SIGPIPE and an empty
-//! mask. So a program would lose its user's choice (`nohup`, `trap '' PIPE`). Therefore we save the
-//! inherited state before the runtime starts, and restore it between fork and exec.
+//! mask. So a program would lose the signal state that its user has chosen (`nohup`, `trap ''
+//! PIPE`). Therefore we save the inherited state before the runtime starts, and restore it between
+//! fork and exec.
 
 use std::ffi::CString;
 use std::io;
@@ -13,30 +14,31 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Signal state at the start of a process; bit n - 1 stands for signal n.
+/// Signal state at the start of a process. Signal n has bit n - 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SignalState {
-    /// Bit set of ignored signals. All others have their default action.
+    /// Set of the ignored signals. All others have their default action.
     pub ignored: u64,
-    /// Bit set of blocked signals.
+    /// Set of the blocked signals.
     pub blocked: u64,
 }
 
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// Number of signals (the kernel's NSIG) on all supported architectures.
+/// Number of signals on all supported architectures (NSIG of the kernel).
 const SIGNALS: libc::c_int = 64;
 
-// The C library calls this function before `main`, before Rust's runtime changes the state.
+// The C library calls this function before `main`, and so before Rust's runtime changes the signal
+// state.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = note;
 
 extern "C" fn note() {
     let (mut ignored, mut blocked) = (0, 0);
-    // SAFETY: the calls only write to the local structures passed to them. Signals that the C
-    // library reserves are refused, and count as not ignored.
+    // SAFETY: the calls only write to local structures. They reject signals that the C library
+    // reserves, which then count as not ignored.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
@@ -58,14 +60,14 @@ impl SignalState {
         Self { ignored: ignored.load(Ordering::Relaxed), blocked: blocked.load(Ordering::Relaxed) }
     }
 
-    /// Returns whether a signal was ignored. Returns false for numbers outside 1 to 64.
+    /// Returns whether a signal was ignored. Returns false for numbers outside of 1 to 64.
     pub fn ignores(self, signal: i32) -> bool {
         (1..=SIGNALS).contains(&signal) && self.ignored >> (signal - 1) & 1 == 1
     }
 
-    /// Sets the state of the calling process, which must have one thread. Async-signal-safe.
+    /// Sets the signal state of the calling process, which must have one thread. Async-signal-safe.
     fn apply(self) {
-        // SAFETY: the structures are valid, and no handler is installed. The calls refuse SIGKILL,
+        // SAFETY: the structures are valid, and no handler is set. The calls reject SIGKILL,
         // SIGSTOP and the C library's reserved signals, which stay unchanged.
         unsafe {
             let mut mask: libc::sigset_t = std::mem::zeroed();
@@ -84,7 +86,7 @@ impl SignalState {
     }
 }
 
-/// Lets this process wait for its children, by resetting SIGCHLD to its default. If SIGCHLD was
+/// Resets SIGCHLD to its default, so that this process can wait for its children. If SIGCHLD was
 /// ignored at the start, waitpid(2) would not return their status.
 pub fn expect_children() {
     // SAFETY: `action` is a valid structure, and no handler is installed.
@@ -95,9 +97,9 @@ pub fn expect_children() {
     }
 }
 
-/// Lets `command` start with `signals`, and with `control` as descriptor `number`, without
-/// FD_CLOEXEC. An open descriptor `number` is replaced in the new process. `control` stays open
-/// here until `command` is dropped.
+/// Makes `command` start with the signal state `signals`, and with `control` as its descriptor
+/// `number`, without FD_CLOEXEC. A descriptor that is open at `number` is replaced in the new
+/// process. `control` stays open here until `command` is dropped.
 pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, number: RawFd) {
     let begin = move || {
         signals.apply();
@@ -117,8 +119,9 @@ pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, nu
     unsafe { command.pre_exec(begin) };
 }
 
-/// Changes the environment of `command`; `None` removes a variable. The variable `process_id` is
-/// set to the program's process id. Do not use `Command::env` too, which would undo the changes.
+/// Changes environment variables of `command`; `None` removes a variable. The variable `process_id`
+/// is set to the process ID of the new program. Do not use `Command::env` too, which would undo the
+/// changes.
 pub fn set_environment(
     command: &mut Command,
     changes: Vec<(CString, Option<CString>)>,
@@ -148,8 +151,8 @@ pub fn set_environment(
 }
 
 /// Returns a duplicate of descriptor `number`, which this process inherited. Programs that this
-/// process executes do not inherit that number. Descriptors opened by this process are recognized
-/// by FD_CLOEXEC, which inherited ones never have.
+/// process executes do not inherit that number. Inherited descriptors are recognized by a missing
+/// FD_CLOEXEC, which all descriptors opened by this process have.
 ///
 /// # Errors
 /// Returns EBADF if the number is not open or not inherited, or EMFILE.
@@ -170,7 +173,7 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Moves inherited descriptors to the numbers from `first` on, in the order of `kept`, which must
-/// be ascending. Programs that this process executes do not inherit the remaining numbers before
+/// be ascending. Programs that this process executes do not inherit the remaining numbers below
 /// `end`.
 ///
 /// # Errors
@@ -197,12 +200,12 @@ pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Resul
     Ok(())
 }
 
-/// Lower bound of duplicates, above the numbers that a parent usually chooses for inherited
-/// sockets.
+/// Lowest number for duplicates of inherited descriptors, above the numbers that a parent usually
+/// chooses for inherited sockets.
 const ABOVE_INHERITED: RawFd = 64;
 
-/// Lets `command` start with `signals`, and be killed when the starting thread ends
-/// (PR_SET_PDEATHSIG of prctl(2)). Children of `command` do not inherit this.
+/// Makes `command` start with the signal state `signals`. The kernel kills it when the thread that
+/// starts it ends (PR_SET_PDEATHSIG of prctl(2)), but not its children.
 pub fn prepare_bound(command: &mut Command, signals: SignalState) {
     let begin = move || {
         signals.apply();

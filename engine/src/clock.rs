@@ -1,21 +1,21 @@
-//! Clocks, which are read once in each turn.
+//! Clocks, which the engine reads once in each turn of its event loop.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use towpath_tcp::Instant;
 
-/// The time source of an engine.
+/// The clock from which an engine reads the time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Clock {
-    /// CLOCK_MONOTONIC, which ports use too, and CLOCK_REALTIME.
+    /// CLOCK_MONOTONIC, which network devices' ports use, too, and CLOCK_REALTIME for Unix time.
     System,
-    /// A manual clock, advanced by the caller: see [`crate::Hand`].
+    /// A manual clock, which the caller advances: see [`crate::Hand`].
     ByHand(Instant),
 }
 
 impl Clock {
-    /// Returns the stack's time.
+    /// Returns the stack's current time.
     pub fn now(&self) -> Instant {
         match self {
             Self::System => Instant(read(ClockId::Monotonic)),
@@ -23,7 +23,7 @@ impl Clock {
         }
     }
 
-    /// Returns the Unix time in ns.
+    /// Returns the Unix time in nanoseconds.
     pub fn unix_ns(&self) -> u64 {
         match self {
             Self::System => read(ClockId::Realtime),
@@ -31,12 +31,12 @@ impl Clock {
         }
     }
 
-    /// Returns whether the clock is manual.
+    /// Returns whether the clock is a manual one, which the caller advances.
     pub fn is_by_hand(&self) -> bool {
         matches!(self, Self::ByHand(_))
     }
 
-    /// Advances a manual clock.
+    /// Advances a manual clock by `time`. Has no effect on the system's clock.
     pub fn pass(&mut self, time: Duration) {
         if let Self::ByHand(now) = self {
             *now += time;
@@ -44,7 +44,7 @@ impl Clock {
     }
 }
 
-/// Returns the processor time that the calling thread has used. Costs a system call.
+/// Returns the processor time that the calling thread has used so far. Costs a system call.
 pub(crate) fn used_by_thread() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime))
 }

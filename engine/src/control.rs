@@ -1,4 +1,4 @@
-//! Runs the registry, on a shard's thread or on its own.
+//! Runs the registry, which manages processes, on the thread of a shard or on a separate thread.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc;
@@ -10,8 +10,8 @@ use crate::mail::{Mailbox, ShardCommand, ShardReport};
 use crate::registry::Registry;
 use crate::shard::Shard;
 
-/// Maximum number of message exchanges in one turn of registry and shards. Further messages wait
-/// for the next turn.
+/// Maximum number of message exchanges between registry and shards in one turn of the event loop.
+/// Further messages wait for the next turn.
 const EXCHANGES: usize = 4;
 
 /// Owner of an engine's registry, or of the thread that runs the registry.
@@ -20,13 +20,13 @@ pub(crate) struct RegistryHost {
     thread: Option<Thread>,
 }
 
-/// The registry's thread, which returns the registry when it ends.
+/// The thread that runs the registry. It returns the registry when it ends.
 struct Thread {
     desks: Vec<RegistryLink>,
     handle: JoinHandle<Box<Registry>>,
 }
 
-/// A shard's connection to a registry on another thread.
+/// Connection of a shard to a registry that runs on another thread.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryLink {
     orders: Mailbox<ShardCommand>,
@@ -34,42 +34,44 @@ pub(crate) struct RegistryLink {
 }
 
 impl RegistryHost {
-    /// Runs the registry between turns of the shards. The first shard's sleep also ends for the
-    /// registry.
+    /// Creates a host that runs the registry on the shards' thread, between their turns. The first
+    /// shard's sleep also ends when the registry has work.
     pub fn new(registry: Box<Registry>, first: &mut Shard) -> io::Result<Self> {
         first.watch_registry(registry.as_fd())?;
         Ok(Self { registry: Some(registry), thread: None })
     }
 
-    /// Returns the registry; `None` while it has its own thread.
+    /// Returns the registry. `None` while it runs on a separate thread.
     pub fn registry(&self) -> Option<&Registry> {
         self.registry.as_deref()
     }
 
-    /// Returns the registry; `None` while it has its own thread.
+    /// Returns the registry. `None` while it runs on a separate thread.
     pub fn registry_mut(&mut self) -> Option<&mut Registry> {
         self.registry.as_deref_mut()
     }
 
-    /// Exchanges messages between registry and shards. Returns true if a shard received a command.
+    /// Exchanges messages between the registry and the shards. Returns true if a shard received a
+    /// command.
     pub fn exchange(&mut self, first: &mut Shard, others: &mut [Shard]) -> bool {
         match (&mut self.registry, &mut self.thread) {
             (Some(registry), _) => exchange(registry, first, others),
-            // Other shards run on other threads, and exchange messages themselves.
+            // Exchange the messages of the first shard only. Other shards run on other threads, and
+            // exchange their messages themselves.
             (None, Some(thread)) => thread.desks[0].exchange(first),
             (None, None) => false,
         }
     }
 
-    /// Returns the time until the registry or the shards have work; `timeout` is that of the
-    /// shards.
+    /// Returns the time until the registry or the shards have work. `timeout` is the time until the
+    /// shards have work.
     pub fn time_left(&self, first: &Shard, timeout: Option<Duration>) -> Option<Duration> {
         let own = self.registry().and_then(|registry| registry.time_left(first.sockets.now));
         own.into_iter().chain(timeout).min()
     }
 
-    /// Moves the registry to its own thread, and returns links for that many shards. If no thread
-    /// can be created, returns `None` and keeps the registry.
+    /// Moves the registry to a separate thread, and returns links to it for `shards` shards. If no
+    /// thread can be created, returns `None` and keeps the registry here.
     pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<RegistryLink>> {
         let registry = self.registry.take()?;
         match Thread::begin(registry, first, shards) {
@@ -79,15 +81,15 @@ impl RegistryHost {
         self.thread.as_ref().map(|thread| thread.desks.clone())
     }
 
-    /// Ends the registry's thread, if there is one, and takes the registry back. Also ends the
-    /// shards on this thread: `first` and `others`.
+    /// Ends the thread that runs the registry, if there is one, and takes the registry back from
+    /// it. Also ends the shards on this thread: `first` and `others`.
     ///
     /// # Panics
     /// Panics if that thread has panicked, unless this thread is already panicking.
     pub fn end_thread(&mut self, first: &mut Shard, others: &mut [Shard]) {
         let Some(thread) = self.thread.take() else { return };
         match thread.end(first, others) {
-            // The registry's thread has ended without a panic.
+            // The thread has returned the registry, and so has ended without a panic.
             Ok(registry) => self.registry = Some(registry),
             Err(panic) if !thread::panicking() => panic::resume_unwind(panic),
             Err(_) => {}
@@ -121,12 +123,14 @@ fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) ->
 }
 
 impl RegistryLink {
-    /// Returns the notification of commands.
+    /// Returns the descriptor that becomes readable when the registry has sent this shard a
+    /// command.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.orders.notifier()
     }
 
-    /// Sends the shard's reports, and executes its commands. Returns true if there were commands.
+    /// Sends the shard's reports to the registry, and executes the registry's commands. Returns
+    /// true if there were commands.
     pub fn exchange(&self, shard: &mut Shard) -> bool {
         self.notices.send(&mut shard.processes.notices);
         let orders = self.orders.take();
@@ -135,26 +139,26 @@ impl RegistryLink {
         told
     }
 
-    /// Reports that the shard's loop has ended.
+    /// Reports to the registry that the shard's event loop has ended.
     pub fn finish(&self, shard: &mut Shard) {
         shard.processes.notices.push(ShardReport::Finished);
         self.notices.send(&mut shard.processes.notices);
         shard.watch_no_more(self.notifier());
     }
 
-    /// Stops the shard's loop.
+    /// Sends the shard the command to end its event loop.
     fn stop(&self) {
         self.orders.send(&mut vec![ShardCommand::Stop]);
     }
 
-    /// Reports that the shard has panicked, so that the engine ends.
+    /// Reports to the registry that the shard has panicked, so that the whole engine ends.
     pub fn abandon(&self) {
         self.notices.send(&mut vec![ShardReport::Failed, ShardReport::Finished]);
     }
 }
 
 impl Thread {
-    /// Starts the thread. If that fails, returns the registry.
+    /// Starts the thread that runs the registry. If that fails, returns the registry.
     fn begin(
         mut registry: Box<Registry>,
         first: &mut Shard,
@@ -164,7 +168,8 @@ impl Thread {
         if first.watch_mail(desks[0].notifier()).is_err() {
             return Err(registry);
         }
-        // The thread receives the registry through the channel once it runs.
+        // Pass the registry to the thread over a channel only once the thread runs. If the thread
+        // cannot be created, the registry is not lost.
         let (give, take) = mpsc::channel();
         let theirs = desks.clone();
         let work = move || serve(take.recv().expect("it is sent, or all ends"), &theirs);
@@ -194,14 +199,15 @@ impl Thread {
     }
 }
 
-/// Creates links, one for each shard, with a common mailbox for reports.
+/// Creates one link for each shard. All links share the mailbox for reports to the registry.
 fn registry_links(count: usize) -> io::Result<Vec<RegistryLink>> {
     let notices = Mailbox::new()?;
     let desk = |orders| RegistryLink { orders, notices: notices.clone() };
     (0..count).map(|_| Mailbox::new().map(desk)).collect()
 }
 
-/// Stops the shards' loops if the registry panics.
+/// Stops the event loops of all shards if the registry panics, because dropping it sends the stop
+/// command.
 struct PanicAlarm<'a>(&'a [RegistryLink]);
 
 impl Drop for PanicAlarm<'_> {
@@ -212,7 +218,7 @@ impl Drop for PanicAlarm<'_> {
     }
 }
 
-/// Runs the registry on its thread, until all shards have finished.
+/// Runs the registry on a separate thread, until the event loops of all shards have ended.
 fn serve(mut registry: Box<Registry>, desks: &[RegistryLink]) -> Box<Registry> {
     let _alarm = PanicAlarm(desks);
     let notices = &desks[0].notices;
@@ -226,7 +232,8 @@ fn serve(mut registry: Box<Registry>, desks: &[RegistryLink]) -> Box<Registry> {
         tell(&mut registry);
         let timeout = registry.time_left(registry.clock.now());
         registry.look(timeout);
-        // Send commands first, because a report may take a while: it may call the gatekeeper.
+        // Send commands before reports are handled, because that may take a while: a report may
+        // call the gatekeeper.
         tell(&mut registry);
         for notice in notices.take() {
             match notice {

@@ -1,5 +1,5 @@
-//! Randomized tests of the messages between registry and shard. We delay and deliver them in
-//! random portions, while processes begin, send requests, fork and end. For more:
+//! Randomized tests of the messages between registry and shard. Messages are delayed and delivered
+//! in random batches, while processes begin, send requests, fork and end. To run more tests, set
 //! TOWPATH_CROSSING_SEED=1 TOWPATH_CROSSING_SEEDS=1000.
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ struct Proc {
 }
 
 impl Proc {
-    /// Writes a command to the ring.
+    /// Makes the simulated process write a command to its ring.
     fn tell(&self, what: usize, a: u32) {
         match what {
             11 => (0..self.sockets.len()).for_each(|n| self.command(op::LIST, n, 0)),
@@ -46,7 +46,7 @@ impl Proc {
         let Some(channel) = &self.channel else { return };
         let nth = self.sockets.get(at % self.sockets.len().max(1));
         let (slot, generation) = nth.copied().unwrap_or((0, 0));
-        // Ignore a full ring, as if the command was not sent.
+        // Ignore a full ring, as if the process had not sent the command.
         let _ = push_command(channel, &Command { op, slot, generation, a, b: 0, c: 0 });
     }
 
@@ -64,7 +64,8 @@ impl Proc {
         self.asked = Some(towpath_ring::ask(channel, &request));
     }
 
-    /// Breaks a rule. Errors are ignored, because the engine may have hung up.
+    /// Makes the simulated process break a rule of the protocol. Errors are ignored, because the
+    /// engine may have closed the connection.
     fn harm(&self, what: usize, a: u32) {
         match (what, &self.channel) {
             (19, _) => {
@@ -202,7 +203,7 @@ impl Sim {
         }));
     }
 
-    /// Makes a random process act, or attaches a new one.
+    /// Makes a random simulated process act, or attaches a new one.
     fn program(&mut self) {
         if self.procs.is_empty() || self.dice.below(12) == 0 {
             return self.attach();
@@ -225,8 +226,8 @@ impl Sim {
         }
     }
 
-    /// Sends a request on the control socket. A well-behaved process waits for its last reply
-    /// first.
+    /// Makes a simulated process send a request on its control socket. A well-behaved process first
+    /// waits for the reply to its previous request.
     fn ask(&mut self, at: usize, what: usize, a: u32) {
         let b = self.dice.index(2) as u32;
         let rude = self.hostile && self.dice.below(8) == 0;
@@ -328,7 +329,7 @@ impl Sim {
 
     fn end(&mut self, seed: u64) {
         self.settle();
-        // A process that waited must have its reply, unless it was cut off.
+        // A well-behaved process that waits must have got its reply by now.
         if !self.hostile {
             for proc in &self.procs {
                 assert!(proc.waiting.is_none(), "seed {seed}: {:?} is not answered", proc.waiting);
@@ -405,8 +406,8 @@ fn an_engine_ends_with_its_last_process() {
     run(false, true);
 }
 
-/// epoll_ctl(2) may refuse a process's control socket (ENOSPC, ENOMEM). The test passes a file
-/// instead, for which it returns EPERM.
+/// epoll_ctl(2) may fail to watch a process's control socket (ENOSPC, ENOMEM). To simulate this,
+/// the test passes a regular file, for which epoll_ctl(2) fails with EPERM.
 #[test]
 fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     use crate::ids::ChannelId;
@@ -419,7 +420,7 @@ fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     assert!(engine.shard.processes.channels.get(ChannelId(0)).is_none());
 }
 
-/// A process that is killed while it waits for a reply has not broken a rule.
+/// A process that is killed while it waits for a reply must not be treated as hostile.
 #[test]
 fn who_is_killed_while_it_asks_is_not_hostile() {
     for number in [call::REGION, call::HELLO, call::CLONE, call::TOKENS] {
@@ -437,7 +438,7 @@ fn who_is_killed_while_it_asks_is_not_hostile() {
             engine.shard.do_turn();
             engine.shard.look();
         });
-        // The report is queued, and the process is killed.
+        // The shard has queued a report to the registry, and the process is killed.
         drop(control);
         for notice in std::mem::take(&mut engine.shard.processes.notices) {
             engine.control.registry_mut().unwrap().heed(notice);
@@ -452,7 +453,8 @@ fn who_is_killed_while_it_asks_is_not_hostile() {
     }
 }
 
-/// A reply of the registry is for the process image that sent the request.
+/// A reply of the registry must reach only the process image that sent the request, not the next
+/// image after exec.
 #[test]
 fn an_answer_to_the_image_before_is_nobodys() {
     let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).unwrap();
@@ -463,7 +465,8 @@ fn an_answer_to_the_image_before_is_nobodys() {
     engine.shard.do_turn();
     let asks = std::mem::take(&mut engine.shard.processes.notices);
     assert!(matches!(asks[..], [ShardReport::Asks(..)]));
-    // HELLO gives the next image new rings. Its own request waits for a round.
+    // The next image after exec sends HELLO and gets new rings. Its own request is handled in a
+    // later exchange.
     let second = engine.link(id);
     engine.shard.processes.notices.clear();
     let list = Request { call: call::SOCKETS, ..Request::default() };

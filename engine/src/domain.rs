@@ -1,20 +1,21 @@
-//! A domain: processes that trust each other, and their shared memory.
+//! [`Domain`]: the shared memory of a group of processes that trust each other.
 
 use std::io;
 
 use towpath_ring::Region;
 use towpath_shm::token;
 
-/// State that the registry and the shards of a domain share. Clones refer to the same domain.
+/// State of a domain that its registry and shards share. Clones refer to the same domain.
 #[derive(Debug, Clone)]
 pub(crate) struct Domain {
     pub region: Region,
-    /// Random number that identifies tokens of this domain.
+    /// Random number that identifies this domain in tokens, the kernel descriptors that stand for
+    /// sockets.
     pub run: token::Run,
 }
 
 impl Domain {
-    /// Creates a domain. Without programs, no memory is shared.
+    /// Creates a domain. If there are no programs, no memory for sockets is shared.
     pub fn create(has_programs: bool) -> io::Result<Self> {
         let region = if has_programs { Region::create() } else { Region::without_slots() };
         Ok(Self { region: region?, run: token::Run::random()? })

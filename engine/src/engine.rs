@@ -40,8 +40,9 @@ use towpath_shm::control::Request;
 
 /// A network stack, its ports, and the programs that use it.
 ///
-/// Any thread may turn the engine, one at a time. Dropping it closes the programs' control sockets,
-/// so that they notice its end. [`Engine::run`] also resets connections, so that peers notice.
+/// Any thread may run the engine's event loop, but only one at a time. Dropping it closes the
+/// programs' control sockets, so that they notice its end. [`Engine::run`] also resets connections,
+/// so that peers notice.
 ///
 /// # Example
 ///
@@ -67,14 +68,14 @@ use towpath_shm::control::Request;
 /// # }
 /// ```
 pub struct Engine {
-    /// The first shard, which runs on the engine's thread.
+    /// The first shard (event loop), which runs on the engine's thread.
     pub(crate) shard: Shard,
-    /// Further shards, except those that run on other threads.
+    /// Further shards (event loops), except those that run on other threads.
     pub(crate) others: Vec<Shard>,
     pub(crate) busy: Busy,
-    /// Threads that run further shards, and return them when they end.
+    /// Threads that run further shards. They return their shards when they end.
     pub(crate) helpers: Vec<Helper>,
-    /// Percentage of a processor at which shards get another thread. See
+    /// Processor usage of a thread, in percent, from which half of its shards get a new thread. See
     /// [`EngineConfig::threads_by_need`].
     pub(crate) threads_by_need: Option<u32>,
     pub(crate) control: RegistryHost,
@@ -85,7 +86,7 @@ pub struct Engine {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The number of ports is not the number of interfaces.
+    /// The number of ports differs from the number of interfaces.
     #[error("{interfaces} interfaces and {ports} ports")]
     PortsDiffer {
         /// Number of interfaces in [`EngineConfig::interfaces`].
@@ -93,25 +94,27 @@ pub enum EngineError {
         /// Number of ports passed to [`Engine::new`].
         ports: usize,
     },
-    /// The number of shards is not a power of two, or exceeds [`SHARDS_MAX`].
+    /// The number of shards is not a power of two, or exceeds [`SHARDS_MAX`]. Contains that number.
     #[error("{0} shards: there can be 1, 2, 4, 8 or 16")]
     Shards(usize),
-    /// The named interface accepts any address, which is not supported: programs cannot handle
-    /// connections to addresses that are not theirs.
+    /// This interface is configured to accept any destination address. That is not supported,
+    /// because programs cannot handle connections to addresses that are not theirs.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
-    /// The named interface cannot be added, for example because two have the same name.
+    /// This interface cannot be added, for example because two have the same name.
     #[error("interface {name}: {why}")]
     Interface {
         /// Name of the interface.
         name: String,
-        /// Reason of the stack.
+        /// Reason for which the stack rejects the interface.
         why: Fault,
     },
-    /// The route's interface does not exist, or its router has another address family.
+    /// This route cannot be added: its interface does not exist, or its router has a different
+    /// address family.
     #[error("route to {0:?} cannot be added")]
     Route(RouteConfig),
-    /// The system has no memory or descriptors left for the region, the poller or the status page.
+    /// The system has no memory or descriptors left for the shared memory, the poller or the status
+    /// page.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -134,7 +137,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Creates an engine with its interfaces up and no programs. `ports[i]` drives
+    /// Creates an engine without programs, whose interfaces are up. `ports[i]` drives
     /// `config.interfaces[i]`. `seed` must be random and secret, because initial sequence numbers,
     /// ports and the keys of hash tables are derived from it.
     ///
@@ -148,9 +151,9 @@ impl Engine {
         Self::with_clock(config, vec![ports], seed, Clock::System)
     }
 
-    /// Creates an engine with several shards, which [`Engine::run`] distributes over threads. There
-    /// is one shard for each element of `ports`, which contains a queue of every device. Packets
-    /// may arrive at any shard, but cost least at the one that handles their flow
+    /// Creates an engine with several shards (event loops), which [`Engine::run`] distributes over
+    /// threads. There is one shard for each element of `ports`, which contains a queue of every
+    /// device. Packets may arrive at any shard, but cost least at the one that handles their flow
     /// ([`towpath_stack::Owners`]).
     ///
     /// The configured maximum memory and number of sockets are divided among the shards.
@@ -183,12 +186,12 @@ impl Engine {
         let status = Fd::from(fcntl_dupfd_cloexec(status, 0).map_err(io::Error::from)?);
         let max = config.channels_max.min(CHANNELS_MAX);
         let exit_when_unused = config.exit_when_unused;
-        // Divide slots and memory among the shards.
+        // Each shard gets an equal part of the slots and of the memory.
         let slots_max = if has_programs { SLOTS_MAX } else { 0 };
         config.sockets_max = config.sockets_max.min(slots_max) / shards;
         config.memory_cap /= u64::from(shards);
-        // Sockets of programs and connections whose program is gone come from one table. Without
-        // programs, services alone have sockets, which take no slots.
+        // One table contains the sockets of programs, and connections whose program has ended.
+        // Without programs, only services have sockets, which need no slots in shared memory.
         let sockets_max = match has_programs {
             true => config.stack.sockets_max.min(config.sockets_max as usize),
             false => config.stack.sockets_max,
@@ -218,7 +221,7 @@ impl Engine {
         Ok(Self { shard: first, others, busy, helpers, threads_by_need, control, remote })
     }
 
-    /// Adds a service, which runs on the engine's thread.
+    /// Adds a service: code that uses sockets of the stack on the engine's thread.
     ///
     /// # Errors
     /// Returns errors of the service's first sockets. Also fails in an engine with several shards,
@@ -250,8 +253,8 @@ impl Engine {
     }
 
     /// Creates a control socket for one process, to be inherited by it or sent to it. The process
-    /// sends [`HELLO`](towpath_shm::control::call::HELLO) on it. The engine counts the process from
-    /// now on, until all copies of the descriptor are closed.
+    /// sends [`HELLO`](towpath_shm::control::call::HELLO) on it. From now on the engine counts it
+    /// as a process, until all copies of the descriptor are closed.
     ///
     /// # Errors
     /// Returns EMFILE if the remaining descriptors are reserved for existing processes. Also fails
@@ -264,8 +267,8 @@ impl Engine {
 
     /// Creates a control socket for the process that contains this engine. The engine ends with
     /// that process, after its remaining data was sent or made no progress for
-    /// [`EngineConfig::leave_stalled`]. Other attached processes do not delay the end, and their
-    /// data is not waited for.
+    /// [`EngineConfig::leave_stalled`]. The engine does not wait for other attached processes, or
+    /// for their data.
     ///
     /// # Errors
     /// As for [`Self::attach`].
@@ -275,12 +278,13 @@ impl Engine {
         attached.map(Fd::into_owned)
     }
 
-    /// Exchanges messages between registry and shards. Returns true if a shard received a command.
+    /// Exchanges messages between the registry and the shards. Returns true if a shard received a
+    /// command.
     pub(crate) fn exchange(&mut self) -> bool {
         self.control.exchange(&mut self.shard, &mut self.others)
     }
 
-    /// Returns the counters of all layers.
+    /// Returns the counters of all layers, as sums over all shards.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.shard.view().counters();
         self.others.iter().for_each(|other| counters.add(other.view().counters()));
@@ -290,7 +294,7 @@ impl Engine {
         counters
     }
 
-    /// Advances the clock if it is manual.
+    /// Advances the engine's clock by `time`, if it is a manual clock.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.shard.net.clock.pass(time);
         self.others.iter_mut().for_each(|other| other.net.clock.pass(time));
@@ -302,8 +306,8 @@ impl Engine {
         self.control.registry_mut().expect("it has a thread in `run` alone, which has the engine")
     }
 
-    /// Calls `trace` for every dropped packet, from several threads if there are several shards.
-    /// Each packet is copied for it, so drops are cheaper without a trace.
+    /// Sets `trace` to be called for every dropped packet. With several shards, several threads
+    /// call it. Each packet is copied for it, so dropping a packet costs less without a trace.
     pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
         let trace: DropTrace = Arc::new(trace);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -312,13 +316,14 @@ impl Engine {
         }
     }
 
-    /// Calls `tell` once for each address of the stack that another host on the link also uses.
+    /// Sets `tell` to be called once for each address of the stack that another host on the link
+    /// also uses.
     pub fn on_conflict(&mut self, tell: impl Fn(&Conflict) + Send + Sync + 'static) {
         self.shard.net.observers.on_conflict = Some(Arc::new(tell));
     }
 
-    /// Calls `tell` for each packet that a rule logs, from several threads if there are several
-    /// shards.
+    /// Sets `tell` to be called for each packet that a filter rule logs. With several shards,
+    /// several threads call it.
     pub fn on_logged(&mut self, tell: impl Fn(&Logged) + Send + Sync + 'static) {
         let tell: OnLogged = Arc::new(tell);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -326,8 +331,8 @@ impl Engine {
         }
     }
 
-    /// Calls `tell` once in each shard when the device of an interface was removed. The interface
-    /// stays up unless its owner sets it down.
+    /// Sets `tell` to be called once in each shard when the device of an interface was removed. The
+    /// interface stays up unless its owner sets it down.
     pub fn on_device_gone(&mut self, tell: impl Fn(IfaceId) + Send + Sync + 'static) {
         let tell: OnDeviceGone = Arc::new(tell);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -345,7 +350,7 @@ impl Engine {
         self.apply_at(now, changes)
     }
 
-    /// Applies changes at the time `now`, and drops the ports of removed interfaces.
+    /// Applies changes with the current time `now`, and drops the ports of removed interfaces.
     pub(crate) fn apply_at(&mut self, now: Instant, changes: &[Change]) -> Result<(), Refused> {
         self.shard.net.stack.net.apply(now, changes)?;
         for iface in removed(changes) {
@@ -362,15 +367,15 @@ impl Engine {
         self.shard.net.stack.net.set_rules(rules);
     }
 
-    /// Sets the tracker of the first shard before the engine runs. An engine with a tracker has one
-    /// shard, because a tracker sees only the packets of its shard.
+    /// Sets the connection tracker of the first shard before the engine runs. An engine with a
+    /// tracker must have one shard, because a tracker sees only the packets of its shard.
     pub fn set_tracker(&mut self, tracker: Box<dyn Tracker>) {
         self.shard.net.stack.net.set_tracker(Some(tracker));
     }
 
-    /// Calls `gatekeeper` before a process executes a program that cannot use the stack. The
-    /// program may run if it returns true. The gatekeeper runs on the registry's thread and delays
-    /// all processes.
+    /// Sets `gatekeeper` to be called before a process executes a program that cannot use the
+    /// stack. The program is executed only if it returns true. The gatekeeper runs on the
+    /// registry's thread and delays all processes meanwhile.
     pub fn on_unintercepted(
         &mut self,
         gatekeeper: impl FnMut(UninterceptedProgram<'_>) -> bool + Send + 'static,
@@ -378,15 +383,16 @@ impl Engine {
         self.here().gatekeeper = Some(Box::new(gatekeeper));
     }
 
-    /// Passes the read end `pipe` to every process that attaches from now on. The kernel kills a
-    /// process when all write ends are closed. Only processes that can end the run (towpath and its
-    /// guardian) keep a write end. Processes that sent HELLO before have no read end.
+    /// Passes `pipe`, the read end of a pipe, to every process that attaches from now on. The
+    /// kernel kills these processes when all write ends are closed. Only the processes that can end
+    /// the run keep a write end: towpath and its guardian. Processes that have already attached get
+    /// no read end.
     pub fn set_parent_death_pipe(&mut self, pipe: OwnedFd) {
         self.here().lifeline = Some(pipe.into());
     }
 
-    /// Returns a handle for other threads. Valid before [`Engine::run`] and after the engine has
-    /// ended.
+    /// Returns a handle with which other threads control the engine. It is valid before
+    /// [`Engine::run`] and after the engine has ended.
     pub fn remote(&self) -> Remote {
         self.remote.clone()
     }
@@ -402,7 +408,7 @@ impl Drop for Engine {
     }
 }
 
-/// Creates one of the shards of an engine.
+/// Creates one shard (event loop) of an engine.
 fn shard(
     config: &EngineConfig,
     domain: &Domain,
@@ -413,7 +419,8 @@ fn shard(
         let (interfaces, ports) = (config.interfaces.len(), net.ports.list.len());
         return Err(EngineError::PortsDiffer { interfaces, ports });
     }
-    // The stacks share one control part, so configure it once.
+    // Configure only the first shard's stack, because the stacks of all shards share one control
+    // part.
     if place.number == 0 {
         join(&mut net.stack, net.clock.now(), &config.interfaces, &config.routes)?;
     }
@@ -425,7 +432,8 @@ fn shard(
         (config.resolver, config.leave_stalled);
     shard.requests.names = Arc::clone(&config.names);
     shard.processes.are_excluded = config.channels_max == 0;
-    // With a single processor, polling would delay the program that the engine waits for.
+    // Do not poll on a single processor, because that would delay the program for which the engine
+    // waits.
     let are_several = towpath_ring::processors() > 1;
     shard.sleep.lookout = Lookout::new(if are_several { config.busy_poll } else { Duration::ZERO });
     let next = place.number + 1;
@@ -433,7 +441,7 @@ fn shard(
     Ok(shard)
 }
 
-/// Adds interfaces and routes to the stack.
+/// Adds the configured interfaces and routes to the stack.
 fn join(
     stack: &mut Stack<Sockets>,
     now: Instant,
@@ -460,11 +468,11 @@ fn join(
     Ok(())
 }
 
-/// Single steps for tests, in place of programs.
+/// Functions for tests that act step by step, in place of programs.
 #[cfg(test)]
 impl Engine {
-    /// Opens the channel of a process without rings. Returns the program's end of its control
-    /// socket.
+    /// Opens the channel of a process that has no rings yet. Returns the program's end of its
+    /// control socket.
     pub(crate) fn open_channel(&mut self) -> (ChannelId, Fd) {
         let (newcomer, theirs) = self.here().open(None).expect("descriptors");
         let id = newcomer.id;
@@ -473,7 +481,7 @@ impl Engine {
         (id, theirs)
     }
 
-    /// Links rings to a channel.
+    /// Creates the rings of a process, and adds them to its channel.
     pub(crate) fn link(&mut self, id: ChannelId) -> Given {
         let (links, given) = ChannelLink::new(false, 1).expect("descriptors");
         let Shard { net, processes, .. } = &mut self.shard;
@@ -481,9 +489,9 @@ impl Engine {
         given
     }
 
-    /// Handles a request from a control socket at once.
+    /// Handles a request as if it had arrived on a control socket, at once.
     pub(crate) fn grant(&mut self, id: ChannelId, request: &Request) {
-        // Deliver the reply to an earlier request of the process first.
+        // First deliver the reply to an earlier request of the process.
         self.exchange();
         self.here().begin(id, request);
         for order in std::mem::take(&mut self.here().orders[0]) {
@@ -494,7 +502,8 @@ impl Engine {
         }
     }
 
-    /// Runs a turn and polls the descriptors; the next turn handles their events.
+    /// Runs a turn of the event loop, then polls the descriptors. The next turn handles their
+    /// events.
     pub(crate) fn turn_and_look(&mut self) {
         self.shard.do_turn();
         self.shard.look();

@@ -1,4 +1,4 @@
-//! Linux's errno values, and their mapping from errors of the stack.
+//! Errno values of Linux, and conversions of the stack's errors to them.
 
 use towpath_shm::control::ControlReply;
 use towpath_stack::{
@@ -40,7 +40,7 @@ pub(crate) const EALREADY: i32 = 114;
 pub(crate) struct Errno(pub i32);
 
 impl Errno {
-    /// Returns the reply that refuses a request.
+    /// Returns a reply that rejects a request with this errno.
     pub fn refusal(self) -> ControlReply {
         ControlReply { errno: self.0, ..ControlReply::default() }
     }

@@ -15,16 +15,17 @@ use crate::ids::ChannelId;
 use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
 
-/// An [`Engine`] that runs one turn for each call of [`Hand::turn`] and never sleeps. Its clock
-/// advances only when the caller says so. Equal calls have equal results, so a fuzzer can replay
-/// its inputs, and benchmarks can count instead of measure.
+/// An [`Engine`] that runs one turn (iteration of its event loop) for each call of [`Hand::turn`],
+/// and never sleeps. Its clock advances only by the time that the caller passes. Equal calls have
+/// equal results, so a fuzzer can replay its inputs, and benchmarks can count instructions instead
+/// of measuring time.
 #[derive(Debug)]
 pub struct Hand {
     engine: Engine,
 }
 
 impl Hand {
-    /// Creates an engine with a manual clock, as [`Engine::new`].
+    /// Creates an engine with a manual clock. Otherwise as [`Engine::new`].
     ///
     /// # Errors
     /// As for [`Engine::new`].
@@ -36,7 +37,7 @@ impl Hand {
         Ok(Self { engine: Engine::with_clock(config, vec![ports], seed, Clock::ByHand(START))? })
     }
 
-    /// Creates a control socket for one process, as [`Engine::attach`].
+    /// Creates a control socket for one process. Otherwise as [`Engine::attach`].
     ///
     /// # Errors
     /// As for [`Engine::attach`].
@@ -44,8 +45,8 @@ impl Hand {
         self.engine.attach()
     }
 
-    /// Advances the clock by `passed`, and runs one turn. Requests that programs make meanwhile are
-    /// handled in the next turn.
+    /// Advances the clock by `passed`, and runs one turn of the event loop. Requests that programs
+    /// make during the turn are handled in the next one.
     pub fn turn(&mut self, passed: Duration) {
         self.engine.pass(passed);
         for shard in std::iter::once(&mut self.engine.shard).chain(&mut self.engine.others) {
@@ -77,7 +78,8 @@ impl Hand {
         state
     }
 
-    /// Applies several changes between two turns, all or none, as [`crate::Remote::apply`].
+    /// Applies several changes of the network configuration between two turns, all or none, as
+    /// [`crate::Remote::apply`].
     ///
     /// # Errors
     /// Returns the first change that is invalid, and why. Then no change was made.
@@ -85,8 +87,9 @@ impl Hand {
         self.engine.apply_at(self.engine.shard.sockets.now, changes)
     }
 
-    /// Returns whether a process holds the socket in a slot. The process is given by its channel's
-    /// number in the reply to [`HELLO`](towpath_shm::control::call::HELLO).
+    /// Returns whether a process has a descriptor for the socket in a slot. `number` identifies the
+    /// process: the number of its channel in the reply to
+    /// [`HELLO`](towpath_shm::control::call::HELLO).
     pub fn is_held(&self, number: u32, slot: u32) -> bool {
         let Some(id) = ChannelId::of_number(number) else { return false };
         let mut shards = std::iter::once(&self.engine.shard).chain(&self.engine.others);
@@ -94,5 +97,5 @@ impl Hand {
     }
 }
 
-/// Time at which a manual clock starts. Not 0, which means "never" in some places.
+/// Time at which a manual clock starts. It is not 0, which means "never" in some places.
 const START: Instant = Instant(1_000_000_000_000);

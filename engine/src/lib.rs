@@ -9,11 +9,11 @@
 //! There are two components. A `shard` is the data path: a stack with its ports, the sockets, and
 //! the rings of the programs that hold them. The `registry` manages processes, their control
 //! sockets, and the descriptors that are sent and closed. Both exchange messages by `mail`, through
-//! `control`: between two threads in [`Engine::run`], or on one thread if the host program turns
-//! the engine.
+//! `control`: between two threads in [`Engine::run`], or on one thread if the host program runs the
+//! engine.
 //!
 //! Reading order:
-//! 1. `run`: the loop, one page.
+//! 1. `run`: the event loop, one page.
 //! 2. `team`: several shards, and threads.
 //! 3. `control` and `mail`; `query`: queries of other threads.
 //! 4. `requests` of the registry: requests that involve descriptors.

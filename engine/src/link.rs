@@ -1,4 +1,4 @@
-//! Rings and notifications between a process image and the shards.
+//! Rings and notification descriptors between a process image and the shards.
 
 use std::io;
 use std::sync::Arc;
@@ -6,31 +6,33 @@ use towpath_shm::Fd;
 
 use towpath_ring::{Channel, EngineChannel, notification};
 
-/// The shard's side of a process's channel.
+/// The shard's side of a process's channel: rings and notification descriptors.
 #[derive(Debug)]
 pub(crate) struct ChannelLink {
     pub ring: EngineChannel,
-    /// Our end of the notification to the process, shared by all shards. A shard sends it when the
-    /// process sleeps and has events.
+    /// The engine's end of the notification socket to the process, shared by all shards. A shard
+    /// writes to it when it has events for the process, and the process sleeps.
     pub doorbell: Arc<Fd>,
-    /// Notification from the process, in the shard's poller.
+    /// Descriptor with which the process notifies the shard. It is registered in the shard's
+    /// poller.
     pub engine_bell: Arc<Fd>,
 }
 
-/// Descriptors and memory that the process receives, for all shards.
+/// Descriptors and memory that the engine passes to a process, for all shards.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// A channel of the process. Its memory contains those of all shards.
+    /// One of the process's channels. Its memory contains the channels to all shards.
     pub channel: Channel,
-    /// Notifications to the shards, one each.
+    /// Descriptors with which the process notifies the shards, one for each shard.
     pub engine_bells: Vec<Arc<Fd>>,
-    /// The process's end of its notification.
+    /// The process's end of the socket on which the engine notifies it.
     pub doorbell: Fd,
 }
 
 impl ChannelLink {
-    /// Allocates rings and notifications for a new process image, one link per shard. With `lost`,
-    /// the program first checks all its sockets.
+    /// Creates rings and notification descriptors for a new process image, one link for each shard.
+    /// If `lost` is set, the program first checks all its sockets, because earlier events were not
+    /// sent to it.
     pub fn new(lost: bool, shards: u32) -> io::Result<(Vec<Self>, Given)> {
         let channels = Channel::create_all(shards)?;
         let (ours, theirs) = notification::pair()?;
@@ -48,8 +50,8 @@ impl ChannelLink {
         Ok((channels.into_iter().zip(bells).map(link).collect(), given))
     }
 
-    /// Returns the notifications, because their last close may block and must happen on another
-    /// thread.
+    /// Returns the notification descriptors. Their last close may block, so it must happen on
+    /// another thread.
     pub fn into_notifiers(self) -> [Arc<Fd>; 2] {
         [self.doorbell, self.engine_bell]
     }

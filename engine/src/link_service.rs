@@ -1,4 +1,4 @@
-//! Services of a link: protocols that exchange whole frames with the hosts of an Ethernet link.
+//! Services of a link: protocols that send and receive whole frames on an Ethernet link.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,53 +7,55 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use towpath_pool::{Batch, Checksum, Packet, Pool, Port, PortCounters};
 use towpath_tcp::Instant;
 
-/// Maximum number of frames of a service that wait for room in a queue. Further ones are dropped,
-/// because peers can cause answers for as long as the queue takes none.
+/// Maximum number of frames of a service that wait for space in a transmit queue. Further frames
+/// are dropped: otherwise peers could cause any number of answers while the queue is full.
 const FRAMES_MAX: usize = 256;
 
 /// A protocol below the sockets of an engine, such as a DHCP client, which sends and receives
 /// before the host has an address.
 ///
-/// Calls must not block, because the thread of the caller handles packets.
+/// The methods must not block, because they are called on the thread that handles packets.
 pub trait LinkService: Send {
-    /// Returns whether a frame may be for the service. Called for each received packet, so that
-    /// other packets cost neither a lock nor a copy.
+    /// Returns whether a frame may be for the service. Called for each received packet without a
+    /// lock and without a copy, so that it costs little for other packets.
     fn concerns(frame: &[u8]) -> bool;
 
-    /// Handles a received frame. Returns true if the stack must not receive it. `is_verified`: the
-    /// transport checksum was verified, or its sender is on this host and left it incomplete.
+    /// Handles a received frame. Returns true if the stack must not receive it. `is_verified` tells
+    /// that the transport checksum was verified, or that a sender on this host has left it
+    /// incomplete.
     fn on_frame(&mut self, now: Instant, frame: &[u8], is_verified: bool) -> bool;
 
-    /// Handles a reached [`Self::next_timeout`].
+    /// Called when the time returned by [`Self::next_timeout`] is reached.
     fn on_timeout(&mut self, now: Instant);
 
-    /// Returns the next frame to send. Called after each other call until it returns `None`.
+    /// Returns the next frame to send. Called after each call of another method, until it returns
+    /// `None`.
     fn poll_frame(&mut self) -> Option<Vec<u8>>;
 
-    /// Returns the time at which [`Self::on_timeout`] is due.
+    /// Returns the time at which [`Self::on_timeout`] must be called. `None`: never.
     fn next_timeout(&self) -> Option<Instant>;
 
-    /// Sends last frames, because the port is about to be closed.
+    /// Prepares final frames, because the port is about to be closed.
     fn on_close(&mut self, now: Instant) {
         let _ = now;
     }
 
-    /// Returns the counters of the service, under its name.
+    /// Returns the counters of the service, with their names.
     fn counters(&self) -> PortCounters {
         PortCounters::new()
     }
 }
 
-/// A service, shared by the queues of a port and by threads that control the service.
+/// A link service that is shared by the queues of a port and by threads that control the service.
 #[derive(Debug)]
 pub struct SharedLinkService<S>(Arc<ServiceState<S>>);
 
 #[derive(Debug)]
 struct ServiceState<S> {
     service: Mutex<S>,
-    /// Time in ns at which a port calls the service; `u64::MAX`: never.
+    /// Time in nanoseconds at which a port must call the service. `u64::MAX`: never.
     due_ns: AtomicU64,
-    /// Number of queues with the service.
+    /// Number of port queues to which the service was added.
     queues: AtomicU64,
 }
 
@@ -64,23 +66,23 @@ impl<S> Clone for SharedLinkService<S> {
 }
 
 impl<S: LinkService> SharedLinkService<S> {
-    /// Shares a service.
+    /// Makes a service available to several queues and threads.
     pub fn new(service: S) -> Self {
         let due_ns = AtomicU64::new(due(&service));
         let (service, queues) = (Mutex::new(service), AtomicU64::new(0));
         Self(Arc::new(ServiceState { service, due_ns, queues }))
     }
 
-    /// Adds the service to a queue of a port. All queues of the port need it, because a frame may
-    /// arrive at any of them.
+    /// Returns a queue of a port that passes received frames to the service. All queues of the port
+    /// need this, because a frame may arrive at any of them.
     pub fn serve<P: Port>(&self, port: P) -> LinkServicePort<P, S> {
         let is_first = self.0.queues.fetch_add(1, Relaxed) == 0;
         let (shared, frames) = (self.clone(), Batch::new());
         LinkServicePort { port, shared, frames, is_first, polled_ns: 0 }
     }
 
-    /// Calls the service on another thread, to read or set its parameters. The call must not cause
-    /// frames or change timeouts. The thread of the engine may wait for it.
+    /// Calls the service from another thread, to read or set its parameters. The call must not
+    /// cause frames or change timeouts, and must be short: the engine's thread may wait for it.
     pub fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
         call(&mut self.lock())
     }
@@ -94,21 +96,22 @@ fn due(service: &impl LinkService) -> u64 {
     service.next_timeout().map_or(u64::MAX, |at| at.0)
 }
 
-/// A queue of a port, whose link has a service.
+/// A queue of a port whose link has a service.
 pub struct LinkServicePort<P: Port, S: LinkService> {
     port: P,
     shared: SharedLinkService<S>,
-    /// Frames of the service that the port has not taken yet.
+    /// Frames of the service that the port has not yet sent.
     frames: Batch,
-    /// Whether this is the first queue, which reports the counters of the service, and closes it.
+    /// Whether this is the port's first queue, which reports the counters of the service and closes
+    /// it.
     is_first: bool,
-    /// Time of the last poll.
+    /// Time of the last poll in nanoseconds.
     polled_ns: u64,
 }
 
 impl<P: Port, S: LinkService> LinkServicePort<P, S> {
-    /// Passes received packets from index `first` on to the service, and removes those that are
-    /// for the service alone.
+    /// Passes the received packets from index `first` on to the service, and removes those that the
+    /// stack must not receive.
     fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, first: usize) {
         let mut at = first;
         while let Some(packet) = out.get(at) {
@@ -126,7 +129,7 @@ impl<P: Port, S: LinkService> LinkServicePort<P, S> {
         }
     }
 
-    /// Calls the service, and takes its frames.
+    /// Calls the service, and queues the frames that it then wants to send.
     fn call<T>(&mut self, pool: &mut Pool, call: impl FnOnce(&mut S) -> T) -> T {
         let mut service = self.shared.lock();
         let result = call(&mut service);
@@ -179,7 +182,8 @@ impl<P: Port, S: LinkService> Port for LinkServicePort<P, S> {
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.send(now_ns, pool);
-        // The port is blocked, and would forget this in a call with an empty batch.
+        // Do not send more: the port is blocked. A call with an empty batch would make it forget
+        // that.
         if !self.frames.is_empty() {
             return 0;
         }
@@ -212,7 +216,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers frames that begin with 1, keeps those that continue with 1, and sends one at a time.
+    /// Test service for frames that begin with 1. It answers each, keeps those whose second byte is
+    /// 1 from the stack, and sends one frame at a time.
     struct Answers {
         frames: VecDeque<Vec<u8>>,
         at: Option<Instant>,
@@ -248,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Port with packets in both directions, and room for some.
+    /// Test port that queues packets in both directions, and has space for a few.
     #[derive(Default)]
     struct Queue {
         rx: Batch,
@@ -357,7 +362,7 @@ mod tests {
         assert_eq!(port.frames.len(), FRAMES_MAX);
     }
 
-    /// Both queues of a port call one service.
+    /// Both queues of a port pass frames to the same service.
     #[test]
     fn frames_wait_for_room() {
         let (mut pool, mut out) = (Pool::default(), Batch::new());

@@ -1,29 +1,29 @@
-//! Decides whether a thread polls for a moment before it sleeps.
+//! Decides whether a thread polls for work for a short time before it sleeps.
 
 use std::time::Duration;
 
 use towpath_ring::Spin;
 use towpath_tcp::Instant;
 
-/// Time between two polls above which we assume that another thread is computing. A thread that
-/// serves a few requests sleeps sooner.
+/// If the time between two polls exceeds this, another thread must have used the processor for a
+/// computation. A thread that serves a few requests would sleep sooner.
 const TAKEN: Duration = Duration::from_micros(250);
-/// Initial time without polling, after another thread was found computing. A sleeping thread gets
-/// the processor as soon as it is woken, but a thread that yielded waits for its time slice of some
-/// ms.
+/// Initial time for which polling is disabled after another thread was found computing. A sleeping
+/// thread gets the processor as soon as it is woken. A thread that yielded must wait for its time
+/// slice, some milliseconds.
 const CROWDED: Duration = Duration::from_millis(100);
-/// Maximum time without polling. Each time that another thread is found computing, the time
-/// doubles.
+/// Maximum time for which polling is disabled. The time doubles whenever another thread is found
+/// computing.
 const CROWDED_MAX: Duration = Duration::from_millis(1600);
 
-/// Statistics that show whether polling usually finds work.
+/// Statistics that tell whether polling before a sleep usually finds work.
 #[derive(Debug)]
 pub(crate) struct Lookout {
-    /// Maximum duration of polling; zero disables it.
+    /// Maximum duration of polling before a sleep. Zero disables polling.
     most: Duration,
     spin: Spin,
     crowded_until: Instant,
-    /// Duration of the next pause without polling.
+    /// Duration for which polling is disabled next time.
     crowded_for: Duration,
 }
 
@@ -32,8 +32,8 @@ impl Lookout {
         Self { most, spin: Spin::new(), crowded_until: Instant::ZERO, crowded_for: CROWDED }
     }
 
-    /// Returns the time until which to poll before a sleep of at most `timeout`. The caller reports
-    /// the result by [`Self::learn`]. `None`: sleep now.
+    /// Returns the time until which to poll before a sleep of at most `timeout`. `None`: do not
+    /// poll. The caller must report the result with [`Self::learn`].
     pub fn until(&mut self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
         let is_short = timeout.is_some_and(|timeout| timeout < self.most);
         let looks = !self.most.is_zero()
@@ -43,15 +43,15 @@ impl Lookout {
         looks.then(|| now + self.most)
     }
 
-    /// Records whether polling found work. Not called if the processor was [taken](Self::is_taken),
-    /// because a sleeping thread would have been woken sooner.
+    /// Records whether polling found work. Not called if another thread has [taken](Self::is_taken)
+    /// the processor: a sleeping thread would then have been woken sooner.
     pub fn learn(&mut self, found: bool) {
         self.spin.learn(found);
         self.crowded_for = CROWDED;
     }
 
-    /// Checks the time after the thread yielded the processor and got it back. Returns true if
-    /// another thread ran so long that this one should sleep.
+    /// Compares the time before the thread yielded the processor with the time after it got the
+    /// processor back. Returns true if another thread ran so long that this one should sleep.
     pub fn is_taken(&mut self, before: Instant, now: Instant) -> bool {
         if now.since(before) < TAKEN {
             return false;
@@ -79,7 +79,7 @@ mod tests {
         assert!(lookout.is_taken(at(200), at(4200)));
         assert_eq!(lookout.until(at(100_000), None), None);
         assert_eq!(lookout.until(at(104_200), None), Some(at(104_250)));
-        // Another thread is still computing, so the next pause is longer.
+        // Another thread is still computing, so polling is disabled for longer.
         assert!(lookout.is_taken(at(104_200), at(108_200)));
         assert_eq!(lookout.until(at(308_100), None), None);
         assert!(lookout.until(at(308_200), None).is_some());
@@ -87,7 +87,7 @@ mod tests {
             assert!(lookout.is_taken(at(n * 4_000_000), at(n * 4_000_000 + 4000)));
         }
         assert!(lookout.until(at(19 * 4_000_000 + 1_604_000), None).is_some());
-        // Polling succeeds again, so the pauses start anew.
+        // Polling finds work again, so the next pause has its initial length.
         lookout.learn(true);
         assert!(lookout.is_taken(at(90_000_000), at(90_004_000)));
         assert!(lookout.until(at(90_104_000), None).is_some());
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(Lookout::new(Duration::ZERO).until(at(0), None), None);
     }
 
-    /// Every third poll finds work.
+    /// Polling stops if only every third poll finds work.
     #[test]
     fn half_of_the_looks_have_to_pay() {
         let mut lookout = Lookout::new(BUSY_POLL);

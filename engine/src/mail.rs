@@ -5,8 +5,8 @@
 //!            ◄── reports ───          results; descriptors to be closed; ended processes
 //! ```
 //!
-//! A thread waits for the other thread only to lock the mailbox. Messages are delivered in order,
-//! so the registry's last commands about a process arrive before its id is reused. The number of
+//! A thread waits for another thread only to lock a mailbox. Messages are delivered in order, so
+//! the registry's last commands about a process arrive before its ID is reused. The number of
 //! queued messages is bounded: a process has at most one request at the registry, and ends once.
 //! Long listings take one message per turn.
 
@@ -28,101 +28,110 @@ use crate::query::{ShardAnswer, ShardJob, ShardQuery};
 /// Commands of the registry to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardCommand {
-    /// A process has attached to the run.
+    /// A process has attached to the run, and has no sockets yet.
     Open(Newcomer),
-    /// The shard's part of a request of a process, which has one such request at a time. The shard
-    /// answers each request by [`ShardReport::Done`] or [`ShardReport::Refused`].
+    /// A request of a process, of which the shard must do its part. A process has only one such
+    /// request at a time. The shard answers each by [`ShardReport::Done`] or
+    /// [`ShardReport::Refused`].
     For(ChannelId, Box<Want>),
-    /// The reply to the [`ShardReport::Asks`] with this number.
+    /// The reply to the [`ShardReport::Asks`] that had this number.
     Answer(ChannelId, u64, Box<ControlReply>),
     /// A process's control socket was closed, usually because the process has ended. The shard may
-    /// know this already.
+    /// have noticed the end already.
     Gone(ChannelId),
-    /// A process violated the protocol of the control socket.
+    /// A process has violated the protocol of the control socket, so the shard must remove it.
     CutOff(ChannelId),
-    /// A job to do after all earlier commands. The shard reports it by [`ShardReport::Answered`] or
-    /// [`ShardReport::Settled`].
+    /// A job that the shard must do after all earlier commands. The shard then sends
+    /// [`ShardReport::Answered`] or [`ShardReport::Settled`].
     Job(ShardJob),
-    /// Work for the first shard, which does it at once and reports it by [`ShardReport::Answered`].
+    /// A job that the first shard must do at once. The shard then sends [`ShardReport::Answered`].
     Work(Box<dyn ShardQuery>),
-    /// No process is left, or the process with which the engine ends has ended. The shard sends
-    /// [`ShardReport::Left`] with this number after all data of [`Leavers`] is sent.
+    /// The engine is about to end: no process is left, or its host process has ended. The shard
+    /// must send [`ShardReport::Left`] with this number after all data of [`Leavers`] is sent.
     Leave(u64, Leavers),
-    /// Cancels `Leave`, because a process has attached.
+    /// Cancels [`ShardCommand::Leave`], because a process has attached.
     Stay,
-    /// The shard must stop at once.
+    /// The shard must end its event loop at once.
     Stop,
 }
 
-/// A new process without sockets.
+/// A new process, which has no sockets yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Newcomer {
     pub id: ChannelId,
     pub family: Option<Family>,
-    /// The registry's end of the control socket, which hangs up when the process ends.
+    /// The registry's end of the process's control socket. It reports a hang-up when the process
+    /// ends.
     pub life: Arc<Fd>,
 }
 
-/// A request that a process sent on its control socket.
+/// A request that a process has sent on its control socket, forwarded by the registry.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// Lists sockets by (slot, generation), before the process's HELLO is complete. Sockets of
-    /// other shards may be among them.
+    /// Lists sockets that the process has, by slot and generation. Precedes a HELLO that is too
+    /// short for all of them. Sockets of other shards may be among them.
     List(Vec<(u32, u32)>),
-    /// Begins the process with these rings, and with these sockets in addition to those of `List`.
+    /// Starts serving the process over these rings. `listed` are sockets that it has in addition to
+    /// those of [`Want::List`].
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: ChannelLink },
-    /// Requests a reply after all earlier work, so that ended processes have released their
-    /// sockets.
+    /// Requests only a reply after all earlier work. Processes that have ended by then have
+    /// released their sockets.
     Nothing,
-    /// Checks, after all earlier work, whether a channel may be created for this
-    /// [`purpose`](towpath_shm::control::purpose).
+    /// Checks whether a channel may be created for this [`purpose`](towpath_shm::control::purpose),
+    /// after all earlier work is done.
     MayClone(u32),
-    /// Creates a channel that holds the process's sockets. Sent after `MayClone` was granted.
+    /// Creates a channel for a process that inherits the sockets of this one. Sent after
+    /// [`Want::MayClone`] was granted.
     Clone { purpose: u32, clone: Newcomer, link: ChannelLink },
-    /// Asks which of these sockets, by (slot, generation), the process holds in this shard.
+    /// Asks which of these sockets of this shard, listed by slot and generation, the process has a
+    /// descriptor for.
     Tokens(Vec<(u32, u32)>),
-    /// Clears the process's list of sockets, because a channel cannot be created for this reason.
+    /// Discards the list of sockets that the process has sent for a clone, because no channel can
+    /// be created. Contains the reason.
     NoClone(Errno),
 }
 
 /// Reports of a shard to the registry.
 #[derive(Debug)]
 pub(crate) enum ShardReport {
-    /// A process's request was executed. For [`Want::Tokens`], contains a bit set of the sockets
-    /// that the process holds.
+    /// A process's request was executed. For [`Want::Tokens`], the number is a bit set of the
+    /// sockets that the process has.
     Done(ChannelId, u64),
-    /// A process's request was refused. Contains the request with its descriptors, if they were not
-    /// used.
+    /// A process's request was refused. Contains the request with its descriptors, if the shard has
+    /// not used them.
     Refused(ChannelId, Errno, Option<Box<Want>>),
-    /// A process sent a request in its request slot that the registry has to answer. Contains the
-    /// request's number, the process id as sent, and the request.
+    /// A process has written a request that the registry must answer to its request slot in shared
+    /// memory. Contains the number of the request, the process ID as the process sent it, and the
+    /// request.
     Asks(ChannelId, u64, u32, Box<Request>),
-    /// A process image has ended or was cut off. Contains its notification descriptors to be
-    /// closed.
+    /// A process image has ended or was removed. Contains its notification descriptors, which must
+    /// be closed.
     Unlinked(ChannelId, [Arc<Fd>; 2]),
-    /// A process violated the protocol, and all shards have to end it.
+    /// A process has violated the protocol, so all shards must remove it.
     CutOff(ChannelId),
-    /// The shard has removed the process. Contains the descriptor by which the shard watched it.
+    /// The shard has removed the process. Contains the descriptor with which the shard noticed its
+    /// end.
     Ended(ChannelId, Arc<Fd>),
-    /// A reply to [`ShardJob::Ask`], for the thread that sent the query.
+    /// The answer to [`ShardJob::Ask`], for the thread that sent the query.
     Answered(ShardAnswer),
-    /// The shard has done [`ShardJob::Settle`].
+    /// The shard has handled all commands that preceded [`ShardJob::Settle`].
     Settled,
-    /// See [`ShardCommand::Leave`].
+    /// The shard has sent the data of [`ShardCommand::Leave`]. Contains the number from that
+    /// command.
     Left(u64),
-    /// The shard's thread has failed (panicked).
+    /// The thread of the shard has panicked.
     Failed,
-    /// The shard's loop has ended.
+    /// The event loop of the shard has ended.
     Finished,
 }
 
-/// Processes whose data has to be sent before the engine ends.
+/// Processes whose unsent data delays the end of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leavers {
-    /// All processes, because all have ended.
+    /// All processes, which have all ended.
     All,
-    /// Processes that have ended by now. Data of other processes is not waited for, and their
-    /// sockets end with the engine.
+    /// Only processes that have ended by now. Sockets of running processes end with the engine,
+    /// without a wait for their data.
     Gone,
 }
 
@@ -133,7 +142,7 @@ pub(crate) struct Mailbox<T>(Arc<MailboxState<T>>);
 #[derive(Debug)]
 struct MailboxState<T> {
     queue: Mutex<VecDeque<T>>,
-    /// Whether messages are queued, readable without the lock.
+    /// Whether messages are queued. Can be read without the lock.
     has_some: AtomicBool,
     bell: Fd,
 }
@@ -150,7 +159,7 @@ impl<T> Mailbox<T> {
         Ok(Self(Arc::new(MailboxState { queue, has_some, bell: notification::create()? })))
     }
 
-    /// Enqueues all messages, and notifies the receiver if the queue was empty.
+    /// Enqueues all messages, and notifies the receiving thread if the queue was empty.
     pub fn send(&self, all: &mut Vec<T>) {
         if all.is_empty() {
             return;
@@ -158,19 +167,20 @@ impl<T> Mailbox<T> {
         let mut queue = self.lock();
         queue.extend(all.drain(..));
         let was_empty = !self.0.has_some.swap(true, Ordering::Release);
-        // Unlock first, because the woken thread may run at once and needs the lock.
+        // Release the lock before the notification, because the woken thread needs it and may run
+        // at once.
         drop(queue);
         if was_empty {
             notification::ring(self.notifier());
         }
     }
 
-    /// Returns whether messages may be queued.
+    /// Returns whether messages may be queued. Takes no lock.
     pub fn has_some(&self) -> bool {
         self.0.has_some.load(Ordering::Relaxed)
     }
 
-    /// Takes all queued messages.
+    /// Removes and returns all queued messages.
     pub fn take(&self) -> VecDeque<T> {
         if !self.has_some() {
             return VecDeque::new();
@@ -180,8 +190,8 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut *queue)
     }
 
-    /// Returns the notification, which is sent when the queue was empty. We never clear it, because
-    /// the poller is edge-triggered.
+    /// Returns the descriptor that notifies the receiver of messages in an empty queue. It is never
+    /// read, because the poller watches it edge-triggered.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

@@ -1,54 +1,56 @@
-//! State of a running engine's net: interfaces with their traffic, routes, and neighbors.
+//! State of a running engine's network layer: interfaces with their traffic, routes, and neighbors.
 
 use towpath_pool::LinkType;
 use towpath_stack::net::{Address, IfaceId, NeighborInfo, Net, RouteEntry, Traffic};
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
-/// A snapshot of an engine's net.
+/// A snapshot of the network layer of a running engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetState {
-    /// Time of the snapshot, on the engine's clock; lifetimes of addresses use the same clock.
+    /// Time of the snapshot, on the engine's clock. Lifetimes of addresses are relative to the same
+    /// clock.
     pub now: Instant,
-    /// All interfaces sorted by number, starting with loopback. Numbers of removed interfaces are
+    /// All interfaces, sorted by number. The first is loopback. Numbers of removed interfaces are
     /// missing.
     pub interfaces: Vec<InterfaceState>,
     /// All routes, in the order in which they were added.
     pub routes: Vec<RouteEntry>,
-    /// All neighbors, by interface and address.
+    /// All neighbors (ARP and NDP entries), sorted by interface and address.
     pub neighbors: Vec<NeighborInfo>,
 }
 
-/// An interface of a running engine.
+/// State of an interface of a running engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceState {
     /// Number of the interface.
     pub id: IfaceId,
     /// Name of the interface.
     pub name: String,
-    /// Link type, which determines the first header of packets.
+    /// Type of the link, which determines the first header of packets: Ethernet or IP.
     pub link: LinkType,
-    /// Ethernet address; unspecified on an IP link.
+    /// Ethernet address of the interface. Unspecified if the link carries IP packets.
     pub mac: MacAddr,
     /// MTU: maximum length of an IP packet in bytes.
     pub mtu: u32,
-    /// Whether the interface was set down.
+    /// Whether the interface was administratively set down.
     pub down: bool,
-    /// Addresses, in the order in which they were added.
+    /// Addresses of the interface, in the order in which they were added.
     pub addresses: Vec<Address>,
-    /// Traffic of all shards since the engine was created.
+    /// Traffic counters of the interface since the engine was created, over all shards.
     pub traffic: Traffic,
 }
 
-/// Result of applying a list of changes: all shards use them.
+/// Result of applying a list of changes. All shards use the changes by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
-    /// Number of changes in the list.
+    /// Number of changes in the applied list.
     pub changes: usize,
 }
 
 impl NetState {
-    /// Returns the net as a shard sees it, with only its own traffic.
+    /// Returns the state of the network layer that a shard sees. Traffic counters are those of this
+    /// shard only.
     pub fn of(net: &Net, now: Instant) -> Self {
         let interfaces = net.interfaces().map(|link| InterfaceState {
             id: link.id(),
@@ -66,14 +68,14 @@ impl NetState {
         Self { now, interfaces, routes: net.routes().collect(), neighbors }
     }
 
-    /// Adds the traffic of another shard, indexed by interface.
+    /// Adds the traffic counters of another shard. `traffic` is indexed by interface.
     pub(crate) fn add(&mut self, traffic: &[Traffic]) {
         for interface in &mut self.interfaces {
             interface.traffic += traffic.get(interface.id.index()).copied().unwrap_or_default();
         }
     }
 
-    /// Returns the interface with an index.
+    /// Returns the interface with this number.
     pub fn interface(&self, id: IfaceId) -> Option<&InterfaceState> {
         self.interfaces.iter().find(|interface| interface.id == id)
     }
@@ -114,7 +116,8 @@ mod tests {
         state.interfaces[0].addresses.iter().any(|address| address.prefix == prefix(text))
     }
 
-    /// After one turn the stack uses the changes, but none of a list that was refused.
+    /// After one turn of the event loop, the stack uses all changes of an accepted list, and none
+    /// of a rejected one.
     #[test]
     fn changes_by_hand_are_whole_or_none() {
         let mut hand = Hand::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -142,7 +145,7 @@ mod tests {
         (engine.remote(), spawn(|| engine.run()))
     }
 
-    /// While lists of changes are applied, each snapshot shows a pair of addresses or none.
+    /// While lists of changes are applied, each snapshot contains both addresses of a pair or none.
     #[test]
     fn several_threads_change_and_see_lists_as_wholes() {
         for shards in [1, 2, 4] {
@@ -190,7 +193,7 @@ mod tests {
         }
     }
 
-    /// A port that is always readable, and notes each poll and the thread that drops it.
+    /// Test port that is always readable. It counts polls, and records the thread that drops it.
     struct NotedPort {
         fd: OwnedFd,
         polls: Arc<AtomicU64>,
@@ -238,7 +241,7 @@ mod tests {
     }
 
     /// Each shard polls its port of an added interface. The thread that removes the interface also
-    /// closes the ports, so that no shard waits for a device.
+    /// closes the ports, so that no shard waits for the close of a device.
     #[test]
     fn a_running_engine_gains_and_loses_an_interface() {
         for shards in [1, 2] {
@@ -264,7 +267,7 @@ mod tests {
             assert!(matches!(again, Err(AddError::Refused(Fault::Exists))), "{again:?}");
             let gone = remote.apply(vec![Change::RemoveInterface { iface }]).expect("it runs");
             assert_eq!(gone, Ok(Applied { changes: 1 }));
-            // Ports of the refused interface and of the removed one.
+            // The dropped ports are those of the rejected interface and of the removed one.
             let by: Vec<_> = dropped.try_iter().collect();
             assert_eq!(by, vec![current().id(); 2 * shards]);
             let state = remote.net().expect("it runs");

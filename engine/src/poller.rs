@@ -1,4 +1,4 @@
-//! Waits for events of descriptors, by epoll.
+//! [`Poller`], which waits for events of descriptors with epoll(7).
 
 use std::io;
 use std::marker::PhantomData;
@@ -9,21 +9,21 @@ use towpath_shm::Fd;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-/// An event source that may wake a thread.
+/// An event source: a descriptor that may wake a thread.
 pub(crate) trait PollSource: Copy {
-    /// Returns a number for [`Self::of`].
+    /// Returns a number that identifies the source. [`Self::of`] converts it back.
     fn token(self) -> u64;
-    /// Returns the source with this token.
+    /// Returns the event source that has this number as its token.
     fn of(token: u64) -> Self;
-    /// Returns the events to wait for. EPOLLHUP is always reported.
+    /// Returns the epoll events to wait for. EPOLLHUP is always reported.
     fn wanted(self) -> EventFlags;
 }
 
-/// An epoll instance.
+/// A kernel epoll set with the event sources of a thread.
 pub(crate) struct Poller<S> {
     epoll: Fd,
     events: Vec<epoll::Event>,
-    /// Number of registered descriptors.
+    /// Number of descriptors in the epoll set.
     watched: usize,
     sources: PhantomData<S>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Poller<S> {
 // ([`PollSource::token`]).
 unsafe impl<S: Send> Send for Poller<S> {}
 
-/// The epoll instance, which is readable when an event is pending.
+/// The descriptor of the epoll set, which is readable when an event is pending.
 impl<S> AsFd for Poller<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -52,23 +52,24 @@ impl<S: PollSource> Poller<S> {
         Ok(())
     }
 
-    /// Changes the events to wait for of a descriptor.
+    /// Changes the events to wait for on a descriptor.
     pub fn change(&mut self, fd: BorrowedFd<'_>, source: S, wanted: EventFlags) -> io::Result<()> {
         let token = EventData::new_u64(source.token());
         Ok(epoll::modify(&self.epoll, fd, token, wanted)?)
     }
 
-    /// Removes a descriptor before it is closed. The kernel does not remove it if processes share
-    /// its file.
+    /// Removes a descriptor from the epoll set before it is closed. The kernel would not remove it
+    /// at the close if other processes have the same open file.
     pub fn remove(&mut self, fd: BorrowedFd<'_>) {
         let removed = epoll::delete(&self.epoll, fd);
         debug_assert!(removed.is_ok());
         self.watched -= 1;
     }
 
-    /// Sleeps for at most `timeout` (`None`: forever; zero: does not sleep). Returns all pending
-    /// events at once. Otherwise, a later poll could report the end of a process after a request
-    /// that was made after that end. Returns false if a signal interrupted the sleep.
+    /// Sleeps until an event, for at most `timeout` (`None`: no limit; zero: does not sleep).
+    /// Returns all pending events at once. Otherwise a later poll could report that a process has
+    /// ended, after a request that another process made after that end. Returns false if a signal
+    /// interrupted the sleep.
     pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<S>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,

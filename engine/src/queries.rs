@@ -1,4 +1,4 @@
-//! Queries about sockets, counters and the net.
+//! Queries of other threads about sockets, counters and the network layer.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::net::NetState;
 use crate::query::{ListingProgress, Portion, Query, QueryTarget};
 use crate::report::{Counters, SocketEntry};
 
-/// Query of [`crate::Remote::sockets`].
+/// Query that lists sockets, for [`crate::Remote::sockets`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketsQuery {
     progress: ListingProgress,
@@ -32,7 +32,7 @@ impl Query for SocketsQuery {
     }
 }
 
-/// Query of [`crate::Remote::counters`], for the part of the shards.
+/// Query for the counters of the shards, for [`crate::Remote::counters`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountersQuery;
 
@@ -51,7 +51,7 @@ impl Query for CountersQuery {
     }
 }
 
-/// Query for the number of unsent bytes and packets.
+/// Query for the number of bytes and packets that were not sent yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnsentQuery;
 
@@ -68,22 +68,24 @@ impl Query for UnsentQuery {
     }
 }
 
-/// Query of [`crate::Remote::net`].
+/// Query for the state of the network layer, for [`crate::Remote::net`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NetQuery;
 
-/// Part of the net's state from one shard.
+/// Answer of one shard to a [`NetQuery`].
 #[derive(Debug)]
 pub(crate) enum NetPart {
-    /// The full state, with the traffic of the first shard.
+    /// The first shard's answer: the state of the network layer, with the traffic counters of this
+    /// shard.
     First(Box<NetState>),
-    /// Traffic of a further shard.
+    /// Answer of a further shard: its traffic counters.
     Traffic(Vec<Traffic>),
 }
 
 impl Query for NetQuery {
     type Part = NetPart;
-    /// `None` if the first shard has not answered.
+    /// The combined answer. `None` if the first shard has not answered, because the engine has
+    /// ended.
     type Answer = Option<NetState>;
 
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
@@ -108,8 +110,8 @@ impl Query for NetQuery {
     }
 }
 
-/// Waits until every shard has executed all earlier commands, and uses the latest changes of the
-/// net.
+/// Query with an empty answer. It waits until every shard has executed all earlier commands, and
+/// uses the latest configuration of the network layer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SettleQuery;
 
@@ -125,7 +127,7 @@ impl Query for SettleQuery {
     fn join(_: Vec<Self::Part>) -> Self::Answer {}
 }
 
-/// Sets the nameserver of programs in each shard.
+/// Query that sets the nameserver of programs in each shard.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SetResolverQuery(pub Option<ResolverConfig>);
 
@@ -141,14 +143,14 @@ impl Query for SetResolverQuery {
     fn join(_: Vec<Self::Part>) -> Self::Answer {}
 }
 
-/// Port of a shard; `None` after the shard has taken it.
+/// A port for one shard. `None` after the shard has taken it.
 type PortOfShard = Option<Box<dyn Port + Send>>;
 
-/// Gives each shard its port of an interface.
+/// Query that passes each shard its port of an added interface.
 #[derive(Clone)]
 pub(crate) struct AttachQuery {
     iface: IfaceId,
-    /// Ports by the number of their shard.
+    /// Ports, indexed by the number of the shard that takes them.
     ports: Arc<Mutex<Vec<PortOfShard>>>,
 }
 
@@ -176,8 +178,8 @@ impl Query for AttachQuery {
     }
 }
 
-/// Takes the ports of a removed interface from all shards. The asking thread drops them, because to
-/// close a device may take long.
+/// Query that removes the ports of a removed interface from all shards. The asking thread drops
+/// them, because closing a device may take long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DetachQuery(pub IfaceId);
 

@@ -1,4 +1,4 @@
-//! Queries of other threads to a running engine.
+//! Queries that other threads send to a running engine.
 //!
 //! ```text
 //!   asking thread          registry                shards
@@ -23,36 +23,39 @@ use crate::report::{Counters, SocketEntry};
 
 /// A query to all shards, each of which returns a part of the answer.
 ///
-/// Before a shard handles the query, it executes earlier commands of programs and turns its stack.
-/// No shard waits for another.
+/// Before a shard handles the query, it executes earlier commands of programs and runs its stack.
+/// No shard waits for another one.
 pub trait Query: Clone + Send + 'static {
-    /// Partial answer of one shard.
+    /// The answer of one shard.
     type Part: Send + 'static;
-    /// Combined answer of all shards.
+    /// The combined answer of all shards.
     type Answer;
 
-    /// Returns the shard's part, or a portion of it, so that a long list does not delay packets.
-    /// Each shard has its own clone of the query.
+    /// Returns the answer of a shard, or a portion of it, so that a long list does not delay
+    /// packets. Each shard has its own clone of the query.
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part>;
 
-    /// Joins the parts of all shards, on the asking thread. Parts are in the order of arrival.
+    /// Combines the answers of all shards, in the order in which they arrived. Called on the thread
+    /// that sent the query.
     fn join(parts: Vec<Self::Part>) -> Self::Answer;
 }
 
-/// Reply of a shard to a call of [`Query::ask`].
+/// What a shard returns for one call of [`Query::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Portion<T> {
-    /// The part, or the last portion of it.
+    /// The whole answer of the shard, or its last portion.
     Last(T),
-    /// A portion of the part. More follows, so the shard runs the query again in its next turn.
+    /// A portion of the shard's answer. More follow, so the shard calls [`Query::ask`] again in the
+    /// next turn of its event loop.
     More(T),
 }
 
 /// The shard on which a [`Query`] runs.
 pub trait QueryTarget {
-    /// Number of the shard; 0 has the control part of the net.
+    /// Returns the number of the shard. Shard 0 contains the control part of the network layer: its
+    /// configuration.
     fn number(&self) -> u32;
-    /// Returns the time of the turn, on the engine's clock.
+    /// Returns the time at which the current turn of the event loop began, on the engine's clock.
     fn now(&self) -> Instant;
     /// Returns the network layer of the shard's stack.
     fn net(&mut self) -> &mut Net;
@@ -61,38 +64,41 @@ pub trait QueryTarget {
     /// # Errors
     /// Fails if the poller cannot wait for the port. The port is dropped.
     fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()>;
-    /// Removes the port of a removed interface, and drops the packets that are queued for it.
+    /// Removes and returns the port of a removed interface. Drops the packets that are queued for
+    /// it.
     fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>>;
     /// Sets the nameserver that programs find in /etc/resolv.conf.
     fn set_resolver(&mut self, resolver: Option<ResolverConfig>);
-    /// Returns the counters of all layers of the shard.
+    /// Returns the counters of this shard, for all layers.
     fn counters(&self) -> Counters;
-    /// Returns the number of bytes and packets that no peer or port has taken yet.
+    /// Returns the number of bytes that no peer has acknowledged, plus the number of packets that
+    /// no port has sent yet.
     fn unsent(&self) -> u64;
-    /// Lists sockets from `progress` on, as many as fit in one turn.
+    /// Lists sockets from `progress` on, as many as one turn of the event loop allows.
     fn list_sockets(&mut self, progress: &mut ListingProgress) -> Vec<SocketEntry>;
 }
 
-/// Position in a listing of the sockets of a shard.
+/// How far the listing of a shard's sockets has come.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListingProgress {
-    /// Next slot to list, relative to the shard's first slot.
+    /// Next slot to list, counted from the first slot of the shard.
     pub(crate) slot: u32,
-    /// Number of listed connections without a slot.
+    /// Number of connections without a slot that were already listed.
     pub(crate) without_slot: usize,
-    /// Whether all sockets are listed.
+    /// Whether all sockets were listed.
     pub(crate) is_done: bool,
 }
 
-/// A query for one shard.
+/// A query to be run on one shard, whatever its type.
 pub(crate) trait ShardQuery: Send {
-    /// Runs the query, and returns the shard's part or a portion of it.
+    /// Runs the query, and returns the shard's answer or a portion of it.
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> ShardAnswer;
 }
 
-/// A part, or a portion of it, to be sent to the requesting thread.
+/// Answer of a shard, or a portion of it, with the thread to which it must be sent.
 pub(crate) struct ShardAnswer {
-    /// Whether this is the last portion. Otherwise the query has to run again in the next turn.
+    /// Whether this is the last portion. Otherwise the query must run again in the next turn of the
+    /// event loop.
     pub is_last: bool,
     deliver: Box<dyn FnOnce() + Send>,
 }
@@ -100,11 +106,11 @@ pub(crate) struct ShardAnswer {
 impl ShardAnswer {
     fn new<T: Send + 'static>(is_last: bool, answer: T, to: &Sender<T>) -> Self {
         let to = to.clone();
-        // The requesting thread may have ended, so errors are ignored.
+        // Ignore an error, because the thread that sent the query may have ended.
         Self { is_last, deliver: Box::new(move || drop(to.send(answer))) }
     }
 
-    /// Sends the reply to the requesting thread.
+    /// Sends the answer to the thread that sent the query.
     pub fn deliver(self) {
         (self.deliver)();
     }
@@ -122,16 +128,16 @@ impl fmt::Debug for dyn ShardQuery {
     }
 }
 
-/// Work that the registry requests of a shard.
+/// A job that the registry gives to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardJob {
-    /// A query of another thread.
+    /// Runs a query of another thread.
     Ask(Box<dyn ShardQuery>),
-    /// Nothing to do: the reply shows that all earlier commands were executed.
+    /// Does nothing. The report tells the registry that all earlier commands were executed.
     Settle,
 }
 
-/// A copy of a query for one shard.
+/// A copy of a query for one shard, with the channel for its answer.
 pub(crate) struct PendingQuery<Q: Query> {
     query: Q,
     to: Sender<Portion<Q::Part>>,
@@ -150,7 +156,7 @@ impl<Q: Query> ShardQuery for PendingQuery<Q> {
     }
 }
 
-/// A closure to run on the first shard.
+/// A closure to be run on the first shard, with the channel for its result.
 pub(crate) struct PendingWork<F, T> {
     work: Option<F>,
     to: Sender<T>,

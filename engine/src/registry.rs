@@ -4,11 +4,11 @@
 //!   control socket ─► hear ─► room? ─► begin ─► command ─► shard ─► report ─► heed ─► reply
 //! ```
 //!
-//! The registry runs on its own thread, which may be slow, or on a shard's thread between two
-//! turns. In both cases it queues commands for the shards in [`Registry::orders`], and receives
-//! their reports by [`Registry::heed`].
+//! The registry runs on its own thread, which may be slow, or on a shard's thread between two turns
+//! of its event loop. In both cases it queues commands for the shards in [`Registry::orders`], and
+//! receives their reports by [`Registry::heed`].
 //!
-//! All shards know each process, because each shard may hold some of its sockets. A request is
+//! All shards know each process, because each shard may contain some of its sockets. A request is
 //! done, or refused, by all shards, and the end of a process in one shard ends it in all. An id is
 //! reused after the last shard has reported that the process has ended.
 
@@ -49,27 +49,30 @@ use crate::report::EngineCounters;
 
 pub(crate) type Gatekeeper = Box<dyn FnMut(UninterceptedProgram<'_>) -> bool + Send>;
 
-/// A program that a process is about to execute, and that will use the kernel's sockets.
+/// A program that a process is about to execute, and that will use the kernel's sockets because it
+/// cannot load the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UninterceptedProgram<'a> {
-    /// Process id, as sent by the process.
+    /// Process ID of the process, as sent by the process itself.
     pub pid: u32,
-    /// Path of the program's file, as sent by the process: any bytes.
+    /// Path of the program's file as the process sent it, which may be any bytes.
     pub path: &'a [u8],
-    /// Reason why the program will not use the stack.
+    /// Reason for which the program will not use the stack.
     pub why: Outside,
 }
 
-/// The processes of a run, and the descriptors that they receive.
+/// The registry: manages the processes of a run, and the descriptors that they receive.
 pub(crate) struct Registry {
     processes: ProcessTable,
     domain: Domain,
     pub clock: Clock,
-    /// The shards' status pages.
+    /// Descriptor of the shared memory with the status pages of the shards.
     status: Fd,
-    /// Token without a name: the descriptors of all programs' sockets are duplicates of it.
+    /// Kernel descriptor (token) without the name of a socket. The descriptors of all programs'
+    /// sockets are duplicates of it.
     blank: Fd,
-    /// See [`set_parent_death_pipe`](crate::Engine::set_parent_death_pipe).
+    /// Read end of the pipe that tells processes of the end of the run, see
+    /// [`set_parent_death_pipe`](crate::Engine::set_parent_death_pipe).
     pub lifeline: Option<Fd>,
     pub closer: Closer,
     pub gatekeeper: Option<Gatekeeper>,
@@ -77,22 +80,22 @@ pub(crate) struct Registry {
     poller: Poller<RegistrySource>,
     woken: Vec<RegistrySource>,
     waiting: DescriptorWaits,
-    /// Commands that are sent to the shards next, one list for each shard.
+    /// Commands that are queued for the shards, one list for each shard.
     pub orders: Vec<Vec<ShardCommand>>,
     pub counters: EngineCounters,
     /// Whether the run ends when its last process has ended.
     exit_when_unused: bool,
-    /// Process whose end also ends the run. See
+    /// Process whose end also ends the run, because it contains the engine. See
     /// [`Engine::attach_host`](crate::Engine::attach_host).
     host: Option<ChannelId>,
-    /// State of waiting until the shards have sent remaining data, because the last process or the
-    /// host has ended.
+    /// The wait until the shards have sent remaining data, after the last process or the host
+    /// process has ended. `None`: the run continues.
     leaving: Option<Leaving>,
-    /// Number of times that the shards were requested to send remaining data.
+    /// Number of times that the shards were asked to send remaining data before the engine ends.
     left: u64,
-    /// Whether the shards were requested to stop. No process can attach.
+    /// Whether the shards were asked to stop. No process can attach any more.
     stopped: bool,
-    /// Number of shards that have not sent their data yet, before the stop.
+    /// Number of shards that have not yet sent remaining data before the engine stops.
     to_settle: usize,
 }
 
@@ -101,20 +104,20 @@ pub(crate) struct Registry {
 struct Leaving {
     number: u64,
     whose: Leavers,
-    /// Number of shards that have not reported that their data is sent.
+    /// Number of shards that have not reported yet that their data is sent.
     due: usize,
 }
 
 /// Configuration of a registry.
 #[derive(Debug)]
 pub(crate) struct RegistryConfig {
-    /// The shards' status pages, which are passed to programs.
+    /// Descriptor of the shared memory with the shards' status pages, which is passed to programs.
     pub status: Fd,
-    /// Number of shards.
+    /// Number of shards of the engine.
     pub shards: usize,
-    /// Maximum number of processes.
+    /// Maximum number of processes that may be attached.
     pub max: u32,
-    /// Whether the run ends when its last process is gone.
+    /// Whether the run ends when its last process has ended.
     pub exit_when_unused: bool,
 }
 
@@ -151,11 +154,11 @@ impl Registry {
         })
     }
 
-    /// Polls the descriptors, sleeping for at most `timeout` (`None`: forever). Handles events and
-    /// due timeouts.
+    /// Polls the registry's descriptors, and sleeps for at most `timeout` (`None`: no limit).
+    /// Handles events and expired timeouts.
     pub fn look(&mut self, timeout: Option<Duration>) {
-        // epoll_wait fails only for an invalid descriptor, after which no event would ever wake
-        // this thread.
+        // Panic on an error: epoll_wait fails only for an invalid descriptor, and then no event
+        // could ever wake this thread.
         self.poller.wait(timeout, &mut self.woken).expect("the registry's own epoll works");
         let now = self.clock.now();
         let woken = std::mem::take(&mut self.woken);
@@ -163,8 +166,8 @@ impl Registry {
             match source {
                 RegistrySource::Control(id) => self.hear(id),
                 RegistrySource::Remote => self.handle_remote_requests(),
-                // The thread checks the shards' reports after each wake-up, so the event itself
-                // needs no work.
+                // Nothing to do here, because the thread checks for the shards' reports after each
+                // wake-up.
                 RegistrySource::Shards => {}
             }
         }
@@ -172,35 +175,36 @@ impl Registry {
         self.answer_waiting(now);
     }
 
-    /// Returns the time until the earliest deadline; `None` without a deadline.
+    /// Returns the time until the registry's earliest deadline. `None` if it has no deadline.
     pub fn time_left(&self, now: Instant) -> Option<Duration> {
         self.waiting.next().map(|at| at.since(now))
     }
 
-    /// Adds the shards' notification to the polled descriptors.
+    /// Adds the descriptor with which the shards notify the registry to the poller.
     pub fn watch_shards(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.add(bell, RegistrySource::Shards)
     }
 
-    /// Ends [`Self::watch_shards`].
+    /// Removes the descriptor with which the shards notify the registry from the poller.
     pub fn watch_shards_no_more(&mut self, bell: BorrowedFd<'_>) {
         self.poller.remove(bell);
     }
 }
 
-/// The descriptor is readable when [`Registry::look`] has work.
+/// The poller's descriptor, which is readable when [`Registry::look`] has work.
 impl AsFd for Registry {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 }
 
-/// Closes the control sockets, so that processes notice the engine's end and waiting threads fail.
+/// Closes the control sockets of all processes. So they notice that the engine has ended, and calls
+/// of waiting threads fail.
 impl Drop for Registry {
     fn drop(&mut self) {
         self.remote.close();
         for process in self.processes.drain() {
-            // A process may have ended already, so errors are ignored.
+            // Ignore an error, because the process may have ended already.
             let _ = shutdown(&process.control, Shutdown::Both);
             self.closer.close(process.closes_as, Arc::into_inner(process.control));
         }

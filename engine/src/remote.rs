@@ -26,9 +26,9 @@ use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle to an engine for other threads. Clones refer to the same engine.
 ///
-/// Calls wait for the reply, which the engine sends in one of its next turns. No turn runs before
-/// [`crate::Engine::run`] starts, or a host [turns](crate::Engine::turn) the engine. So on the
-/// engine's own thread a call would block forever.
+/// Calls wait for the reply, which the engine sends in one of the next turns of its event loop. No
+/// turn runs before [`crate::Engine::run`] starts, or a host program calls [`crate::Engine::turn`].
+/// So on the engine's own thread a call would block forever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<RemoteState>,
@@ -49,10 +49,10 @@ impl From<Gone> for io::Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// The stack refuses the interface.
+    /// The stack rejects the interface, for this reason.
     #[error("{0}")]
     Refused(Fault),
-    /// A shard cannot wait for packets of its port.
+    /// A shard cannot wait for packets of its port for the interface, because of this error.
     #[error(transparent)]
     System(io::Error),
     /// The engine has ended.
@@ -63,7 +63,7 @@ pub enum AddError {
 #[derive(Debug)]
 struct RemoteState {
     notifier: Fd,
-    /// Number of shards.
+    /// Number of shards of the engine.
     shards: usize,
     mailbox: Mutex<RemoteMailbox>,
 }
@@ -74,28 +74,28 @@ struct RemoteMailbox {
     closed: bool,
 }
 
-/// A request of another thread to the registry.
+/// A request that another thread sends to the registry.
 #[derive(Debug)]
 pub(crate) enum RemoteRequest {
-    /// Stops the engine.
+    /// Stops the engine, after remaining data was sent.
     Stop,
-    /// Creates a control socket for one more process. `is_last`: count a refusal, because the
-    /// caller does not try again.
+    /// Creates a control socket for one more process. If `is_last`, a refusal is counted, because
+    /// the caller does not try again.
     Attach { is_last: bool, answer: Sender<io::Result<Fd>> },
-    /// Runs queries, one on each shard.
+    /// Runs queries on the shards, one on each.
     Query(Vec<Box<dyn ShardQuery>>),
-    /// Runs work on the first shard at once.
+    /// Runs a job on the first shard at once, without waiting for earlier work.
     Work(Box<dyn ShardQuery>),
-    /// Returns the registry's own state.
+    /// Returns the state of the registry: processes and counters.
     State(Sender<RegistryState>),
 }
 
-/// State of the registry.
+/// State of the registry: processes and counters.
 #[derive(Debug)]
 pub(crate) struct RegistryState {
     /// Number of attached processes.
     pub processes: usize,
-    /// Counters of the registry, with their names in [`Counters::engine`].
+    /// Counters of the registry, with the names that they have in [`Counters::engine`].
     pub counters: Vec<(&'static str, u64)>,
 }
 
@@ -107,9 +107,9 @@ impl Remote {
     }
 
     /// Stops the engine, so that [`crate::Engine::run`] returns and programs lose their connection
-    /// to it. Does not wait for the end. Without effect if the engine has ended.
+    /// to it. Does not wait until the engine has ended. Has no effect if it has already ended.
     pub fn stop(&self) {
-        // An error means that the engine has ended already.
+        // Ignore an error: the engine has already ended.
         let _ = self.send(RemoteRequest::Stop);
     }
 
@@ -131,16 +131,16 @@ impl Remote {
         if let Ok(control) = attach(false)? {
             return Ok(control.into_owned());
         }
-        // Wait for earlier work of the shards, because ended processes may free room for the new
-        // one.
+        // Wait until the shards have finished earlier work, because ended processes may free a
+        // channel for the new one. Then try again.
         self.query(SettleQuery)?;
         attach(true)?.map(Fd::into_owned)
     }
 
     /// Returns all sockets of all programs, and connections without a socket: half-open ones and
-    /// those in TIME-WAIT. The list is no snapshot, because the engine does other work between its
-    /// parts. A socket that exists all the time is listed once. A connection without a socket may
-    /// be missed, or listed twice.
+    /// those in TIME-WAIT. The list is no snapshot, because the engine does other work while it is
+    /// created. A socket that exists all the time is listed exactly once. A connection without a
+    /// socket may be missed, or listed twice.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -159,8 +159,8 @@ impl Remote {
         Ok(counters)
     }
 
-    /// Returns the processes and unsent data for which an engine that ends with its last program
-    /// still runs. Visits every socket.
+    /// Returns for which processes and unsent data the engine still runs, if it ends with its last
+    /// program. Visits every socket.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -177,8 +177,9 @@ impl Remote {
         self.query(NetQuery)?.ok_or(Gone)
     }
 
-    /// Applies several changes while packets flow. If one is invalid, none is applied. In each
-    /// shard they take effect together, and in all shards before this returns.
+    /// Applies several changes of the network configuration while packets flow. If one is invalid,
+    /// none is applied. In each shard, all changes take effect together. All shards use them when
+    /// this function returns.
     ///
     /// # Errors
     /// Fails if the engine has ended. The inner error contains the first invalid change; then none
@@ -218,8 +219,8 @@ impl Remote {
         Ok(made.map(|()| applied))
     }
 
-    /// Adds an interface while packets flow. Each shard gets one of the `ports`, the queues of the
-    /// interface's device. [`Change::RemoveInterface`] removes the interface, and
+    /// Adds a network interface while packets flow. Each shard gets one of the `ports`, the queues
+    /// of the interface's device. [`Change::RemoveInterface`] removes the interface, and
     /// [`Remote::apply`] then drops the ports on the calling thread.
     ///
     /// # Errors
@@ -240,14 +241,14 @@ impl Remote {
         let iface = added.map_err(AddError::Refused)?;
         let attached = self.query(AttachQuery::new(iface, ports))?;
         if let Err(error) = attached {
-            // The interface has just been added, so this cannot be refused.
+            // This change cannot be rejected, because the interface has just been added.
             let _ = self.apply(vec![Change::RemoveInterface { iface }])?;
             return Err(AddError::System(error));
         }
         Ok(iface)
     }
 
-    /// Returns the number of shards.
+    /// Returns the number of shards of the engine.
     pub fn shards(&self) -> usize {
         self.shared.shards
     }
@@ -269,8 +270,8 @@ impl Remote {
         self.change(move |net, _| net.set_rules(rules))
     }
 
-    /// Sets whether an interface has a link. Without a link, routes avoid routers behind it if
-    /// there are alternatives.
+    /// Sets whether an interface has a link. Without a link, packets are sent to routers on other
+    /// interfaces if there are any.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -278,7 +279,8 @@ impl Remote {
         self.change(move |net, now| net.set_carrier(now, iface, carrier))
     }
 
-    /// Changes the control part of the net. All shards use the changed state when this returns.
+    /// Changes the control part of the network layer, which contains its configuration. All shards
+    /// use the changed state when this returns.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Net, Instant) -> T + Send + 'static,
@@ -291,7 +293,7 @@ impl Remote {
         Ok(made)
     }
 
-    /// Sends a query to all shards, and waits for their parts of the answer.
+    /// Sends a query to all shards, and waits for their answers.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -299,7 +301,7 @@ impl Remote {
         let (to, parts) = channel();
         let one = |_| Box::new(PendingQuery::new(query.clone(), to.clone())) as Box<dyn ShardQuery>;
         self.send(RemoteRequest::Query((0..self.shared.shards).map(one).collect()))?;
-        // Drop our sender; otherwise the loop below would not end when the engine does.
+        // Drop this thread's sender. Otherwise the loop below would not end when the engine does.
         drop(to);
         let (mut left, mut all) = (self.shared.shards, Vec::new());
         while left > 0 {
@@ -314,9 +316,9 @@ impl Remote {
         Ok(Q::join(all))
     }
 
-    /// Runs `work` on the first shard between two turns, and returns its result. The first shard
-    /// has the control part of the net. Other shards use a change of that part before they answer a
-    /// later [`Query`].
+    /// Runs `work` on the first shard between two turns of its event loop, and returns its result.
+    /// The first shard contains the control part of the network layer. Before other shards answer a
+    /// later [`Query`], they use the changes that `work` has made there.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -348,7 +350,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Returns the notification that signals requests.
+    /// Returns the descriptor that notifies the registry of requests.
     pub(crate) fn notifier(&self) -> BorrowedFd<'_> {
         self.shared.notifier.as_fd()
     }
@@ -358,7 +360,8 @@ impl Remote {
         std::mem::take(&mut self.lock().requests)
     }
 
-    /// Refuses requests from now on, and drops queued ones, whose threads then get [`Gone`].
+    /// Rejects requests from now on, and drops queued ones. The threads that sent them get
+    /// [`Gone`].
     pub(crate) fn close(&self) {
         let mut mailbox = self.lock();
         mailbox.closed = true;

@@ -5,24 +5,26 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of processes listed with one socket: a listener may have thousands.
+/// Maximum number of processes that are listed for one socket. A listener may be shared by
+/// thousands.
 pub const HOLDERS_SHOWN: usize = 32;
 
-/// Counters by layer, with their names.
+/// Counters with their names, by layer of the engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Counters of the engine: turns, commands, processes that attached or were cut off.
+    /// Counters of the engine, such as turns of the event loop, commands, and processes that were
+    /// attached or cut off.
     pub engine: Vec<(&'static str, u64)>,
     /// Counters of the socket layer: [`towpath_stack::Counters`].
     pub sockets: Vec<(&'static str, u64)>,
     /// Counters of the IP layer: [`towpath_stack::net::NetCounters`].
     pub net: Vec<(&'static str, u64)>,
-    /// Lost packets by reason: [`towpath_stack::DropReason`].
+    /// Numbers of dropped packets by reason: [`towpath_stack::DropReason`].
     pub drops: Vec<(&'static str, u64)>,
 }
 
 impl Counters {
-    /// Adds the registry's counters to those of the shards with the same names.
+    /// Adds the registry's counters to those of the shards that have the same names.
     pub(crate) fn add_registry(&mut self, counters: &[(&'static str, u64)]) {
         for (name, value) in counters {
             if let Some((_, sum)) = self.engine.iter_mut().find(|(known, _)| known == name) {
@@ -31,7 +33,8 @@ impl Counters {
         }
     }
 
-    /// Combines the counters of two shards: their sum, or the greater one for a maximum.
+    /// Combines the counters of two shards. The result is the sum, or the greater value if the
+    /// counter is a maximum.
     pub(crate) fn add(&mut self, other: Self) {
         let each = [
             (&mut self.engine, other.engine),
@@ -55,61 +58,66 @@ impl Counters {
 /// The result of [`crate::Engine::run`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Counters after the last turn.
+    /// Counters after the last turn of the event loop.
     pub counters: Counters,
-    /// Bytes that were lost because they were not delivered when the engine ended: see
-    /// [`Left::unsent`]. Excludes shards on other threads.
+    /// Number of bytes that were lost because they had not been delivered when the engine ended:
+    /// see [`Left::unsent`]. Does not include shards on other threads.
     pub unsent: u64,
 }
 
-/// State of an engine that is to end with its last program, and reason why it still runs.
+/// Why an engine that is to end with its last program still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
-    /// Number of attached processes.
+    /// Number of processes that are attached.
     pub processes: usize,
-    /// Bytes that were not delivered. FINs to be sent and queued packets count as one each.
+    /// Number of bytes that were not delivered yet. Each FIN to be sent and each queued packet
+    /// counts as one byte.
     pub unsent: u64,
 }
 
-/// A socket, as `towpath ss` shows it.
+/// A socket, as `towpath ss` displays it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SocketEntry {
-    /// `tcp`, `udp` or `icmp`.
+    /// Protocol of the socket: `tcp`, `udp` or `icmp`.
     pub proto: &'static str,
-    /// State, as `ss` names it: `LISTEN`, `ESTAB`, `UNCONN` ...
+    /// State of the socket as `ss` displays it, such as `LISTEN`, `ESTAB` or `UNCONN`.
     pub state: &'static str,
-    /// Unread bytes; for a listener, connections to accept.
+    /// Number of bytes received and not yet read. For a listener, number of connections that wait
+    /// for accept(2).
     pub recv_q: u32,
-    /// Bytes not acknowledged; for a listener, its backlog.
+    /// Number of bytes queued and not acknowledged. For a listener, its backlog.
     pub send_q: u32,
-    /// Local address with its port, as text; `None` if the socket is not bound yet.
+    /// Local address and port as text. `None` if the socket is not bound yet.
     pub local: Option<String>,
-    /// Peer's address with its port, as text; `None` without a peer.
+    /// Address and port of the peer as text. `None` if there is no peer.
     pub remote: Option<String>,
-    /// Congestion window in segments; 0 without a connection.
+    /// Congestion window in segments. 0 if there is no connection.
     pub cwnd: u32,
     /// Smoothed round-trip time in microseconds (SRTT of RFC 6298); 0 before the first measurement.
     pub rtt_us: u32,
-    /// Name of the congestion control, as for TCP_CONGESTION; `None` without a connection.
+    /// Name of the congestion control algorithm, as TCP_CONGESTION returns it. `None` if there is
+    /// no connection.
     pub congestion: Option<&'static str>,
-    /// Further values of a TCP connection.
+    /// Further values of a TCP connection. `None` if the socket has no connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// Ids of holders, as sent by these processes; at most [`HOLDERS_SHOWN`].
+    /// IDs of the processes that have the socket open, as these processes sent them. At most
+    /// [`HOLDERS_SHOWN`] are listed.
     pub pids: Vec<u32>,
-    /// Capacity of the receive buffer, in bytes.
+    /// Size of the receive buffer in bytes.
     pub recv_buffer: u32,
-    /// Capacity of the send buffer, in bytes.
+    /// Size of the send buffer in bytes.
     pub send_buffer: u32,
-    /// Whether IPV6_V6ONLY is set.
+    /// Whether IPV6_V6ONLY is set on the socket.
     pub v6_only: bool,
-    /// Name of the bound interface (SO_BINDTODEVICE).
+    /// Name of the interface to which the socket is bound (SO_BINDTODEVICE). `None`: any.
     pub device: Option<String>,
-    /// Index of the slot; [`u32::MAX`] for a connection without a socket.
+    /// Index of the socket's slot in shared memory. [`u32::MAX`] for a connection without a socket.
     pub slot: u32,
 }
 
-/// Values of a congestion control algorithm, named as in `ss -i`. Gains are in percent.
+/// Values of a connection's congestion control algorithm, named as in `ss -i`. Gains are in
+/// percent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CongestionValues {
@@ -117,36 +125,38 @@ pub enum CongestionValues {
     Bbr {
         /// Estimated bandwidth in bytes per second.
         bw: u64,
-        /// Minimum round-trip time; 0 before the first measurement.
+        /// Minimum round-trip time in microseconds. 0 before the first measurement.
         mrtt_us: u32,
-        /// Pacing rate relative to the bandwidth.
+        /// Pacing rate in percent of the estimated bandwidth.
         pacing_gain: u32,
-        /// Window relative to the bandwidth-delay product.
+        /// Congestion window in percent of the bandwidth-delay product.
         cwnd_gain: u32,
     },
-    /// DCTCP.
+    /// DCTCP (RFC 8257): bytes marked as having experienced congestion.
     Dctcp {
-        /// Estimated fraction of marked bytes, in 1/1024.
+        /// Estimated fraction of marked bytes, in units of 1/1024.
         alpha: u32,
-        /// Marked bytes in the current observation window.
+        /// Number of marked bytes in the current observation window.
         ab_ecn: u32,
-        /// Acknowledged bytes in the current observation window.
+        /// Number of acknowledged bytes in the current observation window.
         ab_tot: u32,
     },
     /// Vegas: round-trip times of the connection and of the current round trip.
     Vegas {
-        /// Minimum round-trip time of the connection; 0 before the first measurement.
+        /// Minimum round-trip time of the connection in microseconds. 0 before the first
+        /// measurement.
         basertt_us: u32,
-        /// Minimum of the current round trip; 0 before the first measurement.
+        /// Minimum round-trip time in microseconds, measured during the current round trip. 0
+        /// before the first measurement.
         minrtt_us: u32,
     },
 }
 
-/// Values of a connection, named as in `ss -i`. Units are bytes or segments unless the name
-/// contains another one.
+/// Values of a TCP connection, named as in `ss -i`. Values are in bytes or segments unless the name
+/// contains another unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpFigures {
-    /// Whether timestamps are used (RFC 7323).
+    /// Whether TCP timestamps are used (RFC 7323).
     pub ts: bool,
     /// Whether selective acknowledgments are used (RFC 2018).
     pub sack: bool,
@@ -154,177 +164,194 @@ pub struct TcpFigures {
     pub ecn: bool,
     /// Whether the peer has sent ECN-capable packets.
     pub ecnseen: bool,
-    /// Window scale of the peer, 0 to 14 (RFC 7323 §2.2); `None` without window scaling.
+    /// Window scale that the peer announced, 0 to 14 (RFC 7323 §2.2). `None` without window
+    /// scaling.
     pub snd_wscale: Option<u8>,
-    /// Our window scale; `None` without window scaling.
+    /// Window scale that this host announced, 0 to 14. `None` without window scaling.
     pub rcv_wscale: Option<u8>,
-    /// Current retransmission timeout, including backoff (RFC 6298).
+    /// Current retransmission timeout in microseconds, including exponential backoff (RFC 6298).
     pub rto_us: u32,
-    /// Running timer, as `ss -o` names it: `on`, `persist`, `keepalive` or `timewait`.
+    /// Name of the running timer, as `ss -o` displays it: `on`, `persist`, `keepalive` or
+    /// `timewait`. `None`: no timer is running.
     pub timer: Option<Cow<'static, str>>,
-    /// Time until the timer fires; 0 if none is running.
+    /// Time in milliseconds until the running timer expires. 0 if none is running.
     pub timer_ms: u64,
-    /// Number of times that the current timeout was doubled.
+    /// Number of times that the current retransmission timeout was doubled.
     pub backoff: u8,
-    /// RTTVAR of RFC 6298; 0 before the first measurement.
+    /// Variation of the round-trip time in microseconds (RTTVAR of RFC 6298). 0 before the first
+    /// measurement.
     pub rttvar_us: u32,
-    /// Minimum round-trip time; 0 before the first measurement.
+    /// Minimum round-trip time in microseconds. 0 before the first measurement.
     pub minrtt_us: u32,
-    /// Maximum delay of an ACK.
+    /// Maximum delay of an ACK in microseconds.
     pub ato_us: u32,
-    /// Maximum segment size: payload of a full segment.
+    /// Maximum segment size in bytes: payload of a full segment.
     pub mss: u32,
-    /// Path MTU; 0: no route.
+    /// Path MTU in bytes. 0: there is no route.
     pub pmtu: u32,
-    /// Largest payload of a received segment.
+    /// Largest payload of a received segment in bytes.
     pub rcvmss: u32,
-    /// MSS that we announced.
+    /// Maximum segment size in bytes that this host announced.
     pub advmss: u32,
-    /// Slow-start threshold in segments; `None` if not set yet.
+    /// Slow-start threshold in segments. `None` if it was not set yet.
     pub ssthresh: Option<u32>,
-    /// Payload sent, including retransmissions.
+    /// Number of payload bytes sent, including retransmissions.
     pub bytes_sent: u64,
-    /// Payload retransmitted.
+    /// Number of payload bytes retransmitted.
     pub bytes_retrans: u64,
-    /// Payload that the peer acknowledged.
+    /// Number of payload bytes that the peer has acknowledged.
     pub bytes_acked: u64,
-    /// Payload received in order, each byte once.
+    /// Number of payload bytes received in order. Each byte counts once.
     pub bytes_received: u64,
-    /// Segments sent, with and without payload, counted after segmentation offload. The counter
-    /// wraps, like the next three.
+    /// Number of segments sent, with and without payload, counted after segmentation offload. The
+    /// counter wraps at 32 bits.
     pub segs_out: u32,
-    /// Segments received, counted before receive offload merged them.
+    /// Number of segments received, counted before receive offload merged them. The counter wraps
+    /// at 32 bits.
     pub segs_in: u32,
-    /// Segments sent with payload.
+    /// Number of segments sent with payload. The counter wraps at 32 bits.
     pub data_segs_out: u32,
-    /// Segments received with payload.
+    /// Number of segments received with payload. The counter wraps at 32 bits.
     pub data_segs_in: u32,
-    /// Milliseconds since data was sent; `None` if never.
+    /// Milliseconds since payload was last sent. `None` if never.
     pub lastsnd_ms: Option<u64>,
-    /// Milliseconds since data was received; `None` if never.
+    /// Milliseconds since payload was last received. `None` if never.
     pub lastrcv_ms: Option<u64>,
-    /// Milliseconds since the last valid ACK (`tcpi_last_ack_recv`); `None` if never.
+    /// Milliseconds since the last valid ACK was received (`tcpi_last_ack_recv`). `None` if never.
     pub lastack_ms: Option<u64>,
-    /// Current pacing rate in bytes per second; `None` if nothing paces.
+    /// Current pacing rate in bytes per second. `None` if sends are not paced.
     pub pacing_rate: Option<NonZeroU64>,
-    /// Value of SO_MAX_PACING_RATE in bytes per second; `None` without a limit.
+    /// Value of SO_MAX_PACING_RATE in bytes per second. `None`: no limit is set.
     pub pacing_rate_max: Option<NonZeroU64>,
-    /// Values of the congestion control algorithm; `None` if it has none of its own.
+    /// Values of the congestion control algorithm. `None` if the algorithm reports no values.
     #[serde(default)]
     pub congestion_values: Option<CongestionValues>,
-    /// Segments delivered to the peer.
+    /// Number of segments that the peer has received, according to its ACKs and SACK blocks
+    /// (`tcpi_delivered`).
     pub delivered: u32,
-    /// Delivered segments that the peer reported as marked with CE.
+    /// Number of received segments that the peer reported as marked with Congestion Experienced
+    /// (CE).
     pub delivered_ce: u32,
-    /// Time with data to send.
+    /// Total time in milliseconds during which the connection had data to send.
     pub busy_ms: u64,
-    /// Part of `busy_ms` that was limited by the peer's window.
+    /// Part of `busy_ms`, in milliseconds, during which the peer's receive window limited what
+    /// could be sent.
     pub rwnd_limited_ms: u64,
-    /// Part of `busy_ms` that was limited by the send buffer.
+    /// Part of `busy_ms`, in milliseconds, during which the size of the send buffer limited what
+    /// could be sent.
     pub sndbuf_limited_ms: u64,
-    /// Segments in flight.
+    /// Number of segments in flight: sent and not acknowledged.
     pub unacked: u32,
-    /// Segments in flight that were retransmitted.
+    /// Number of segments in flight that were retransmitted.
     pub retrans: u32,
-    /// Total number of retransmitted segments.
+    /// Total number of segments retransmitted on the connection.
     pub retrans_total: u32,
-    /// Segments in flight that are considered lost, whether retransmitted or not.
+    /// Number of segments in flight that are considered lost, whether or not they were
+    /// retransmitted.
     pub lost: u32,
-    /// Segments in flight that the peer has reported in SACK blocks (RFC 2018).
+    /// Number of segments in flight that the peer has reported in SACK blocks (RFC 2018).
     pub sacked: u32,
-    /// Bytes written but not sent.
+    /// Number of bytes that the program has written and that were not sent yet.
     pub notsent: u32,
-    /// Segments received out of order.
+    /// Number of segments received out of order.
     pub rcv_ooopack: u32,
-    /// Receive window that the peer advertised.
+    /// Receive window in bytes that the peer advertised last.
     pub snd_wnd: u32,
-    /// Our receive window.
+    /// Receive window in bytes that this host advertised last.
     pub rcv_wnd: u32,
 }
 
-/// Counters of the engine itself.
+/// Counters of the engine itself, as opposed to those of its stack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EngineCounters {
-    /// Turns of the loop.
+    /// Number of turns (iterations) of the event loop.
     pub turns: u64,
-    /// Number of sleeps.
+    /// Number of times that the event loop slept.
     pub sleeps: u64,
-    /// Threads that took over shards from another thread.
+    /// Number of threads that took over shards from another thread.
     pub threads: u64,
-    /// Steps of work that programs caused, some 100 ns each: commands, holds, events, datagrams,
-    /// slots checked. A request counts as [`REQUEST`], an extra turn of the stack as
-    /// [`STACK_TURN`].
+    /// Number of work steps that programs have caused, each some 100 ns: commands, events,
+    /// datagrams, socket references changed, slots checked. A request counts as [`REQUEST`] steps,
+    /// an extra turn of the stack as [`STACK_TURN`].
     pub work: u64,
-    /// Maximum of `work` in one turn.
+    /// Maximum increase of `work` during one turn of the event loop.
     pub work_turn_max: u64,
-    /// Commands of programs.
+    /// Number of commands read from programs' rings.
     pub commands: u64,
-    /// Commands that were invalid, or about sockets that have ended.
+    /// Number of commands that were invalid, or about sockets that no longer exist.
     pub commands_stale: u64,
-    /// Requests of programs.
+    /// Number of requests of programs.
     pub requests: u64,
-    /// Requests that waited for descriptors to be closed.
+    /// Number of requests that waited until descriptors were closed.
     pub requests_waited: u64,
-    /// Batches of CLONEs and HELLOs. Greater than their number if processes have many sockets.
+    /// Number of batches in which CLONE and HELLO requests were handled. Exceeds the number of
+    /// these requests if processes have many sockets.
     pub request_portions: u64,
-    /// Processes that attached.
+    /// Number of processes that have attached.
     pub attached: u64,
-    /// Processes that could not attach, because of the maximum number or a lack of descriptors.
+    /// Number of processes that could not attach, because the run had its maximum number of
+    /// processes or no descriptors were free.
     pub channels_refused: u64,
-    /// Processes cut off because they broke the rules of the channel.
+    /// Number of processes that were cut off because they violated the protocol of their channel.
     pub hostile_channels: u64,
-    /// Sockets reset because a program wrote invalid positions.
+    /// Number of sockets that were reset because a program wrote invalid FIFO positions.
     pub hostile_sockets: u64,
-    /// Locks of ended sockets that were seized, because too many of them named one process.
+    /// Number of locks of closed sockets that were released by force, because too many of them
+    /// named one process as holder.
     pub locks_disbelieved: u64,
-    /// Datagrams that could not be sent.
+    /// Number of datagrams of programs that could not be sent.
     pub datagrams_refused: u64,
-    /// Spawned programs that did not attach, such as static or set-user-id ones.
+    /// Number of spawned programs that did not attach, such as static or set-user-id ones.
     pub strangers: u64,
-    /// Programs that use the kernel's sockets, as processes reported before executing them.
+    /// Number of executed programs that use the kernel's sockets, as processes reported them before
+    /// exec.
     pub outsiders: u64,
-    /// Connections that were popped from an accept queue and never claimed.
+    /// Number of connections that a process removed from an accept queue, but never claimed as its
+    /// own.
     pub unclaimed: u64,
-    /// Number of times that a program had to wait for transmit memory.
+    /// Number of times that a program had to wait for send buffer memory.
     pub starved: u64,
-    /// Number of times that acknowledged bytes were freed late, because a packet still referred to
-    /// them.
+    /// Number of times that the memory of acknowledged bytes was freed late, because a packet still
+    /// referred to it.
     pub unpinned: u64,
-    /// Attempts to attach transmit memory.
+    /// Number of attempts to provide send buffer memory to a socket.
     pub memory_tries: u64,
-    /// Number of holds added: a process acquired a socket.
+    /// Number of times that a process acquired a reference to a socket.
     pub holds_made: u64,
-    /// Events pushed to rings.
+    /// Number of events written to rings of processes.
     pub events: u64,
-    /// Maximum number of events in one turn.
+    /// Maximum number of events written in one turn of the event loop.
     pub events_turn_max: u64,
-    /// Wake-ups of threads that slept on a socket, one system call each.
+    /// Number of times that threads which slept on a socket were woken. Each costs one system call.
     pub wakes: u64,
-    /// SIGURGs sent to owners of sockets.
+    /// Number of SIGURG signals sent to the owners of sockets (F_SETOWN).
     pub signals: u64,
-    /// Slots checked for listings of sockets.
+    /// Number of slots that were checked to list sockets.
     pub slots_listed: u64,
-    /// Reports dropped because an error queue was full.
+    /// Number of errors that were not reported to a program, because the error queue of its socket
+    /// was full.
     pub errors_lost: u64,
-    /// Socket filters refused for lack of memory.
+    /// Number of socket filters (BPF) that were refused for lack of memory.
     pub filters_refused: u64,
-    /// Callbacks of the stack that never happen in an engine.
+    /// Number of callbacks of the stack that should never happen in an engine.
     pub unexpected: u64,
 }
 
-/// Steps of work for a request: reading, handling, replying, and waking its thread.
+/// Number of work steps that a request counts as: reading and handling it, replying, and waking the
+/// thread that waits.
 pub(crate) const REQUEST: usize = 16;
-/// Steps of work for a turn of the stack: its budget in packets.
+/// Number of work steps that a turn of the stack counts as: the maximum number of packets that it
+/// handles.
 pub(crate) const STACK_TURN: usize = 256;
 
 impl EngineCounters {
-    /// Counts steps of work.
+    /// Adds `steps` to the number of work steps.
     #[inline]
     pub fn work(&mut self, steps: usize) {
         self.work += steps as u64;
     }
 
-    /// Returns names and values in a fixed order.
+    /// Returns the names and values of all counters, in a fixed order.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         let Self {
             turns,

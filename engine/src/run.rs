@@ -1,4 +1,4 @@
-//! The engine's main loop.
+//! The main event loop of the engine.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::report::Report;
 use crate::shard::Shard;
 use crate::team::{self, Team, Threads};
 
-/// The next step after a [turn](Engine::turn).
+/// What the caller must do after a [turn](Engine::turn) of the event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Run another turn, because more work is left.
     Turn,
-    /// [Sleep](Engine::sleep) until something happens, and at most for this time since the turn.
-    /// `None`: without a time limit.
+    /// [Sleep](Engine::sleep) until there is work, at most for this time since the turn. `None`:
+    /// without a limit.
     Sleep(Option<Duration>),
     /// Call [`Engine::finish`], because the engine was stopped or its last program has ended.
     End,
@@ -25,8 +25,8 @@ pub enum Next {
 impl Engine {
     /// Runs until [`crate::Remote::stop`] is called. If
     /// [`exit_when_unused`](crate::EngineConfig::exit_when_unused) is set, also ends after the last
-    /// program. The calling thread sleeps while there is no work. Another thread handles processes
-    /// meanwhile, for example fork and exec, so that packets are not delayed.
+    /// program. The calling thread sleeps while there is no work. A second thread handles
+    /// processes, for example fork and exec, so that they do not delay packets.
     ///
     /// At the end, resets every connection whose peer has not received all bytes and the FIN.
     /// Programs that still run get ENETDOWN.
@@ -49,28 +49,27 @@ impl Engine {
         }
     }
 
-    /// Returns the shards that run on this thread.
+    /// Returns the shards that the calling thread runs.
     fn team(&mut self) -> Team<'_> {
         Team { first: &mut self.shard, others: &mut self.others, busy: &mut self.busy }
     }
 
-    /// Ends the threads, and takes the registry and all shards back.
+    /// Ends all other threads of the engine, and takes the registry and all shards back from them.
     pub(crate) fn end_threads(&mut self) {
         self.control.end_thread(&mut self.shard, &mut self.others);
         self.others.extend(self.helpers.drain(..).flat_map(team::join));
-        // Threads may end in any order, but other code expects the shards in order of their
-        // numbers.
+        // Sort the shards by number, because threads may end in any order.
         self.others.sort_by_key(|shard| shard.sockets.place.number);
     }
 
-    /// Registers this thread as the engine's. Until the result is dropped, programs take the end of
-    /// this thread, for any reason, as the end of the engine.
+    /// Registers this thread as the engine's. Until the result is dropped, programs treat the end
+    /// of this thread, for any reason, as the end of the engine.
     pub fn live(&self) -> Life {
         self.shard.net.status.live()
     }
 
-    /// Does the work that is due, or a part of it. For threads that also poll their own
-    /// descriptors; see [`Self::begin_sleep`].
+    /// Runs one turn (iteration) of the event loop, which does the work that is due or a part of
+    /// it. For threads that also poll their own descriptors; see [`Self::begin_sleep`].
     pub fn turn(&mut self) -> Next {
         let timeout = self.team().turn();
         let told = self.exchange();
@@ -84,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until something happens. Commands of programs cannot be missed: see
+    /// Sleeps until there is work, or for at most `timeout`. No command of a program is missed: see
     /// [`towpath_ring::EngineStatus::fall_asleep`].
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         if self.begin_sleep() {
@@ -92,18 +91,18 @@ impl Engine {
         }
     }
 
-    /// Polls for work for a moment before a sleep with this timeout, if that was worthwhile before.
-    /// Yields the processor to other threads meanwhile; see [`crate::EngineConfig::busy_poll`].
-    /// Returns true if there is work, so the caller must not sleep. Otherwise up to twice that time
-    /// has passed, or more if other threads ran.
+    /// Polls for work for a short time before a sleep with this timeout, if that has usually found
+    /// work. Yields the processor to other threads meanwhile; see
+    /// [`crate::EngineConfig::busy_poll`]. Returns true if there is work, so that the caller must
+    /// not sleep. If not, up to twice the configured time has passed, or more if other threads ran.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         self.team().busy_poll(timeout)
     }
 
-    /// Prepares a sleep of the caller's own, after a turn that returned [`Next::Sleep`]. The caller
-    /// may then sleep until the engine's descriptor ([`AsFd`]) is readable, at most for the
-    /// returned time. Afterwards it has to call [`Self::end_sleep`]. Returns false if there is
-    /// work; then do neither.
+    /// Prepares a sleep of the calling thread in its own poll(2) call, after a turn that returned
+    /// [`Next::Sleep`]. The caller may then sleep until the engine's descriptor ([`AsFd`]) is
+    /// readable, at most for the returned time. Afterwards it has to call [`Self::end_sleep`].
+    /// Returns false if there is work; the caller must then do neither.
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -138,7 +137,7 @@ impl Engine {
         self.team().begin_sleep()
     }
 
-    /// Ends a sleep begun by [`Self::begin_sleep`].
+    /// Ends a sleep that [`Self::begin_sleep`] has prepared.
     pub fn end_sleep(&mut self) {
         self.team().sleep(Some(Duration::ZERO));
     }
@@ -154,7 +153,8 @@ impl Engine {
     }
 }
 
-/// The descriptor is readable when there is work, while the engine [sleeps](Engine::begin_sleep).
+/// The engine's descriptor. While the engine [sleeps](Engine::begin_sleep), it is readable when
+/// there is work.
 impl AsFd for Engine {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shard.as_fd()

@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 use towpath_direct::{DirectConfig, NodeEvent, PrivateSockets, SetUpError};
 use towpath_tcp::Instant;
 
-/// A program that runs on the engine's thread, with sockets in the engine's stack. Buffers are
-/// private memory, and never shared with another process.
+/// A server or client that runs on the engine's thread, with sockets of the engine's stack. The
+/// buffers of its sockets are private memory, which no other process shares.
 ///
-/// Calls must not block, because the same thread handles packets.
+/// Its methods must not block, because the same thread handles packets.
 pub trait Service: Send {
     /// Returns the limits of the service's sockets, and their default buffer sizes.
     fn limits(&self) -> DirectConfig {
@@ -24,20 +24,21 @@ pub trait Service: Send {
     /// Handles an event of one of the sockets.
     fn on_event(&mut self, event: NodeEvent, sockets: &mut dyn PrivateSockets);
 
-    /// Handles timers, and messages of other threads. Called in every turn of the shard, after the
-    /// events. Returns whether it used a socket or has more to do, so that another turn follows at
-    /// once.
+    /// Handles timers, and messages of other threads. Called in every turn of the shard's event
+    /// loop, after [`Self::on_event`]. Returns whether it used a socket or has more to do; another
+    /// turn then follows without a sleep.
     fn on_turn(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) -> bool {
         let _ = (now, sockets);
         false
     }
 
-    /// Returns the time at which [`Self::on_turn`] has work, if no event comes before.
+    /// Returns the time at which [`Self::on_turn`] must be called, if no event occurs before.
+    /// `None`: no time.
     fn next_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Returns an eventfd. Each write to it lets the shard call [`Self::on_turn`]. Called once,
+    /// Returns an eventfd. After each write to it, the shard calls [`Self::on_turn`]. Called once,
     /// after [`Self::start`]. The descriptor must stay open as long as the service exists.
     fn notification(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -48,16 +49,16 @@ pub trait Service: Send {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// The engine has several shards.
+    /// The engine has several shards, but the service can run in only one.
     #[error("services need an engine with one shard")]
     SeveralShards,
-    /// The number of services is not that of the shards on the engine's thread.
+    /// The number of services differs from the number of shards on the engine's thread.
     #[error("expected a service for each of {0} shards")]
     Shards(usize),
     /// A socket could not be opened.
     #[error(transparent)]
     Socket(#[from] SetUpError),
-    /// The shard cannot wait for the service's notification.
+    /// The shard cannot wait for the service's notification descriptor, because of this error.
     #[error("waiting for a service's notification: {0}")]
     Notification(std::io::Error),
 }
@@ -78,10 +79,10 @@ mod tests {
     use crate::clock::Clock;
     use crate::{Engine, EngineConfig};
 
-    /// Sends datagrams and streams back.
+    /// Test service that sends datagrams and bytes of streams back to their senders.
     struct Echo {
         address: SocketAddr,
-        /// Streams whose clients have sent all their bytes.
+        /// Streams whose clients have sent their FIN.
         ended: Vec<SocketHandle>,
     }
 
@@ -117,8 +118,9 @@ mod tests {
             Self { address: address.parse().expect("an address"), ended: Vec::new() }
         }
 
-        /// Sends back as much of a stream as fits in the send buffer. Closes a stream that has
-        /// ended, once all bytes are sent: with unread bytes it would be reset.
+        /// Sends back as much of a stream as fits the send buffer. If the client has sent its FIN,
+        /// closes the stream once all bytes are sent back. Closing it earlier, with unread bytes,
+        /// would reset it.
         fn echo(&mut self, sockets: &mut dyn PrivateSockets, socket: SocketHandle) {
             let Ok(unread) = sockets.slices(socket).map(|slices| slices.concat()) else { return };
             let sent = sockets.send(socket, &unread).unwrap_or(0);
@@ -132,10 +134,11 @@ mod tests {
     }
 
     const START: Instant = Instant(1_000_000_000);
-    /// Address of the router on the remote link, which the service uses.
+    /// Address and port of the service. It is the router's address on a link to which the host is
+    /// not connected.
     const SERVICE: &str = "10.2.0.1:7";
 
-    /// End 0 or 1 of a wire. The mutex contains the packets that each end will receive.
+    /// End 0 or 1 of a simulated wire. The mutex contains the packets that each end will receive.
     struct WireEnd(usize, Arc<Mutex<[Batch; 2]>>);
 
     impl Port for WireEnd {
@@ -171,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A router with a service, and a host on one of its links.
+    /// A simulated network: a router with a service, and a host on one of its links.
     struct World {
         engine: Engine,
         host: Node,
@@ -288,7 +291,7 @@ mod tests {
     fn is_beside_the_sockets_of_programs() {
         let mut world = World::new();
         world.turn();
-        // The service has bound the port without using a slot.
+        // The service has bound its port, but uses no slot in shared memory.
         assert_eq!(world.engine.shard.sockets.slots.len(), 0);
         let busy = Echo::new(SERVICE);
         let refused = world.engine.add_service(Box::new(busy));

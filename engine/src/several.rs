@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::{Engine, EngineConfig, EngineError, Remote, Report};
 
 const SHARDS: u32 = 4;
-/// Maximum time of every wait, after which the test fails with a message.
+/// Maximum time of every wait in these tests, after which a test fails with a message.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 fn engine(config: EngineConfig, clock: Clock) -> Engine {
@@ -29,7 +29,7 @@ fn engine(config: EngineConfig, clock: Clock) -> Engine {
     Engine::with_clock(config, ports, [7; 32], clock).expect("memory")
 }
 
-/// An engine that runs with one thread per shard.
+/// A running engine, with one thread for each shard.
 struct Running {
     remote: Remote,
     thread: JoinHandle<Report>,
@@ -58,12 +58,12 @@ impl Running {
     }
 }
 
-/// A process, as the engine sees it.
+/// A process that uses the engine, simulated by the test.
 struct TestProgram {
     control: OwnedFd,
     channels: Vec<Channel>,
     number: u32,
-    /// Descriptors of notifications, which must stay open.
+    /// Notification descriptors, which must stay open during the test.
     _descriptors: Vec<OwnedFd>,
 }
 
@@ -94,7 +94,8 @@ fn hello() -> Request {
 impl TestProgram {
     fn begin(control: OwnedFd, reply: &ControlReply, fds: Vec<OwnedFd>) -> Self {
         assert_eq!((reply.errno, reply.slot), (0, SHARDS));
-        // Region, status, memory, notification, blank token, and a notification for each shard.
+        // The reply's descriptors are shared memory, status pages, channel memory, notification
+        // socket, a kernel descriptor for sockets, and a notification descriptor for each shard.
         let mut fds = fds;
         assert_eq!(fds.len() as u32, 5 + SHARDS);
         let memory = fds.remove(2);
@@ -129,7 +130,8 @@ impl TestProgram {
                 return reply;
             }
             assert!(start.elapsed() < PATIENCE, "no answer of shard {shard}");
-            // The helper notifies all shards, because this test is not about notifications.
+            // Notify all shards, without a check which of them sleep, because these tests are not
+            // about notifications.
             self.ring_all();
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -156,7 +158,7 @@ impl TestProgram {
         self.ring_all();
     }
 
-    /// Returns a bit set of the sockets that the process holds.
+    /// Returns a bit set of those `sockets` that the process has.
     fn held(&self, sockets: &[(u32, u32)]) -> u32 {
         let mut request = Request { call: call::TOKENS, ..Request::default() };
         for (to, (slot, generation)) in request.data.chunks_exact_mut(8).zip(sockets) {
@@ -202,7 +204,7 @@ fn a_process_has_sockets_in_every_shard_and_shares_them_with_its_children() {
     assert_eq!(attached.map(|(_, count)| *count), Some(2));
 }
 
-/// A device that always requests another turn, and never has packets.
+/// A simulated device that always requests another turn of the event loop, and never has packets.
 struct AlwaysBusyPort {
     panics: bool,
 }
@@ -244,7 +246,7 @@ fn interface() -> InterfaceConfig {
     }
 }
 
-/// Creates an engine with an [`AlwaysBusyPort`] in each shard. The port of shard `panics` panics.
+/// Creates an engine with an [`AlwaysBusyPort`] in each shard. The port in shard `panics` panics.
 fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     let interfaces = vec![interface()];
     let config = EngineConfig { interfaces, threads_by_need, ..EngineConfig::default() };
@@ -254,7 +256,7 @@ fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     Engine::with_shards(config, ports, [7; 32]).expect("memory")
 }
 
-/// When a shard panics, other shards must neither wait for it nor continue without it.
+/// When a shard panics, the other shards must neither wait for it nor continue without it.
 #[test]
 fn when_one_shard_panics_all_end() {
     for (threads_by_need, shard) in [(false, 0), (false, 1), (false, 3), (true, 0), (true, 3)] {
@@ -271,7 +273,8 @@ fn when_one_shard_panics_all_end() {
 #[test]
 fn threads_come_by_need() {
     let mut engine = busy(true, None);
-    // Any processor usage is enough; `team` tests the threshold.
+    // Move shards to new threads at any processor usage. The tests of `team` check the real
+    // threshold.
     engine.threads_by_need = Some(0);
     let engine = Running::begin(engine);
     let program = TestProgram::hello(engine.remote.attach().expect("room"));
@@ -294,7 +297,7 @@ fn shards_without_work_need_no_threads() {
     let config = EngineConfig { threads_by_need: true, ..EngineConfig::default() };
     let engine = Running::start(config);
     let program = TestProgram::hello(engine.remote.attach().expect("room"));
-    // The loop takes longer than one measurement of processor usage.
+    // Together, the iterations take longer than one measurement of processor usage.
     for _ in 0..6 {
         (0..SHARDS).for_each(|shard| program.close(program.socket(shard)));
         std::thread::sleep(Duration::from_millis(50));
@@ -324,7 +327,7 @@ fn there_can_be_sixteen() {
     }
 }
 
-/// A program lists all sockets by netlink, a part with each request.
+/// A program lists all sockets over netlink, and gets a part of the list with each request.
 #[test]
 fn a_listing_goes_on_with_the_next_shard() {
     let engine = Running::start(EngineConfig::default());
@@ -349,7 +352,7 @@ fn a_listing_goes_on_with_the_next_shard() {
     engine.thread.join().expect("it does not panic");
 }
 
-/// If a shard finds a corrupt ring, the process is cut off in all shards.
+/// If one shard finds that a process's ring is corrupt, all shards must cut the process off.
 #[test]
 fn who_breaks_the_rules_of_one_shard_is_cut_off_by_all() {
     let engine = Running::start(EngineConfig::default());
@@ -389,7 +392,7 @@ fn the_run_ends_with_the_last_process_whichever_shards_it_used() {
     }
 }
 
-/// A host turns all shards on one thread.
+/// A host program can run all shards of an engine on one thread.
 #[test]
 fn a_host_turns_all_shards() {
     let mut engine = engine(EngineConfig::default(), Clock::ByHand(Instant(1_000_000_000)));

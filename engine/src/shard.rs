@@ -1,4 +1,5 @@
-//! The data path: a stack, its ports, its sockets, and the rings of the programs that hold them.
+//! A shard, one event loop of the data path: a stack, its ports, its sockets, and the rings of the
+//! programs that use them.
 //!
 //! A shard identifies a process by its channel. The registry decides which processes may attach or
 //! fork, and owns their descriptors. Both exchange messages by [`mail`](crate::mail).

@@ -1,9 +1,9 @@
 //! Distributes shards over threads.
 //!
-//! A team is the shards of one thread. Between two turns it may be halved: another thread takes
-//! half of its shards. Nothing else changes, since shards communicate only by rings and
-//! notifications. If threads are added on demand, a team is halved when its thread has used four
-//! fifths of a processor for 100 ms. Teams are never merged.
+//! A team is the set of shards that one thread runs. Between two turns of the event loop, another
+//! thread may take half of a team's shards. Nothing else changes, because shards communicate only
+//! by rings and notifications. If threads are added on demand, a team is halved when its thread has
+//! used four fifths of a processor for 100 ms. Teams are never merged.
 //!
 //! ```text
 //!   0 1 2 3      one thread, which sleeps in shard 0's poller, where the others are registered
@@ -24,39 +24,41 @@ use crate::clock;
 use crate::control::RegistryLink;
 use crate::shard::Shard;
 
-/// Time over which a thread's processor usage is measured.
+/// Interval over which the processor usage of a thread is measured.
 const WATCHED: Duration = Duration::from_millis(100);
-/// Number of turns without work after which a shard sleeps while its thread runs. Its thread then
-/// polls its descriptors.
+/// Number of turns without work after which a shard sleeps although its thread runs other shards.
+/// The thread polls its descriptors from then on.
 const IDLE_TURNS: u32 = 64;
-/// Number of polls before a sleep with a manual clock, which stands still meanwhile.
+/// Number of polls for work before a sleep in an engine with a manual clock, which does not advance
+/// meanwhile.
 const LOOKS_BY_HAND: u32 = 100;
-/// Processor usage of a busy thread, in percent.
+/// Processor usage in percent from which a thread counts as busy.
 pub(crate) const BUSY: u32 = 80;
 
-/// The shards of one thread.
+/// The set of shards that one thread runs.
 pub(crate) struct Team<'a> {
-    /// The shard in whose poller the others are registered: see [`Team::gather`].
+    /// The first shard. The pollers of all other shards are registered in its poller: see
+    /// [`Team::gather`].
     pub first: &'a mut Shard,
     pub others: &'a mut Vec<Shard>,
     pub busy: &'a mut Busy,
 }
 
-/// Processor usage of a thread. Waiting for a processor does not count, because another thread
-/// would wait too.
+/// Processor usage of a thread. Time in which it waits for a processor does not count, because
+/// another thread would have to wait, too.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Busy {
     since: Instant,
-    /// Processor time of the thread at `since`.
+    /// Processor time that the thread had used at the time `since`.
     used: Duration,
-    /// Processor time used for polling since then.
+    /// Processor time that the thread has used for polling since the time `since`.
     spun: Duration,
 }
 
 impl Busy {
-    /// Returns whether the thread used at least `percent` of a processor since the last
-    /// measurement. Measures only after [`WATCHED`]. `used` returns the thread's processor time so
-    /// far.
+    /// Returns whether the thread has used at least `percent` of a processor since the last
+    /// measurement. Returns false until [`WATCHED`] has passed. `used` returns the processor time
+    /// that the thread has used so far.
     fn is_high(&mut self, now: Instant, percent: u32, used: impl FnOnce() -> Duration) -> bool {
         let span = now.since(self.since);
         if span < WATCHED {
@@ -65,7 +67,7 @@ impl Busy {
         let before =
             std::mem::replace(self, Self { since: now, used: used(), spun: Duration::ZERO });
         let used = self.used.saturating_sub(before.used).saturating_sub(before.spun);
-        // The first measurement has no start time.
+        // Return false for the first measurement, because its start time is unknown.
         before.since != Instant::default() && used * 100 >= span * percent
     }
 }
@@ -75,7 +77,8 @@ impl Team<'_> {
         std::iter::once(&mut *self.first).chain(&mut *self.others)
     }
 
-    /// Registers `others` in the poller of `first`, so that the thread can sleep for all of them.
+    /// Registers the pollers of `others` in the poller of `first`, so that the thread can sleep for
+    /// all shards at once.
     pub fn gather(first: &mut Shard, others: &[Shard]) -> io::Result<()> {
         for (n, other) in others.iter().enumerate() {
             if let Err(error) = first.watch_shard(other) {
@@ -86,8 +89,8 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// Runs a turn of every shard. Returns the time until the next turn is due: zero if more work
-    /// is left, `None` without a deadline.
+    /// Runs one turn of the event loop of every shard. Returns the time until the next turn is due:
+    /// zero if more work is left, `None` if there is no deadline.
     pub fn turn(&mut self) -> Option<Duration> {
         if self.first.sleep.is_asleep {
             self.first.wake();
@@ -113,7 +116,7 @@ impl Team<'_> {
         if timeout != Some(Duration::ZERO) {
             return timeout;
         }
-        // The first shard's poll finds events of every shard.
+        // Poll the descriptors of the first shard, which include the pollers of all others.
         self.first.look_in_time();
         // Let shards without work sleep, so that they cost no time.
         for other in &mut *self.others {
@@ -124,12 +127,12 @@ impl Team<'_> {
         timeout
     }
 
-    /// Polls for work for a moment before a sleep of at most `timeout`, if that was worthwhile
-    /// before. Yields the processor to other threads meanwhile. Returns whether there is work.
+    /// Polls for work for a short time before a sleep of at most `timeout`, if that has usually
+    /// found work. Yields the processor to other threads meanwhile. Returns whether there is work.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         let mut now = self.first.net.clock.now();
         let Some(until) = self.first.sleep.lookout.until(now, timeout) else { return false };
-        // A single shard is not measured, because its team cannot be halved.
+        // Do not measure the processor usage of a single shard, because its team cannot be halved.
         let is_watched = !self.others.is_empty();
         let used = || if is_watched { clock::used_by_thread() } else { Duration::ZERO };
         let used_before = used();
@@ -144,7 +147,7 @@ impl Team<'_> {
                 return false;
             }
             if self.all().any(|shard| shard.has_something()) {
-                // A thread that always finds work must poll the descriptors, too.
+                // Poll the descriptors now and then, even if the thread always finds other work.
                 self.first.look_in_time();
                 found = true;
             } else {
@@ -159,7 +162,8 @@ impl Team<'_> {
         found
     }
 
-    /// Sleeps after a turn that allowed a sleep of `timeout`, unless polling finds work.
+    /// Sleeps for at most `timeout`, unless polling finds work. Called after a turn that allows
+    /// such a sleep.
     pub fn rest(&mut self, timeout: Option<Duration>) {
         let due = timeout.map(|timeout| self.first.sockets.now + timeout);
         if !self.busy_poll(timeout) && self.begin_sleep() {
@@ -168,8 +172,8 @@ impl Team<'_> {
         }
     }
 
-    /// Begins a sleep of all shards, unless there is work; then returns false. Commands of programs
-    /// cannot be missed: see [`towpath_ring::EngineStatus::fall_asleep`].
+    /// Begins a sleep of all shards. Returns false, without sleeping, if there is work. No command
+    /// of a program is missed: see [`towpath_ring::EngineStatus::fall_asleep`].
     pub fn begin_sleep(&mut self) -> bool {
         let mut fallen = 0;
         let fall_asleep = |shard: &mut Shard| {
@@ -185,19 +189,19 @@ impl Team<'_> {
         false
     }
 
-    /// Sleeps for at most `timeout`; zero if the host program has slept for the engine. Shards
-    /// without work continue to sleep.
+    /// Waits for events for at most `timeout`. It is zero if the host program has already slept for
+    /// the engine. Shards without work continue to sleep.
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         self.first.sleep(timeout);
     }
 
-    /// Ends the turn of all shards, and updates their work counters.
+    /// Ends the turn of all shards, and updates their counters of work steps.
     pub fn end_of_turn(&mut self) {
         self.all().for_each(Shard::end_of_turn);
     }
 
-    /// Splits off half of the shards, at least one of two. Returns `None` if the system has no
-    /// resources for that.
+    /// Splits off half of the team's shards, at least one of two. Returns `None` if the system has
+    /// no resources for that.
     fn halve(&mut self) -> Option<Vec<Shard>> {
         let all = 1 + self.others.len();
         let mut theirs = self.others.split_off(all - all / 2 - 1);
@@ -212,16 +216,18 @@ impl Team<'_> {
     }
 }
 
-/// State that the threads of an engine's shards share.
+/// State that all threads that run an engine's shards share.
 #[derive(Debug, Clone)]
 pub(crate) struct Threads {
-    /// Links of the shards to the registry, in order of the shards.
+    /// Links of the shards to the registry, indexed by shard number.
     pub desks: Vec<RegistryLink>,
-    /// Processor usage in percent at which a team is halved. `None`: halve at once.
+    /// Processor usage of a thread in percent from which its team is halved. `None`: teams are
+    /// halved at once.
     pub need: Option<u32>,
 }
 
-/// A thread that runs shards. Returns them, and those of its own helpers, when it ends.
+/// A further thread that runs shards. When it ends, it returns them, and those of threads that it
+/// has started itself.
 pub(crate) type Helper = JoinHandle<Vec<Shard>>;
 
 impl Threads {
@@ -229,13 +235,13 @@ impl Threads {
         &self.desks[shard.sockets.place.number as usize]
     }
 
-    /// Runs the shards of a team until all are stopped. Threads that took some of them are stopped
-    /// then, too.
+    /// Runs the shards of a team until all are stopped. Returns the threads that took some of them,
+    /// which are stopped then, too.
     pub fn work(&self, team: &mut Team<'_>) -> Vec<Helper> {
         let mut helpers = Vec::new();
         let mut at_once = self.need.is_none();
         while at_once && !team.others.is_empty() {
-            // If no thread can be created now, halve on demand later.
+            // If no thread can be created now, try again when the thread is busy.
             at_once = self.halve(team, &mut helpers);
         }
         loop {
@@ -268,13 +274,13 @@ impl Threads {
         };
         let Some(mut theirs) = team.halve() else { return false };
         theirs.iter_mut().take(1).for_each(|first| first.sockets.counters.threads += 1);
-        // The helper's thread waits for its shards.
+        // Pass the shards to the new thread, which waits for them.
         give.send(theirs).expect("the thread has begun");
         helpers.push(helper);
         true
     }
 
-    /// Runs shards on a helper's thread.
+    /// Runs shards on a further thread. Returns them when they are stopped.
     fn help(&self, mut shards: Vec<Shard>) -> Vec<Shard> {
         let (mut others, mut busy) = (shards.split_off(1), Busy::default());
         let mut first = shards.remove(0);
@@ -293,14 +299,15 @@ impl Threads {
                 shards
             }
             Err(panic) => {
-                // Stop all shards if one thread panics.
+                // If this thread panics, report that its shards have failed, so that all shards are
+                // stopped.
                 team.all().for_each(|shard| self.registry_link(shard).abandon());
                 panic::resume_unwind(panic)
             }
         }
     }
 
-    /// Reports that the loops of a team's shards have ended.
+    /// Reports to the registry that the event loops of a team's shards have ended.
     fn finish(&self, team: &mut Team<'_>) {
         for shard in team.all() {
             self.registry_link(shard).finish(shard);
@@ -308,7 +315,7 @@ impl Threads {
     }
 }
 
-/// Joins a thread and returns its shards.
+/// Waits until a thread has ended, and returns its shards.
 ///
 /// # Panics
 /// Panics if that thread has panicked, unless this thread is already panicking.

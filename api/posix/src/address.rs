@@ -1,4 +1,4 @@
-//! `struct sockaddr` and addresses in shared memory.
+//! Converts socket addresses between `struct sockaddr` and their form in shared memory.
 
 use towpath_shm::layout::{RawAddr, Slot};
 
@@ -6,16 +6,16 @@ use crate::Result;
 use crate::errno::fail;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// AF_INET, in the type of [`Slot::family`].
+/// The address family AF_INET, as the u32 that [`Slot::family`] stores.
 pub const INET: u32 = libc::AF_INET as u32;
-/// AF_INET6, in the type of [`Slot::family`].
+/// The address family AF_INET6, as the u32 that [`Slot::family`] stores.
 pub const INET6: u32 = libc::AF_INET6 as u32;
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-/// Minimum length of an IPv6 address: a `sockaddr_in6` without the scope id, which RFC 2133 did not
-/// have. Linux accepts that length, too.
+/// Minimum length in bytes of an IPv6 socket address: a `sockaddr_in6` without `sin6_scope_id`, a
+/// field that RFC 2133 did not have. Linux accepts that length, too.
 const INET6_LEN_MIN: usize = 24;
 
-/// Reads an address that a program passed. AF_UNSPEC gives family 0.
+/// Reads a `sockaddr` that a program passed to a socket call. AF_UNSPEC gives family 0.
 ///
 /// # Errors
 /// EINVAL if the address is too short or too long, EFAULT if `at` is null. EAFNOSUPPORT if its
@@ -56,15 +56,16 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
     Ok(addr)
 }
 
-/// Returns whether a sockaddr has a valid length: at least a family, at most a sockaddr_storage.
-/// connect(2) and sendto(2) check only this before they bind the socket.
+/// Returns whether a sockaddr has a valid length: at least that of its family field, and at most
+/// that of a `sockaddr_storage`. connect(2) and sendto(2) check only this before they bind the
+/// socket.
 pub fn has_family(at: *const libc::sockaddr, len: libc::socklen_t) -> bool {
     let lens = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
     !at.is_null() && lens.contains(&(len as usize))
 }
 
-/// Returns whether `len` bytes can hold an address of `family`. bind(2) and connect(2) check the
-/// length before they read the address.
+/// Returns whether a `sockaddr` of `len` bytes is long enough for an address of `family`. bind(2)
+/// and connect(2) check this before they read the address.
 pub fn is_long_enough(len: libc::socklen_t, family: u32) -> bool {
     let least = if family == INET6 { INET6_LEN_MIN } else { size_of::<libc::sockaddr_in>() };
     len as usize >= least
@@ -103,8 +104,8 @@ pub unsafe fn write(
         return fail(libc::EINVAL);
     }
     let n = true_len.min(room as usize);
-    // SAFETY: `at` points to `room` writable bytes, and `n` is at most `room`. `len` is valid, as
-    // above.
+    // SAFETY: `at` points to `room` writable bytes, and `n` is at most `room`. `len` is not null,
+    // and the caller passes a valid pointer.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), n);
         *len = true_len as libc::socklen_t;
@@ -112,7 +113,8 @@ pub unsafe fn write(
     Ok(())
 }
 
-/// Encodes an address as a `sockaddr_in` or `sockaddr_in6`. Returns the bytes and their number.
+/// Encodes an address as a `sockaddr_in` or `sockaddr_in6`. Returns the bytes and how many of them
+/// are used.
 pub fn encode(addr: &RawAddr) -> ([u8; 28], usize) {
     let mut out = [0; 28];
     out[..2].copy_from_slice(&addr.family.to_ne_bytes());
@@ -128,8 +130,8 @@ pub fn encode(addr: &RawAddr) -> ([u8; 28], usize) {
 }
 
 /// Converts an address to the form in which a socket of `family` reports it. IPv6 sockets report
-/// IPv4 addresses as ::ffff:a.b.c.d, and an unset address is reported as the unspecified address of
-/// the family.
+/// IPv4 addresses as ::ffff:a.b.c.d, and a socket without an address reports the unspecified
+/// address (0.0.0.0 or `::`).
 pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
     let is_v4 = u32::from(addr.family) == INET;
     match family {
@@ -152,8 +154,8 @@ pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
 }
 
 /// Converts a destination address to the form that a datagram of a socket of `family` uses. Unlike
-/// [`shown`], it keeps 0.0.0.0 an IPv4 address, because 0.0.0.0 stands for 127.0.0.1 and `::` for
-/// `::1`.
+/// [`shown`], it does not convert 0.0.0.0 to `::`. As destinations, 0.0.0.0 means 127.0.0.1, and
+/// `::` means `::1`.
 pub fn sent_to(addr: RawAddr, family: u32) -> RawAddr {
     let any_v4 = u32::from(addr.family) == INET && addr.ip[..4] == [0; 4];
     let shown = shown(addr, family);

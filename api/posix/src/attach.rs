@@ -1,4 +1,5 @@
-//! Attaches a process to its engine, with the sockets that the process inherited at exec.
+//! Attaches this process to its engine, and passes the engine the sockets that this process
+//! inherited at exec.
 
 use towpath_client::{Client, Driver, Region};
 use towpath_shm::token::Run;
@@ -7,8 +8,9 @@ use towpath_shm::{Fd, image};
 use crate::environment::ControlPlace;
 use crate::{Posix, Result, environment, library, limit, rights};
 
-/// Attaches to the engine that TOWPATH_CONTROL names. Does nothing without that variable, in a
-/// set-user-id program, or under valgrind.
+/// Attaches this process to the engine (the process that runs the TCP/IP stack). The variable
+/// TOWPATH_CONTROL has the number of the socket to the engine. Does nothing without that variable,
+/// in a set-user-id program, or under valgrind.
 ///
 /// # Errors
 /// ENOMEM if the limit of address space (RLIMIT_AS) of this process leaves no room for the shared
@@ -23,17 +25,17 @@ pub fn from_environment(posix: &'static Posix) -> Result<()> {
 }
 
 /// Returns the control socket that TOWPATH_CONTROL names, and the hard limit of descriptors that
-/// this process must set itself. From now on [`Posix::is_active`] is true. Without a socket in the
-/// result, the descriptor is not open, and every socket call will fail. None: this process uses the
-/// kernel's sockets.
+/// this process must set itself. From now on [`Posix::is_active`] is true. The socket is `None` if
+/// its descriptor is not open; every socket call then fails. The result is `None` if this process
+/// uses the kernel's sockets.
 pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Option<u64>)> {
     // SAFETY: getauxval reads a value that never changes, and has no other effect.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
     // Do not attach under valgrind. valgrind refuses to map the shared memory, and memcheck's leak
-    // search would read all 65 GiB. For the run, the process is like a static program, and towpath
-    // has warned the user.
+    // search would read all 65 GiB. The process uses the kernel's sockets instead, as a statically
+    // linked program does. The `towpath` command has warned the user.
     if environment::is_under_valgrind() {
         return None;
     }
@@ -45,19 +47,20 @@ pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Opt
     if let Some(own) = library::own_path() {
         environment::replace_preload(|all| image::without_runtime(own, all).to_vec());
     }
-    // SAFETY: the process that started this program opened this descriptor for us, and nothing else
-    // uses it.
+    // SAFETY: the process that started this program opened this descriptor for it, and nothing else
+    // uses the descriptor.
     Some((unsafe { towpath_client::control_from_number(number) }, descriptors_max))
 }
 
-/// Remembers the current LD_PRELOAD for programs that this program starts. Called once, from the
-/// constructor.
+/// Stores the current value of LD_PRELOAD, for programs that this program starts. Called once, from
+/// the constructor of this library.
 pub fn remember_library(posix: &'static Posix) {
     posix.library.remember(environment::preload());
 }
 
-/// Attaches over a control socket, with the sockets that this process inherited at exec. `driver`
-/// is that of the engine, if the engine is in this process. Called once in a process.
+/// Attaches this process to the engine at the peer of the `control` socket, and passes it the
+/// sockets inherited at exec. `driver` runs the engine if it is in this process. Called once in a
+/// process.
 ///
 /// # Errors
 /// ENETDOWN if the engine does not answer, EPROTO if the engine is of a different build. ENOMEM if

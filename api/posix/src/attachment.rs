@@ -1,4 +1,4 @@
-//! The attachment of a process to its engine.
+//! [`ProcessAttachment`], the attachment of a process to its engine.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -8,23 +8,25 @@ use towpath_client::Client;
 use crate::Result;
 use crate::errno::fail;
 
-/// Length in bytes of the mapping with the attachment's pointer.
+/// Length in bytes of the memory page that contains the pointer to the process's attachment.
 const PAGE: usize = 4096;
 
-/// The attachment of a process to its engine, or none yet.
+/// The attachment of a process to its engine, if it has one.
 #[derive(Debug)]
 pub(crate) struct ProcessAttachment {
     /// Page that contains the pointer to the attachment; null before [`Self::make_page`]. The
     /// kernel zeroes the page in a child that is forked without this library (inside libc, or by a
-    /// raw clone). Otherwise such a child would share its parent's rings.
+    /// raw clone). Otherwise such a child would use its parent's command rings at the same time as
+    /// the parent.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
-    /// Attachments of this process, and of its parents before a fork, which are never freed.
-    /// LeakSanitizer follows pointers in static variables, but not those in mapped pages.
+    /// List of attachments of this process, and of those copied from its parents by fork(2). They
+    /// are never freed. Without this list LeakSanitizer would report them, because it does not
+    /// search mapped pages for pointers.
     kept: AtomicPtr<Kept>,
 }
 
-/// Entry of the list of attachments: one attachment, and the next older entry.
+/// Entry of the list of attachments: one attachment, and a pointer to the next older entry.
 #[derive(Debug)]
 struct Kept {
     client: *mut Client,
@@ -41,11 +43,11 @@ impl ProcessAttachment {
         }
     }
 
-    /// See [`crate::Posix::client`].
+    /// Returns the attachment of this process to its engine, see [`crate::Posix::client`].
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
         // SAFETY: the page is set once, and stays mapped until `remove`. The pointer in the page is
-        // null or that of a box, which is leaked until then.
+        // null, or points to a leaked box that only `remove` frees.
         let client = unsafe {
             let page = self.page.load(Ordering::Acquire).as_ref();
             page.and_then(|page| page.load(Ordering::Acquire).as_ref())
@@ -56,23 +58,26 @@ impl ProcessAttachment {
         }
     }
 
-    /// See [`crate::Posix::is_active`].
+    /// Returns whether the sockets of this process are those of an engine, see
+    /// [`crate::Posix::is_active`].
     #[inline]
     pub fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Relaxed)
     }
 
-    /// Declares that this process uses an engine: from now on its sockets are those of the engine,
-    /// or fail.
+    /// Declares that this process uses an engine. From now on its socket calls use the engine's
+    /// sockets, or fail if there is no attachment.
     pub fn activate(&self) {
         self.is_active.store(true, Ordering::Relaxed);
     }
 
-    /// Maps the page for the attachment's pointer. Called once, before [`Self::install`].
+    /// Maps the page that contains the pointer to the attachment. Called once, before
+    /// [`Self::install`].
     pub fn make_page(&self) -> Result<()> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-        // SAFETY: the mapping is new, and zeroed (a null AtomicPtr). Only `remove` unmaps it. A
-        // kernel before 4.14 does not know the advice and does not zero the page in children.
+        // SAFETY: the mapping is new, and zeroed (a null AtomicPtr). Only `remove` unmaps it. Linux
+        // before 4.14 ignores the advice MADV_WIPEONFORK, and does not zero the page in forked
+        // children.
         let page = unsafe {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             let page = mmap_anonymous(null_mut(), PAGE, prot, MapFlags::PRIVATE)?;
@@ -83,7 +88,7 @@ impl ProcessAttachment {
         Ok(())
     }
 
-    /// Sets the attachment of this process.
+    /// Makes `client` the attachment of this process to its engine.
     pub fn install(&self, client: Client) {
         // SAFETY: `make_page` has set the page, which stays mapped until `remove`.
         if let Some(page) = unsafe { self.page.load(Ordering::Acquire).as_ref() } {
@@ -94,7 +99,8 @@ impl ProcessAttachment {
         }
     }
 
-    /// Drops all attachments and the page, after which the state is that of [`Self::new`].
+    /// Drops all attachments and unmaps the page that contains their pointer. The state is then
+    /// that of [`Self::new`].
     ///
     /// # Safety
     /// No reference that [`Self::client`] returned may be in use, now or later.
@@ -108,7 +114,8 @@ impl ProcessAttachment {
         while !next.is_null() {
             // SAFETY: `install` has leaked both boxes, and only this loop takes them back.
             let kept = unsafe { Box::from_raw(next) };
-            // SAFETY: as above, and the caller ensures that the attachment is not in use.
+            // SAFETY: `install` has leaked this box, and the caller ensures that the attachment is
+            // not in use.
             drop(unsafe { Box::from_raw(kept.client) });
             next = kept.before;
         }

@@ -8,26 +8,26 @@ use std::fmt::Write;
 
 use crate::option::{Effect, OPTIONS};
 
-/// Support of a call on a socket of the stack.
+/// Whether a C function works on a socket of the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallSupport {
-    /// Works as on Linux.
+    /// Works as on Linux, apart from what [`CallRow::note`] says.
     Works,
-    /// Passed to the kernel: it acts on the token (the kernel descriptor behind a socket's number),
-    /// or on descriptors other than the stack's.
+    /// Passed to the kernel: the call acts on the kernel descriptor that stands for a socket, or on
+    /// descriptors not of the stack.
     Kernel,
-    /// Fails, or does not know the stack's sockets; the note says which.
+    /// Fails, or does not recognize sockets of the stack. [`CallRow::note`] says which.
     Missing,
 }
 
-/// C functions that have the same support.
+/// Row of the support table: C functions that have the same support.
 #[derive(Debug, Clone, Copy)]
 pub struct CallRow {
     /// Names of the functions, separated by blanks.
     pub names: &'static str,
-    /// Support of the functions.
+    /// Whether the functions work on sockets of the stack.
     pub state: CallSupport,
-    /// Differences from Linux, or how the functions are implemented; in Markdown.
+    /// How the functions differ from Linux, or how they are implemented, in Markdown.
     pub note: &'static str,
 }
 
@@ -417,7 +417,7 @@ pub fn document() -> String {
             CallSupport::Kernel => "kernel",
             CallSupport::Missing => "missing",
         };
-        // Writing to a string cannot fail.
+        // `writeln!` to a string cannot fail, so its result is ignored.
         let _ = writeln!(out, "| {} | {state} | {} |", names.join(" "), call.note);
     }
     out.push_str(OPTIONS_HEAD);
@@ -482,7 +482,7 @@ mod tests {
                 exported.insert(part.split(',').next().unwrap().to_owned());
             }
             for part in text.split("\nfunctions! {\n").skip(1) {
-                // Each line defines one function under two names.
+                // Each of these lines defines one `res_…` function under two names.
                 let (functions, _) = part.split_once("\n}").unwrap();
                 let starts = functions.lines().filter(|line| line.starts_with("    res_"));
                 for line in starts {
@@ -496,7 +496,7 @@ mod tests {
                 exported.extend(names.map(str::to_owned));
             }
         }
-        // Remove the macro variables that stand for function names.
+        // Remove the macro variables `$name` and `$other`, which stand for function names.
         exported.remove("$name");
         exported.remove("$other");
         let listed: BTreeSet<String> = CALLS

@@ -1,4 +1,4 @@
-//! Control messages (cmsg(3)) of sendmsg and recvmsg.
+//! Control messages (cmsg(3)) of sendmsg(2) and recvmsg(2).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -10,8 +10,8 @@ use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
-/// TCP_CM_INQ of Linux: type of the control message about unread bytes. The number is that of
-/// TCP_INQ.
+/// Type of the control message that contains the number of unread bytes (TCP_CM_INQ of Linux). Its
+/// value is that of the option TCP_INQ.
 const TCP_CM_INQ: i32 = 36;
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const ALIGN: usize = size_of::<usize>();
@@ -19,15 +19,17 @@ const ALIGN: usize = size_of::<usize>();
 /// Settings for one datagram, parsed from the control messages of sendmsg(2).
 #[derive(Debug, Clone, Copy)]
 pub struct SendControl {
-    /// Index of the outgoing interface; 0: any.
+    /// Index of the outgoing interface. 0: any interface.
     pub ifindex: u32,
-    /// Source address; family 0: the address of the socket.
+    /// Source address. Family 0: the local address of the socket.
     pub local: RawAddr,
-    /// IPv4 TOS or IPv6 traffic class; [`DatagramHeader::DEFAULT`]: the socket's setting.
+    /// IPv4 TOS or IPv6 traffic class. [`DatagramHeader::DEFAULT`]: the value set by the socket's
+    /// options.
     pub tos: u16,
-    /// IPv4 TTL or IPv6 hop limit; [`DatagramHeader::DEFAULT`]: the socket's setting.
+    /// IPv4 TTL or IPv6 hop limit. [`DatagramHeader::DEFAULT`]: the value set by the socket's
+    /// options.
     pub ttl: u16,
-    /// Segment size in bytes (UDP_SEGMENT); None: the socket's setting.
+    /// Segment size in bytes (UDP_SEGMENT). None: the value set by the socket's option.
     pub segment_size: Option<u16>,
 }
 
@@ -101,7 +103,7 @@ fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Resul
         [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
         _ => fail(libc::EINVAL),
     };
-    // For the hop limit and the traffic class, -1 selects the default (RFC 3542, 6.3 and 6.5).
+    // As hop limit or traffic class, -1 selects the default (RFC 3542 §6.3 and §6.5).
     let byte = |value: i32| match value {
         -1 => Ok(DatagramHeader::DEFAULT),
         0..=255 => Ok(value as u16),
@@ -125,7 +127,8 @@ fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Resul
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             control.tos = byte(int()?)?
         }
-        // Ignore messages for AF_UNIX sockets, as Linux does.
+        // Ignore SCM_RIGHTS and SCM_CREDENTIALS, which only AF_UNIX sockets use. Linux ignores
+        // them, too.
         (libc::SOL_SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
         (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
             [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
@@ -136,8 +139,8 @@ fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Resul
     Ok(())
 }
 
-/// Parses a source address. The unspecified address selects the socket's own, which family 0 stands
-/// for.
+/// Parses a source address. Returns family 0, which selects the local address of the socket, for an
+/// unspecified address.
 fn source(ip: &[u8]) -> RawAddr {
     if ip.iter().all(|&byte| byte == 0) {
         return RawAddr::default();
@@ -151,25 +154,25 @@ fn source(ip: &[u8]) -> RawAddr {
 /// Writes control messages to the buffer of recvmsg(2).
 pub(crate) struct ControlWriter<'a> {
     room: &'a mut [u8],
-    /// Number of bytes of `room` that are written.
+    /// Number of bytes of `room` written so far.
     pub used: usize,
-    /// Whether a message was truncated or dropped for lack of room (MSG_CTRUNC).
+    /// Whether a message was truncated or dropped because the buffer is too small (MSG_CTRUNC).
     pub truncated: bool,
 }
 
 impl<'a> ControlWriter<'a> {
-    /// Creates a writer to an empty buffer.
+    /// Creates a writer that begins at the start of the buffer `room`.
     pub fn new(room: &'a mut [u8]) -> Self {
         Self { room, used: 0, truncated: false }
     }
 
-    /// Appends a message, truncated if the buffer has too little room.
+    /// Appends a control message, truncated if it does not fit the buffer.
     pub fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
         let Some(at) = self.room.get_mut(self.used..).filter(|at| at.len() >= HEADER) else {
             self.truncated = true;
             return;
         };
-        // Truncate a message that does not fit, as put_cmsg of Linux does.
+        // Truncate a message that does not fit the buffer, as Linux does (put_cmsg).
         let len = (HEADER + data.len()).min(at.len());
         self.truncated |= len < HEADER + data.len();
         at[..8].copy_from_slice(&len.to_ne_bytes());
@@ -180,16 +183,16 @@ impl<'a> ControlWriter<'a> {
     }
 }
 
-/// Writes messages about `len` bytes read from a stream: the arrival time of the newest byte, and
-/// the number of unread bytes (TCP_INQ).
+/// Writes control messages after `len` bytes were read from a stream: the arrival time of the
+/// newest byte, and the number of unread bytes (TCP_INQ).
 pub(crate) fn write_about_stream(handle: &OpenSocket, len: usize, out: &mut ControlWriter<'_>) {
     let time_ns = handle.slot.rx_time_ns.load(Relaxed);
     if len != 0 && time_ns != 0 {
         write_times(handle, time_ns, out);
     }
     if handle.is_tcp() && handle.posix.remembered.wants_inq(handle.socket) {
-        // Count the end of the stream as a byte, as Linux does. Otherwise a program that stops
-        // reading at 0 would not notice the end.
+        // Count the end of the stream as an unread byte, as Linux does. Otherwise TCP_INQ would
+        // report 0 before the end, and the program would not read it.
         let has_end = handle.slot.flags.load(Acquire) & flags::RX_EOF != 0;
         let unread = towpath_client::stream::unread(handle.client, handle.socket) as i32;
         let left = unread + i32::from(has_end);
@@ -197,8 +200,8 @@ pub(crate) fn write_about_stream(handle: &OpenSocket, len: usize, out: &mut Cont
     }
 }
 
-/// Writes the arrival time in each format that the program enabled (SO_TIMESTAMP, SO_TIMESTAMPNS,
-/// SO_TIMESTAMPING).
+/// Writes the arrival time in each format that the program has enabled (SO_TIMESTAMP,
+/// SO_TIMESTAMPNS, SO_TIMESTAMPING).
 fn write_times(handle: &OpenSocket, time_ns: u64, out: &mut ControlWriter<'_>) {
     let bits = handle.slot.option_bits.load(Relaxed);
     let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
@@ -213,7 +216,7 @@ fn write_times(handle: &OpenSocket, time_ns: u64, out: &mut ControlWriter<'_>) {
     }
 }
 
-/// Writes the messages about a received datagram, in the order in which Linux writes them.
+/// Writes the control messages about a received datagram, in the order in which Linux writes them.
 pub(crate) fn write_about_datagram(
     handle: &OpenSocket,
     header: &DatagramHeader,
@@ -221,7 +224,8 @@ pub(crate) fn write_about_datagram(
 ) {
     let bits = handle.slot.option_bits.load(Relaxed);
     write_times(handle, header.time_ns, out);
-    // As sock_recv_drops of Linux: a counter of 32 bits, and no message before the first loss.
+    // Report a counter of 32 bits, and nothing before the first dropped datagram, as Linux does
+    // (sock_recv_drops).
     if bits & option_bit::RXQ_OVFL != 0 && header.drops != 0 {
         out.put(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &(header.drops as u32).to_ne_bytes());
     }
@@ -239,8 +243,8 @@ pub(crate) fn write_about_datagram(
     }
     if bits & option_bit::PKTINFO != 0 && is_v4 {
         let ip = if v6_socket { &shown.ip[12..] } else { &shown.ip[..4] };
-        // ipi_spec_dst, the address to answer from. For a multicast group or a broadcast address,
-        // it is the address of the interface.
+        // Determine ipi_spec_dst, the local address from which the program should answer. For a
+        // datagram to a multicast group or a broadcast address, use the address of the interface.
         let own = interface::answering(handle.posix, ip, header.ifindex);
         let own = match handle.kind() {
             // Linux leaves ipi_spec_dst unset for ping sockets.
@@ -273,7 +277,8 @@ pub(crate) fn write_about_datagram(
     }
 }
 
-/// Encodes a struct scm_timestamping: three times, of which only the first, by software, is set.
+/// Encodes a struct scm_timestamping, which has three times. Only the first, the software
+/// timestamp, is set.
 pub(crate) fn in_software(time_ns: u64) -> [u8; 48] {
     let mut times = [0; 48];
     times[..8].copy_from_slice(&(time_ns / 1_000_000_000).to_ne_bytes());

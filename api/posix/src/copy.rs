@@ -1,5 +1,5 @@
-//! sendfile(2) and splice(2) with a socket of the stack at one end. Bytes are copied through a
-//! buffer of bounded size.
+//! Implements sendfile(2) and splice(2) if one end is a socket of the stack. Bytes are copied
+//! through a buffer of limited size.
 
 use towpath_client::stream::{OnError, SendHints};
 use towpath_client::syscall::syscall;
@@ -11,16 +11,17 @@ use crate::errno::fail;
 use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, descriptor, netlink, transfer};
 
-/// Maximum number of bytes copied at a time: below the size at which malloc maps memory separately.
+/// Maximum number of bytes copied at a time. Smaller than the size for which malloc(3) would map
+/// memory separately.
 const CHUNK: usize = 64 << 10;
 const SPLICE_F_NONBLOCK: u32 = 2;
 const SPLICE_F_MORE: u32 = 4;
-/// All flags of splice(2): the above, SPLICE_F_MOVE and SPLICE_F_GIFT.
+/// All flags of splice(2): SPLICE_F_MOVE, SPLICE_F_NONBLOCK, SPLICE_F_MORE and SPLICE_F_GIFT.
 const SPLICE_F_ALL: u32 = 15;
 
 /// sendfile(2) to a socket of the stack. Without `offset` it uses and moves the file's own
 /// position. Returns the number of bytes sent: fewer than `count` at the end of the file, or if the
-/// socket takes no more.
+/// socket's send buffer is full.
 ///
 /// # Errors
 /// EINVAL if `from` is a socket of the stack or a directory. If no byte was sent before the error,
@@ -104,9 +105,9 @@ fn sendfile_to_netlink(
     Ok(sent)
 }
 
-/// splice(2) between a pipe and a socket of the stack. `offsets` says whether the program passed an
-/// offset for `from` and for `to`. Returns the number of bytes moved. SPLICE_F_NONBLOCK affects
-/// only the pipe.
+/// splice(2) between a pipe and a socket of the stack. The two elements of `offsets` tell whether
+/// the program passed an offset for `from` and for `to`. Returns the number of bytes moved.
+/// SPLICE_F_NONBLOCK affects only the pipe.
 ///
 /// # Errors
 /// EINVAL for unknown flags, if the other descriptor is not a pipe, or if an offset is given for
@@ -146,7 +147,8 @@ fn is_pipe(posix: &'static Posix, fd: i32) -> bool {
         && towpath_client::syscall::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
 }
 
-/// Moves a datagram to a pipe. The bytes that do not fit `chunk` are lost, as with recv(2).
+/// Moves one datagram from a socket to a pipe. Bytes beyond the length of `chunk` are lost, as with
+/// recv(2).
 fn from_datagrams(
     posix: &'static Posix,
     from: i32,
@@ -154,7 +156,7 @@ fn from_datagrams(
     chunk: &mut [u8],
     flags: u32,
 ) -> Result<usize> {
-    // Wait for room in the pipe first, because bytes cannot be returned to the socket.
+    // Wait until the pipe can take bytes first, because bytes cannot be returned to the socket.
     wait_for_pipe(to, libc::POLLOUT, flags)?;
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
     // SAFETY: `buffer` describes `chunk`, which is writable.
@@ -177,10 +179,10 @@ fn from_socket(
         _ => return from_datagrams(posix, from, to, &mut chunk, flags),
     }
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
-    // SPLICE_F_NONBLOCK affects only the pipe. The socket has O_NONBLOCK of its own.
+    // SPLICE_F_NONBLOCK affects only the pipe. Whether the socket blocks depends on its O_NONBLOCK.
     let limit = handle.recv_limit(false);
-    // Take the bytes only after the pipe has them, so that a full pipe loses none.
-    // SAFETY: `buffer` describes `chunk`, which is writable.
+    // Peek at the bytes, and remove them from the socket only after the write to the pipe.
+    // Otherwise a full pipe would lose them. SAFETY: `buffer` describes `chunk`, which is writable.
     let attempt =
         || unsafe { stream::recv(handle.client, handle.socket, &[buffer], Some(0), OnError::Tell) };
     let len = handle.blocking(limit, attempt)?;
@@ -194,14 +196,16 @@ fn from_socket(
 fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     let handle = OpenSocket::new(posix, to)?;
     let limit = handle.send_limit(false);
-    // Wait for room in the socket first, because bytes cannot be returned to the pipe.
+    // Wait for free send buffer space first, because bytes read from the pipe cannot be returned to
+    // it.
     let has_room = || handle.socket.readiness(handle.client) & towpath_client::ready::OUT != 0;
     let writable = || {
         if has_room() {
             return Ok(());
         }
         handle.socket.want_room(handle.client);
-        // Check again, because room that was freed before the request brings no event.
+        // Check again: if the send buffer became free before the request for an event, no event
+        // follows.
         if has_room() { Ok(()) } else { Err(towpath_client::Error::WouldBlock) }
     };
     handle.blocking(limit, writable)?;
@@ -214,7 +218,7 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     while done < len {
         let rest = Buffer { at: buffer.at.wrapping_add(done), len: len - done };
         // SAFETY: `rest` is the part of `chunk` after `done` bytes. The send blocks only if another
-        // thread has filled the socket's buffer.
+        // thread has filled the send buffer meanwhile.
         match unsafe { transfer::send(posix, to, &[rest], more, None, &SendControl::default()) } {
             Ok(sent) => done += sent,
             Err(Errno(libc::EAGAIN)) => handle.blocking(WaitLimit::until(None), writable)?,
@@ -224,11 +228,12 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     Ok(len)
 }
 
-/// Returns the bytes of room to send, or 4096 if there is no room yet, because the first write
-/// allocates the FIFO. If a concurrent call uses the room, the write waits.
+/// Returns the free send buffer space in bytes. Returns 4096 if the buffer does not exist yet,
+/// because the first write allocates it. If a concurrent call fills the buffer, the write waits.
 ///
 /// # Errors
-/// The error of the connection that prevents sends; poll(2) reports such a socket as writable.
+/// The error that prevents sends on this connection; poll(2) reports a socket with an error as
+/// writable.
 fn room_to_send(handle: &OpenSocket) -> Result<usize> {
     const FIRST: usize = 4096;
     match towpath_ring::program_fifo::room(handle.slot) as usize {
@@ -252,7 +257,8 @@ fn pipe_read(fd: i32, to: &mut [u8], flags: u32) -> Result<usize> {
 
 fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
     wait_for_pipe(fd, libc::POLLOUT, flags)?;
-    // A writable pipe takes a full page without blocking, but may block for more.
+    // A writable pipe accepts a page (PIPE_BUF, 4096 bytes) without blocking, but may block for a
+    // longer write.
     const ATOMIC: usize = 4096;
     let most = if flags & SPLICE_F_NONBLOCK != 0 { from.len().min(ATOMIC) } else { from.len() };
     // SAFETY: `from` is a valid slice, and the kernel reads at most its length.
@@ -262,8 +268,8 @@ fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
     .map_err(Errno)
 }
 
-/// Ensures that a pipe does not block with SPLICE_F_NONBLOCK, even if it was opened without
-/// O_NONBLOCK.
+/// With SPLICE_F_NONBLOCK, fails with EAGAIN unless a pipe is ready for `events`. The pipe may have
+/// been opened without O_NONBLOCK, so a transfer could block otherwise.
 fn wait_for_pipe(fd: i32, events: i16, flags: u32) -> Result<()> {
     if flags & SPLICE_F_NONBLOCK == 0 {
         return Ok(());
@@ -288,7 +294,8 @@ fn seek(fd: i32, to: i64, whence: i32) -> Result<i64> {
     let args = [fd as usize, to as usize, whence as usize, 0, 0, 0];
     // SAFETY: lseek takes integers only.
     let at = unsafe { syscall(libc::SYS_lseek as usize, args) };
-    // On Linux, sendfile(2) from a pipe fails with EINVAL.
+    // Return EINVAL for a pipe (ESPIPE), because sendfile(2) from a pipe fails with EINVAL on
+    // Linux.
     at.map(|at| at as i64)
         .map_err(|errno| Errno(if errno == libc::ESPIPE { libc::EINVAL } else { errno }))
 }

@@ -1,7 +1,8 @@
 //! Datagrams that are assembled from several calls (MSG_MORE, UDP_CORK).
 //!
-//! The parts are kept in the memory of the process, because the FIFO contains only whole datagrams.
-//! Therefore a forked child appends to a copy of its own.
+//! The parts are kept in the process's private memory, because the shared send FIFO can contain
+//! only complete datagrams. Therefore, after fork(2), the child appends to its own copy of an
+//! incomplete datagram.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,29 +14,29 @@ use towpath_shm::layout::DatagramHeader;
 use crate::Result;
 use crate::errno::fail;
 
-/// An incomplete datagram (MSG_MORE). As on Linux, the header of the first part applies to the
-/// whole datagram.
+/// A datagram of which the program has not yet sent all parts (MSG_MORE). As on Linux, the header
+/// of the first part applies to the whole datagram.
 #[derive(Debug)]
 pub struct Corked {
     generation: u32,
-    /// Header of the datagram, whose `len` is set only when the datagram is sent.
+    /// Header of the datagram. Its field `len` is set only when the datagram is sent.
     pub header: DatagramHeader,
-    /// Bytes of all parts so far.
+    /// Bytes of all parts of the datagram so far.
     pub bytes: Vec<u8>,
 }
 
 pub(crate) type Map = BTreeMap<u32, Corked>;
 
-/// Incomplete datagrams of a process.
+/// All incomplete datagrams (MSG_MORE, UDP_CORK) of this process.
 #[derive(Debug)]
 pub(crate) struct Cork {
     corked: ProcessLock<Map>,
-    /// Whether there may be incomplete datagrams. If not, calls take no lock.
+    /// Whether there may be incomplete datagrams. If false, calls need not take the lock.
     any: AtomicBool,
 }
 
 impl Cork {
-    /// Creates the state without incomplete datagrams.
+    /// Creates an empty list of incomplete datagrams.
     pub const fn new() -> Self {
         Self { corked: ProcessLock::new(BTreeMap::new()), any: AtomicBool::new(false) }
     }
@@ -51,8 +52,9 @@ impl Cork {
     }
 
     /// Appends a part to the socket's datagram. For the first part, `begin` creates the header.
-    /// Returns the whole datagram, or `None` with `more`, because further parts follow. `most` is
-    /// the maximum length for a header: a longer datagram is dropped with EMSGSIZE, as on Linux.
+    /// Returns the complete datagram, or `None` if `more` is set, because further parts will
+    /// follow. `most` returns the maximum length for a header; a longer datagram is dropped with
+    /// EMSGSIZE, as on Linux.
     ///
     /// # Safety
     /// The buffers must be valid for reads.
@@ -89,7 +91,7 @@ impl Cork {
         Ok(whole)
     }
 
-    /// Drops the incomplete datagram of a socket that is closed.
+    /// Drops the incomplete datagram of a socket that is being closed.
     pub fn forget(&self, socket: Socket) {
         if self.any.load(Relaxed) {
             let _signals = SignalsBlocked::new();
@@ -97,8 +99,8 @@ impl Cork {
         }
     }
 
-    /// Locks the datagrams during fork(2). The caller must have blocked signals, as every holder of
-    /// this lock does.
+    /// Locks the incomplete datagrams during fork(2), so that the child gets a consistent copy. The
+    /// caller must have blocked signals, as every holder of this lock does.
     pub fn lock(&self) -> LockGuard<'_, Map> {
         self.corked.lock()
     }

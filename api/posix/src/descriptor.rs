@@ -1,4 +1,4 @@
-//! Descriptors of sockets and epoll sets: open, close, dup, fcntl.
+//! Implements calls on descriptors of sockets and epoll sets: open, close, dup, fcntl.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,26 +13,28 @@ use crate::{Errno, Posix, Result, epoll, socket, table};
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 
-/// Returns whether `fd` is a socket or epoll set of the stack, or a descriptor of this library.
+/// Returns whether `fd` is a socket or epoll set of the stack, or an internal descriptor of this
+/// library.
 #[inline]
 pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.lookup(fd) != DescriptorKind::Kernel
 }
 
-/// Returns whether `fd` is a socket of the stack.
+/// Returns whether `fd` is a socket of the user-space stack.
 #[inline]
 pub fn is_socket(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.socket(fd).is_some()
 }
 
-/// Returns whether `fd` is a descriptor of this library, which the program sees as closed.
+/// Returns whether `fd` is an internal descriptor of this library, which the program sees as
+/// closed.
 #[inline]
 pub fn is_hidden(posix: &'static Posix, fd: i32) -> bool {
     posix.process.descriptors.lookup(fd) == DescriptorKind::Internal
 }
 
-/// Closes a socket, and puts an unused socket of the kernel behind its number. Called before a libc
-/// function that replaces the descriptor without this library, so that the number stays in use.
+/// Closes a socket of the stack, and opens an unused kernel socket with its number. A libc function
+/// calls the kernel directly to replace the descriptor; until then the number must stay in use.
 ///
 /// # Errors
 /// EBADF if the descriptor is closed already.
@@ -46,13 +48,14 @@ pub fn give_up(posix: &'static Posix, fd: i32) -> Result<()> {
             syscall::close(other as i32);
             done.map(drop)
         }
-        // The process has no free descriptor, so the libc function will fail, too.
+        // socket(2) failed because no descriptor is free, so the libc function that called us will
+        // fail, too.
         Err(_) => close(posix, fd),
     }
 }
 
-/// Creates a descriptor for a new socket that the channel of `client` holds. `file_flags` are
-/// SOCK_NONBLOCK and SOCK_CLOEXEC.
+/// Creates a descriptor for a new socket, to which the channel of `client` has a reference.
+/// `file_flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 pub(crate) fn open(
     posix: &'static Posix,
     client: &Client,
@@ -66,7 +69,7 @@ pub(crate) fn open(
 }
 
 /// close(2) of a socket or epoll set of the stack. Closing the last descriptor in the last process
-/// closes the socket itself. With SO_LINGER the call waits for that.
+/// closes the socket itself. With SO_LINGER, the call waits until the connection has ended.
 ///
 /// # Errors
 /// EBADF if the descriptor is not the stack's, or if a concurrent call has closed it.
@@ -87,8 +90,8 @@ fn release(posix: &'static Posix, taken: descriptors::ClosedDescriptor) {
     }
 }
 
-/// Table entry that is about to get a further descriptor. For an epoll set, the reactor counts the
-/// descriptors, and its lock must be taken before the table's.
+/// Entry of the descriptor table that is about to get a further descriptor. The reactor counts the
+/// descriptors of each epoll set. Its lock must be taken before that of the table.
 struct Retained(DescriptorKind);
 
 impl Retained {
@@ -102,13 +105,14 @@ impl Retained {
         Ok(Self(entry))
     }
 
-    /// Undoes the count of the epoll set, because no descriptor was added.
+    /// Decrements the descriptor count of the epoll set again, because no descriptor was added.
     fn release(self, posix: &'static Posix) {
         release(posix, descriptors::ClosedDescriptor { entry: self.0, last: false });
     }
 }
 
-/// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC. Returns the new number.
+/// dup(2), and fcntl F_DUPFD and F_DUPFD_CLOEXEC (which return a number of at least `lowest`).
+/// Returns the new number.
 ///
 /// # Errors
 /// EMFILE if no descriptor number is free, EINVAL if `lowest` is above the limit (RLIMIT_NOFILE).
@@ -116,7 +120,7 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
     loop {
         let retained = Retained::new(posix, fd)?;
         let table = table::lock(posix);
-        // A concurrent call may have replaced the descriptor.
+        // Check that no concurrent call has replaced the descriptor.
         let result = (posix.process.descriptors.lookup(fd) == retained.0).then(|| {
             let new = table.duplicate(fd, command, lowest)?;
             posix.process.descriptors.replace(new, retained.0);
@@ -134,9 +138,9 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
     }
 }
 
-/// dup2(2), and dup3(2) with its flags, if one of the descriptors is the stack's. The old
-/// descriptor `new` is closed in the same step. A descriptor of this library moves away. Returns
-/// `new`.
+/// dup2(2), and dup3(2) with its flags, if one of the descriptors is the stack's. A descriptor open
+/// at `new` is closed atomically. If `new` is an internal descriptor of this library, that one gets
+/// a different number. Returns `new`.
 ///
 /// # Errors
 /// EBADF if `old` is not open or `new` is above the limit (RLIMIT_NOFILE). EINVAL of dup3 if `old`
@@ -177,7 +181,7 @@ pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Re
     }
 }
 
-/// close_range(2), which leaves the descriptors of this library open.
+/// Implements close_range(2), but leaves internal descriptors of this library open.
 ///
 /// # Errors
 /// EINVAL for unknown flags and when `first` is above `last`; ENOSYS before Linux 5.9.
@@ -190,11 +194,12 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         return real_close_range(first, last, flags);
     }
     if flags & CLOSE_RANGE_UNSHARE != 0 {
-        // The call only copies the table, because no descriptor has the number u32::MAX. The code
-        // below closes descriptors of the copy.
+        // With the number u32::MAX, which no descriptor has, this call closes nothing. It only
+        // gives this thread its own copy of the descriptor table (CLOSE_RANGE_UNSHARE), in which
+        // the code below closes descriptors.
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
-    // An engine in this process has the highest numbers.
+    // Keep the descriptors of an engine that runs in this process. They have the highest numbers.
     let last = match posix.process.descriptors.engines_from() {
         0 => last,
         lowest if lowest <= first => return Ok(()),
@@ -225,7 +230,7 @@ fn real_close_range(first: u32, last: u32, flags: u32) -> Result<()> {
     unsafe { syscall(libc::SYS_close_range as usize, args) }.map(drop).map_err(Errno)
 }
 
-/// fcntl(2) on a socket or epoll set of the stack.
+/// Implements fcntl(2) for a socket or epoll set of the stack.
 ///
 /// # Safety
 /// As for fcntl, `arg` must be a pointer for commands that take one.
@@ -238,8 +243,8 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
         }
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
-            // Take the lock, because an exchange of the token restores the flag that it found, and
-            // could undo this change.
+            // Take the lock of the descriptor table. A concurrent call that replaces the kernel
+            // descriptor reads and restores this flag, and could undo the change.
             let _table = table::lock(posix);
             return kernel();
         }
@@ -250,13 +255,13 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
     const SETTABLE: i32 = libc::O_NONBLOCK;
     match command {
         libc::F_GETFL => Ok(libc::O_RDWR | handle.slot.file_flags.load(Relaxed) as i32),
-        // Refuse signal-driven I/O, because no signal would be sent.
+        // Refuse O_ASYNC, because the stack would not send a signal for I/O.
         libc::F_SETFL if arg as i32 & libc::O_ASYNC != 0 => fail(libc::EINVAL),
         libc::F_SETFL => handle.change(|slot| {
             slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
             0
         }),
-        // The owner is the process or group that receives SIGURG.
+        // The owner of a socket is the process or process group that receives SIGURG.
         libc::F_GETOWN => Ok(handle.slot.owner.load(Relaxed)),
         libc::F_SETOWN => set_owner(&handle, arg as i32).map(|()| 0),
         F_GETOWN_EX | F_SETOWN_EX if arg == 0 => fail(libc::EFAULT),
@@ -274,7 +279,7 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
             [F_OWNER_PGRP, owner] if owner >= 0 => set_owner(&handle, -owner).map(|()| 0),
             _ => fail(libc::EINVAL),
         },
-        // Signal 0 stands for the default, SIGIO.
+        // Only signal 0 is supported, which means the default, SIGIO.
         F_GETSIG => Ok(0),
         F_SETSIG if arg == 0 => Ok(0),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => fail(libc::EBADF),

@@ -1,40 +1,42 @@
-//! The environment of this program, and of those that it starts.
+//! The environment variables of this program, and of programs that it starts.
 
 use std::ffi::{CStr, CString, c_char};
 
 use towpath_shm::control::ENV_CONTROL;
 
-/// Maximum number of entries of an environment that are read, in case its terminating null is
-/// missing. execve(2) accepts far fewer (E2BIG).
+/// Maximum number of entries of an environment that are read, as a bound in case its terminating
+/// null pointer is missing. execve(2) accepts far fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
-/// Variable that tells the dynamic loader to load this library.
+/// Name of the variable that makes the dynamic loader load this library.
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Returns the current environment of this program.
+/// Returns the current environment of this program, a null-terminated array.
 pub fn current() -> *const *const c_char {
-    // SAFETY: reads libc's variable once, as execv does.
+    // SAFETY: this reads libc's variable `environ` once, as execv(3) does.
     unsafe { environ.cast() }
 }
 
-/// Value of TOWPATH_CONTROL: the number of a descriptor, followed by the limits that the program
-/// must set itself, separated by colons.
+/// Parsed value of TOWPATH_CONTROL: the number of a descriptor, followed by the limits that the
+/// program must set itself, separated by colons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlPlace {
-    /// Descriptor of the program's control socket.
+    /// Number of the descriptor of the program's control socket, over which it attaches to its
+    /// engine.
     pub number: i32,
-    /// Hard limit of descriptors (RLIMIT_NOFILE) that the program must set; None: the parent has
-    /// set the limit, or there is none to set.
+    /// Hard limit of descriptors (RLIMIT_NOFILE) that the program must set itself. None: the
+    /// program must not set any limit.
     pub descriptors_max: Option<u64>,
-    /// Bytes by which the program must lower its limit of address space (RLIMIT_AS); None: none.
+    /// Number of bytes by which the program must lower its limit of address space (RLIMIT_AS).
+    /// None: the limit stays.
     pub address_space: Option<u64>,
 }
 
 impl ControlPlace {
-    /// Parses TOWPATH_CONTROL. Called from the constructor.
+    /// Parses the variable TOWPATH_CONTROL. Called from the constructor of this library.
     pub fn from_environment() -> Option<Self> {
         let name = CString::new(ENV_CONTROL).ok()?;
         Self::parse(variable(&name)?.to_str().ok()?)
@@ -55,12 +57,13 @@ impl ControlPlace {
     }
 }
 
-/// Returns the value of LD_PRELOAD. Called from the constructor.
+/// Returns the value of LD_PRELOAD. Called from the constructor of this library.
 pub(crate) fn preload() -> Option<&'static CStr> {
     variable(PRELOAD)
 }
 
-/// Returns whether this program runs under valgrind, which preloads a library of its own.
+/// Returns whether this program runs under valgrind. If so, LD_PRELOAD contains a library of
+/// valgrind.
 pub(crate) fn is_under_valgrind() -> bool {
     const PART: &[u8] = b"/vgpreload_core-";
     let all = preload().map(CStr::to_bytes).unwrap_or_default();
@@ -68,8 +71,9 @@ pub(crate) fn is_under_valgrind() -> bool {
 }
 
 /// Replaces the value of LD_PRELOAD by the result of `value` for the current value. Does nothing if
-/// the variable is unset. Called in the constructor, while there is no other thread. Writes to the
-/// array itself, because programs such as bash define a setenv(3) that is not ready yet.
+/// the variable is unset. Called in the constructor, while there is no other thread. Writes to
+/// `environ` directly: programs such as bash define their own setenv(3), which does not work before
+/// main.
 pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
     let mut at = current().cast_mut();
     // SAFETY: the environment ends with a null pointer, and no other thread changes it.
@@ -78,7 +82,7 @@ pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
             if names(*at, PRELOAD.to_bytes()) {
                 let before = CStr::from_ptr((*at).add(PRELOAD.count_bytes() + 1)).to_bytes();
                 let entry = [PRELOAD.to_bytes(), b"=", &value(before)].concat();
-                // The value consists of paths, which contain no NUL.
+                // The paths in the value contain no NUL, so this conversion succeeds.
                 if let Ok(entry) = CString::new(entry) {
                     *at = entry.into_raw();
                 }
@@ -110,8 +114,9 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Creates the environment of a program that finds its control socket at `control`.
-    /// `preload_with` returns the program's LD_PRELOAD, and is given the value in `from`.
+    /// Creates the environment of a program to be started. `control` names the descriptor of its
+    /// control socket. `preload_with` converts the value of LD_PRELOAD in `from` to that for the
+    /// program.
     ///
     /// # Safety
     /// `from` must be a null-terminated array of C strings, or null.
@@ -146,7 +151,7 @@ impl Environment {
         Self { entries, _own: own }
     }
 
-    /// Returns the array for execve(2).
+    /// Returns the null-terminated array of variables for execve(2).
     pub fn as_ptr(&self) -> *const *const c_char {
         self.entries.as_ptr()
     }

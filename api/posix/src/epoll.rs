@@ -1,5 +1,6 @@
-//! epoll(7). The program's descriptor is a kernel epoll set, which contains the kernel descriptors
-//! of the set. The [`reactor`] contains the sockets of the stack.
+//! Implements epoll(7) for sets with sockets of both the kernel and the stack. The program's
+//! descriptor is a kernel epoll set, which contains the kernel descriptors. The [`reactor`]
+//! contains the sockets of the stack.
 
 use towpath_client::Deadline;
 use towpath_client::descriptors::{self, DescriptorKind};
@@ -19,8 +20,8 @@ use crate::{Errno, Posix, Result, table};
 /// reactor for sockets of the stack. [`wait`] reports both.
 ///
 /// # Errors
-/// As epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler
-/// that interrupts a call which has the lock of all sets.
+/// As epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler if
+/// the interrupted call holds the lock of the epoll sets.
 pub fn create(posix: &'static Posix, flags: i32) -> Result<i32> {
     let mut hub = posix.process.lock_reactor()?;
     let _table = table::lock(posix);
@@ -58,7 +59,7 @@ fn number_of(posix: &'static Posix, epfd: i32) -> Result<u32> {
     }
 }
 
-/// epoll_ctl(2) on a set that [`create`] made.
+/// Implements epoll_ctl(2) for a set that [`create`] made.
 ///
 /// # Safety
 /// `event` must point to an epoll_event (or be null for EPOLL_CTL_DEL).
@@ -124,8 +125,8 @@ fn ctl_socket(
     Ok(())
 }
 
-/// Updates the reactor after the kernel has accepted a change: the number of kernel descriptors,
-/// and the nested sets.
+/// Updates the reactor after the kernel has accepted an epoll_ctl(2) change: the number of kernel
+/// descriptors in the set, and its nested sets.
 fn note_kernel(
     hub: &mut LockedReactor<'_>,
     number: u32,
@@ -147,13 +148,13 @@ fn note_kernel(
     hub.note_kernel(number, change, nested);
 }
 
-/// The program's buffer for the events that epoll_wait returns.
+/// The program's buffer for the events that epoll_wait(2) returns, and how many it contains.
 struct FoundEvents {
     at: *mut libc::epoll_event,
     most: usize,
     len: usize,
-    /// User data of nested sets that were reported for their sockets. The kernel's report for the
-    /// same set's kernel descriptors is merged, so that the set is not reported twice.
+    /// User data of nested epoll sets already reported for their stack sockets. If the kernel
+    /// reports the same set, too, its events are merged into the existing event.
     nested: Vec<u64>,
 }
 
@@ -172,8 +173,8 @@ impl FoundEvents {
         self.len += 1;
     }
 
-    /// Adds the events of the kernel's set without waiting. Called once in an epoll_wait, because
-    /// the kernel would report level-triggered events again.
+    /// Adds the events of the kernel's epoll set without waiting. Called once in an epoll_wait: a
+    /// second call would return level-triggered events again.
     fn add_kernel(&mut self, epfd: i32, stay: &SetCall<'_>, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
@@ -187,8 +188,8 @@ impl FoundEvents {
         }
     }
 
-    /// Adds a nested set with ready sockets, unless the kernel has reported it for its kernel
-    /// descriptors.
+    /// Adds the event of a nested epoll set with ready sockets. If the kernel has already reported
+    /// the set, merges the events.
     fn push_nested(&mut self, events: u32, data: u64) {
         for n in 0..self.len {
             // SAFETY: the first `len` events of the buffer are written.
@@ -204,7 +205,8 @@ impl FoundEvents {
         self.nested.push(data);
     }
 
-    /// Keeps those of the `count` events appended by the kernel that were not reported before.
+    /// Removes those of the `count` events appended by the kernel that belong to nested sets
+    /// reported before.
     fn keep(&mut self, count: usize) {
         let first = self.len;
         for n in first..first + count {
@@ -217,7 +219,8 @@ impl FoundEvents {
     }
 }
 
-/// Adds the ready descriptors of a set to `out`, in the order that `turn` says.
+/// Adds the ready descriptors of an epoll set to `out`, kernel descriptors first or last as `turn`
+/// says.
 fn look(
     turn: LookOrder,
     epfd: i32,
@@ -234,7 +237,8 @@ fn look(
         }
         LookOrder::OursFirst { eager } => {
             collect(stay, client, out)?;
-            // If no socket is ready, the thread sleeps, and the kernel then checks its descriptors.
+            // If no socket is ready, skip the kernel's set: the thread sleeps in it, so the kernel
+            // checks its descriptors then.
             if expired || eager && out.len > 0 {
                 out.add_kernel(epfd, stay, out.most);
             }
@@ -243,9 +247,9 @@ fn look(
     Ok(())
 }
 
-/// epoll_wait(2) and its variants on a set that [`create`] made. Without `deadline` the call waits
-/// for ever. `sigmask` may be null. Returns the number of events, or 0 when the deadline has
-/// passed.
+/// Implements epoll_wait(2) and its variants for a set that [`create`] made. Without `deadline` the
+/// call waits for ever. `sigmask` may be null. Returns the number of events, or 0 when the deadline
+/// has passed.
 ///
 /// # Errors
 /// EINVAL if `most` is not positive, EFAULT if `events` is null. EINTR if a signal handler ran,
@@ -305,7 +309,8 @@ pub unsafe fn wait(
         stay.get_up(client);
         let woken = woken?;
         if woken & 1 << cookie::WAKEUP != 0 {
-            // If several threads wait in a set, the wake-up may be for a different one.
+            // If several threads wait in one epoll set, this wake-up may be meant for a different
+            // thread.
             turning.on_wakeup();
         }
         if woken & 1 << cookie::PROGRAM != 0 {
@@ -318,8 +323,8 @@ fn collect(stay: &SetCall<'_>, client: &Client, out: &mut FoundEvents) -> Result
     Ok(stay.collect(client, out.most - out.len, |found| out.add(found))?)
 }
 
-/// Sleeps until an event of the set, a wake-up or the deadline. Returns a bit for each cookie that
-/// woke the thread.
+/// Sleeps until an event of the epoll set, a wake-up or the deadline. Returns a bit mask of the
+/// sources that woke the thread.
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
@@ -338,8 +343,8 @@ unsafe fn sleep(
     let engine = driver_lock.map_or(-1, DriverLock::descriptor);
     let deadline = driver_lock.map_or(deadline, |driver_lock| driver_lock.until(deadline));
     let mask = driver_lock.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), DriverLock::mask);
-    // ppoll(2) takes its time limit by pointer, as `SleepLimit` needs, and can wait for an epoll
-    // set.
+    // Use ppoll(2), because it can wait for an epoll set, and takes its time limit by pointer as
+    // `SleepLimit` needs.
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [wanted(place), wanted(engine)];
@@ -363,7 +368,8 @@ unsafe fn sleep(
         // SAFETY: `events` has room for four events, `limit` is the address of a timespec, and the
         // mask is null or a kernel signal mask.
         match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
-            // Before Linux 5.11 there is no epoll call that takes its time limit by pointer.
+            // Linux before 5.11 has no epoll call that takes its time limit by pointer, so use
+            // ppoll(2).
             Err(libc::ENOSYS) => poll(limit),
             result => result,
         }
@@ -379,21 +385,22 @@ unsafe fn sleep(
                 }
             }
             cookie @ (cookie::PROGRAM | cookie::NOTIFIER | cookie::WAKEUP) => woken |= 1 << cookie,
-            // After the engine has ended, the thread sleeps in the program's own epoll set.
+            // Without an engine, the thread sleeps in the program's own epoll set, so that set woke
+            // the thread.
             _ => woken |= 1 << cookie::PROGRAM,
         }
     }
     Ok(woken)
 }
 
-/// Returns whether an epoll set contains ready sockets, for poll(2).
+/// Returns whether an epoll set contains ready sockets of the stack. Called by poll(2).
 pub(crate) fn is_ready(posix: &'static Posix, client: &Client, number: u32) -> bool {
-    // A signal handler that interrupted a holder of the lock cannot look. poll(2) then calls this
-    // again every millisecond.
+    // In a signal handler that interrupted a holder of the lock, the set cannot be checked. poll(2)
+    // calls this function again every millisecond.
     let Ok(mut hub) = posix.process.lock_reactor() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }
 
-/// Readiness that poll(2) reports for an epoll set with events.
+/// Event that poll(2) reports for an epoll set that has events.
 pub(crate) const READY: u32 = ready::IN;

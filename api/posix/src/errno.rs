@@ -1,8 +1,8 @@
-//! Errors of the C functions, by errno.
+//! Error numbers (errno) of the C functions.
 
 use towpath_client::Error;
 
-/// A value of errno(3) on this architecture, positive.
+/// An error number of errno(3), positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -20,7 +20,8 @@ impl From<Error> for Errno {
             Error::Closed => libc::EPIPE,
             Error::TooLong => libc::EMSGSIZE,
             Error::Refused(errno) => errno,
-            // `Error::Dead` (the engine has ended), and variants that a later version may add.
+            // Map `Error::Dead` (the engine has ended), and variants that a later version may add,
+            // to ENETDOWN.
             _ => libc::ENETDOWN,
         })
     }
@@ -46,7 +47,7 @@ impl std::fmt::Display for Errno {
 
 impl std::error::Error for Errno {}
 
-/// Returns the error `errno`.
+/// Returns `errno` as an error.
 pub(crate) fn fail<T>(errno: i32) -> Result<T> {
     Err(Errno(errno))
 }

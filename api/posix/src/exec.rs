@@ -1,6 +1,7 @@
-//! Prepares programs for their engine before exec and posix_spawn. Opens a channel for the program,
-//! and passes the number of its control socket in the environment ([`crate::environment`]).
-//! `spawns` contains the state of programs that this one starts.
+//! Prepares execve(2) and posix_spawn(3), so that the new program finds its engine. Opens a channel
+//! (a connection to the engine) for the program. Passes the number of its control socket in the
+//! environment ([`crate::environment`]). `spawns` contains the state of programs that this one
+//! starts.
 
 use std::ffi::{CStr, c_char};
 
@@ -19,10 +20,10 @@ use crate::{Posix, Result, limit, rights};
 use crate::spawns::EngineHost;
 pub use crate::spawns::Pipe;
 
-/// Lowest number of the reserved descriptor (`seat`). A spawn action that closes all numbers from N
-/// on becomes one action for each number up to the reserved one. The numbers of the library's other
-/// descriptors (16384) would be too high for that, and small programs do not use numbers as high as
-/// this.
+/// Lowest number of the reserved descriptor. A spawn action that closes all numbers from N on
+/// becomes one action for each number up to the reserved one. Therefore the reserved number must be
+/// low: the library's other descriptors begin at 16384. Small programs do not use numbers as high
+/// as this.
 const RESERVED_FD_LOWEST: i32 = 900;
 /// A number that no descriptor has, because the kernel's limit (fs.nr_open) is below 2^31.
 const NOWHERE: i32 = i32::MAX;
@@ -48,9 +49,9 @@ pub unsafe fn exec<T>(
         return unsafe { host.exec(posix, program, envp, real) };
     }
     list_inheritable(posix, client, false);
-    // Sockets that the new image inherits must be held by a channel of its own, because this
-    // process's channel ends with this image. If the engine has no further channel, the new image
-    // takes over this one.
+    // Open a channel (connection to the engine) for the new image, to keep the sockets that it
+    // inherits. The old image's channel ends at exec. If the engine has no further channel, the new
+    // image takes over this one.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
@@ -71,15 +72,15 @@ pub unsafe fn exec<T>(
 }
 
 /// Prepares exec(3) in a process that contains the engine. The engine ends at exec, and the
-/// executed program creates a new one. For this, `library` is preloaded, and the environment names
-/// `socket` instead of a control socket. Called once in a process.
+/// executed program starts a new one. For this, `library` is preloaded into it, and TOWPATH_CONTROL
+/// names `socket` instead of a control socket. Called once in a process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
     posix.spawns.set_host(EngineHost { socket, library });
 }
 
-/// Closes the engine's socket in a forked child, whose engine is in the parent. Otherwise `towpath
-/// run` would not notice the end of the engine while the child has the socket.
+/// Closes the launch socket of the engine in a forked child. The engine is in the parent. While the
+/// child has the socket, `towpath run` would not notice the end of the engine.
 pub(crate) fn leave_host(posix: &'static Posix) {
     if let Some(host) = posix.spawns.host() {
         host.socket.close();
@@ -88,8 +89,8 @@ pub(crate) fn leave_host(posix: &'static Posix) {
 
 impl EngineHost {
     /// Executes a program in place of the engine's process. A program without the library does not
-    /// get the socket, because it creates no engine. With the socket, it would keep `towpath run`
-    /// from noticing that the engine has ended.
+    /// get the socket, because it creates no engine. If it had the socket, `towpath run` would not
+    /// notice that the engine has ended.
     ///
     /// # Safety
     /// As for [`exec`].
@@ -100,11 +101,12 @@ impl EngineHost {
         envp: *const *const c_char,
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
-        // A program outside the stack gets an invalid number, so that programs of the stack that it
-        // executes find their network down.
+        // Pass an invalid number to a program that uses the kernel's sockets. If that program
+        // executes one that uses the stack, its socket calls must fail.
         let is_on_stack = program.sockets == SocketsPlace::Stack;
         let number = if is_on_stack { self.socket.get() } else { NOWHERE };
-        // Remove this library, because the engine's library defines the same functions.
+        // Remove this library from LD_PRELOAD, because the library that contains the engine defines
+        // the same functions.
         let preload_with = |theirs: Option<&CStr>| {
             let all = theirs.map(CStr::to_bytes).unwrap_or_default();
             let others = all.split(|byte| matches!(byte, b':' | b' '));
@@ -123,9 +125,9 @@ impl EngineHost {
     }
 }
 
-/// Lists the sockets that an executed program would inherit, for the next clone of the channel, and
-/// gives their descriptors tokens with names. With `actions`, also names the tokens of descriptors
-/// that file actions of posix_spawn may duplicate.
+/// Lists the sockets that an executed program would inherit, and stores their names in the kernel
+/// descriptors that stand for them. The next clone of the channel references these sockets. If
+/// `actions` is set, includes descriptors that file actions of posix_spawn may duplicate.
 fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     let may_go = posix.process.descriptors.ours(0).filter_map(|(fd, entry)| {
         let DescriptorKind::Socket(socket) = entry else { return None };
@@ -139,15 +141,15 @@ fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     rights::name(posix, client, may_go);
 }
 
-/// Notes that posix_spawn_file_actions_adddup2(3) will duplicate this descriptor.
+/// Records that posix_spawn_file_actions_adddup2(3) will duplicate this descriptor.
 pub fn note_in_actions(posix: &'static Posix, fd: i32) {
-    // Numbers above those of sockets need no note.
+    // A number that is too high for a socket is ignored here.
     posix.spawns.in_actions.add(fd);
 }
 
 /// Implements posix_spawn_file_actions_addclosefrom_np(3). `close` adds libc's action that closes
-/// one number, `close_from` the action that closes all numbers from N on. The reserved number, at
-/// which the program finds its control socket, stays open.
+/// one number, `close_from` the action that closes all numbers from N on. The reserved number stays
+/// open, because the spawned program finds its control socket there.
 pub fn close_from(
     posix: &'static Posix,
     from: i32,
@@ -161,8 +163,8 @@ pub fn close_from(
         return failed;
     }
     match close_from(seat + 1) {
-        // The reserved number is the highest one below the limit, so there is none to close above
-        // it.
+        // EBADF: the reserved number is the highest below the limit, so no number above it needs to
+        // be closed.
         libc::EBADF => 0,
         other => other,
     }
@@ -178,18 +180,19 @@ fn reserved_fd(posix: &'static Posix) -> Option<i32> {
     spawns.seat.as_ref().map(HighFd::get)
 }
 
-/// A channel for a program that is about to be spawned. Holds the lock of [`crate::spawns`].
+/// A channel (connection to the engine) for a program that is about to be spawned. Holds the lock
+/// of [`crate::spawns`].
 struct Spawning {
     client: &'static Client,
     control: HighFd,
-    // Number of the control socket in the spawned program.
+    // Descriptor number of the control socket in the spawned program.
     number: i32,
     lock: Option<LockGuard<'static, Started>>,
 }
 
 impl Spawning {
-    /// Opens a channel for the program. Returns `None` if there is no engine, or no free descriptor
-    /// in this process: the program's own attempt to attach then fails.
+    /// Opens a channel to the engine for the program to be spawned. Returns `None` if there is no
+    /// engine, or no free descriptor: the program then fails to attach.
     fn new(posix: &'static Posix) -> Result<Option<Self>> {
         let Ok(client) = posix.client() else {
             return Ok(None);
@@ -204,8 +207,8 @@ impl Spawning {
         let seat = lock.as_ref().and_then(|spawns| spawns.seat.as_ref());
         let number = match seat {
             Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
-            // No program has reserved a number, or the limit is below it by now. Spawn actions then
-            // may close any number.
+            // No number is reserved, or the descriptor limit is now below it. The program inherits
+            // the control socket at its current number, which spawn actions may close.
             _ => {
                 control.set_inheritable(true);
                 control.get()
@@ -218,7 +221,8 @@ impl Spawning {
 impl Drop for Spawning {
     fn drop(&mut self) {
         if let Some(seat) = self.lock.as_ref().and_then(|spawns| spawns.seat.as_ref()) {
-            // If this fails, it also failed in `new`, so the token is still in place.
+            // Replace the control socket at the reserved number by the unused kernel socket again.
+            // If this fails, the replacement in `new` failed, too, so nothing needs to be undone.
             let _ = seat.become_duplicate(self.client.blank(), false);
         }
         self.control.close();
@@ -246,7 +250,8 @@ pub unsafe fn spawn<T>(
     // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
     // function.
     let environment = unsafe {
-        // libc starts the program with the limits that the kernel has for this process.
+        // libc starts the program with the kernel's limits of this process, so the program must
+        // lower them itself.
         let place = ControlPlace {
             number: spawning.number,
             descriptors_max: limit::lowered(posix),
@@ -258,7 +263,7 @@ pub unsafe fn spawn<T>(
     Ok(real(environment.as_ptr()))
 }
 
-/// Notes a stream that popen(3) has created, and the process of its command.
+/// Records a stream that popen(3) has created, and the process of its command.
 pub fn note_pipe(posix: &'static Posix, pipe: Pipe) {
     posix.spawns.note_pipe(pipe);
 }
@@ -269,8 +274,8 @@ pub fn pipe_descriptors(posix: &'static Posix) -> Vec<i32> {
     posix.spawns.pipe_descriptors()
 }
 
-/// Forgets a stream that is closed. Returns the process of its command, if popen(3) created the
-/// stream.
+/// Removes a stream that is being closed. Returns the process ID of its command, if popen(3)
+/// created the stream.
 pub fn take_pipe(posix: &'static Posix, stream: usize) -> Option<i32> {
     posix.spawns.take_pipe(stream)
 }

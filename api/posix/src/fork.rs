@@ -1,13 +1,14 @@
-//! fork(2): the child gets a channel of its own, on which it holds what the parent holds.
+//! Implements fork(2). The child gets its own channel to the engine, with references to all sockets
+//! of the parent.
 //!
 //! The locks of the library are held while the process is copied, so that the child's copies of the
-//! protected data are whole. Handlers of pthread_atfork(3), which libc runs before and after, may
-//! use sockets. The handlers may also wait for threads that use sockets or start programs; with the
-//! locks held they would wait for ever. So such handlers take and release the locks, too
-//! ([`prepare`], [`parent`], [`child`]). The library registers them first, because libc runs the
-//! first ones innermost. Steps that can make fork fail come before all handlers ([`fork`]). Where
-//! libc forks by itself, [`prepare`] does these steps, and a child that cannot have a channel finds
-//! none.
+//! protected data are consistent. Handlers of pthread_atfork(3), which libc runs before and after,
+//! may use sockets. The handlers may also wait for threads that use sockets or start programs; with
+//! the locks held they would wait for ever. Therefore the locks are taken and released by handlers
+//! of this library ([`prepare`], [`parent`], [`child`]). They are registered first, so that libc
+//! runs them closest to the fork. Steps that can make fork fail come before all handlers
+//! ([`fork`]). If libc forks internally, [`prepare`] does these steps. If no channel can be opened
+//! then, the child has none, and its socket calls fail.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -24,8 +25,8 @@ use crate::option::remembered;
 use crate::{Posix, cork, exec, limit, signal, spawns, table};
 
 thread_local! {
-    /// Fork that this thread has begun: set before the first pthread_atfork handler runs, until the
-    /// last one. Leaked, or null.
+    /// The fork in progress on this thread, from before the first pthread_atfork handler until
+    /// after the last one. A leaked box, or null.
     static UNDER_WAY: Cell<*mut Fork> = const { Cell::new(null_mut()) };
 }
 
@@ -35,10 +36,10 @@ struct Fork {
     held: Option<ForkLocks>,
 }
 
-/// Locks held while the process is copied, in the order in which they are released.
+/// Locks held while fork(2) copies the process, in the order in which they are released.
 struct ForkLocks {
-    /// Ensures that the child's copies of the entries and of the descriptors are of the same
-    /// moment.
+    /// Lock of the descriptor table. Ensures that the child's copies of the table and of the kernel
+    /// descriptors match.
     _table: table::TableGuard,
     _handlers: Option<LockGuard<'static, ()>>,
     _netlink: LockGuard<'static, Option<HighFd>>,
@@ -46,20 +47,20 @@ struct ForkLocks {
     _options: LockGuard<'static, remembered::Values>,
     _corked: LockGuard<'static, cork::Map>,
     hub: LockedReactor<'static>,
-    /// Ensures that no other thread is starting a program, whose control socket the child would
-    /// inherit.
+    /// Lock for starting programs. Ensures that the child does not inherit the control socket of a
+    /// program that another thread is starting.
     _spawns: LockGuard<'static, spawns::Started>,
     _signals: SignalsBlocked,
 }
 
 impl Fork {
-    /// Clones the channel for the child. Returns `None` if the run has its maximum number of
-    /// processes, or in a signal handler that must not fork. The handler has then interrupted a
-    /// fork, a holder of a lock, or a user of a FIFO. Otherwise both parent and child would
-    /// continue the interrupted call.
+    /// Clones the channel to the engine for the child. Returns `None` if the run has its maximum
+    /// number of processes, or in a signal handler that must not fork. A handler must not fork if
+    /// it interrupted a fork, a holder of a lock, or a user of a FIFO. Otherwise both parent and
+    /// child would continue the interrupted call.
     fn begin(posix: &'static Posix, client: &'static Client) -> Option<Self> {
-        // Lock, because requests of other threads for clones of their own must not apply to this
-        // one.
+        // Take the lock, because the list of inheritable sockets that another thread sends would
+        // otherwise apply to this clone.
         let _spawns = posix.spawns.lock()?;
         let _signals = SignalsBlocked::new();
         let nested = !UNDER_WAY.get().is_null()
@@ -73,8 +74,9 @@ impl Fork {
         let cloned = match client.clone_channel(purpose::FORK) {
             Ok(cloned) => Some(cloned),
             Err(Error::Refused(libc::EAGAIN)) => return None,
-            // The engine has ended, or this process has no free descriptor for a channel, which
-            // fork itself does not need. The child then has no attachment, and its calls fail.
+            // The engine has ended, or no descriptor is free for the child's channel. fork(2)
+            // itself needs none, so it continues. The child has no attachment, and its socket calls
+            // fail.
             Err(_) => None,
         };
         Some(Self { client, cloned, held: None })
@@ -84,19 +86,19 @@ impl Fork {
         UNDER_WAY.set(Box::into_raw(Box::new(self)));
     }
 
-    /// Takes and returns the fork of this thread, to end it.
+    /// Takes the fork that is in progress on this thread, and returns it to be ended.
     fn take() -> Option<Box<Self>> {
         let fork = UNDER_WAY.replace(null_mut());
-        // SAFETY: `announce` has leaked this box on this thread, and it is taken once, because the
-        // cell is null now.
+        // SAFETY: `announce` has leaked this box on this thread, and `replace` sets the cell to
+        // null, so the box is taken only once.
         (!fork.is_null()).then(|| unsafe { Box::from_raw(fork) })
     }
 }
 
 impl ForkLocks {
-    /// Takes the locks in the order in which other calls take them. A call that begins a datagram
-    /// in parts (MSG_MORE) holds the cork lock, reads options and interfaces, and may send the
-    /// engine a request.
+    /// Takes the locks in the order in which other calls take them. For example, a call that begins
+    /// a corked datagram (MSG_MORE) holds the cork lock while it takes those of options, interfaces
+    /// and requests.
     fn new(posix: &'static Posix) -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = posix.spawns.lock()?;
@@ -120,8 +122,9 @@ impl ForkLocks {
     }
 }
 
-/// fork(2). `real` is libc's fork, which runs the pthread_atfork handlers. Fails with EAGAIN if
-/// there can be no further process, or in a signal handler that must not fork.
+/// Implements fork(2). `real` is libc's fork, which runs the pthread_atfork handlers. Fails with
+/// EAGAIN if the run has its maximum number of processes, or in a signal handler that must not
+/// fork.
 pub fn fork(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
     let Ok(client) = posix.client() else {
         return real();
@@ -135,7 +138,7 @@ pub fn fork(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
     real()
 }
 
-/// As [`fork`], for a `real` that runs no pthread_atfork handlers.
+/// Implements a fork for which `real` runs no pthread_atfork handlers. Otherwise as [`fork`].
 pub fn fork_without_handlers(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
     fork(posix, || {
         prepare(posix);
@@ -149,12 +152,13 @@ pub fn fork_without_handlers(posix: &'static Posix, real: impl FnOnce() -> i32) 
     })
 }
 
-/// Takes the library's locks, so that the child copies consistent state; first begins the fork if
-/// libc forks without calling [`fork`]. Runs as the last pthread_atfork prepare handler.
+/// Takes the library's locks, so that the child gets a consistent copy of its state. If libc forks
+/// without calling [`fork`], prepares the fork first. Registered with pthread_atfork(3) as the
+/// prepare handler that runs last.
 pub fn prepare(posix: &'static Posix) {
     let Ok(client) = posix.client() else { return };
     if UNDER_WAY.get().is_null() {
-        // libc forks by itself, not through [`fork`].
+        // No fork is in progress, so libc forks internally, without calling [`fork`].
         match Fork::begin(posix, client) {
             Some(fork) => fork.announce(),
             None => return,
@@ -166,27 +170,29 @@ pub fn prepare(posix: &'static Posix) {
     }
 }
 
-/// Releases the locks. Runs as the first pthread_atfork handler in the parent.
+/// Releases the locks of the library in the parent. Registered with pthread_atfork(3) as the parent
+/// handler that runs first.
 pub fn parent() {
-    // The child uses the clone of the channel; this drops the parent's locks.
+    // Drop the parent's locks. The clone of the channel is used by the child only.
     drop(Fork::take());
 }
 
-/// Attaches the child over the cloned channel, and releases the locks. Runs as the first
-/// pthread_atfork handler in the child.
+/// Attaches the child to the engine over the cloned channel, and releases the locks. Registered
+/// with pthread_atfork(3) as the child handler that runs first.
 pub fn child(posix: &'static Posix) {
     if !posix.is_active() {
         return;
     }
     let mut fork = Fork::take();
-    // The thread has a different thread ID in the child.
+    // Update the thread ID, which differs in the child.
     posix.process.forked();
     posix.ends_no_more();
     exec::leave_host(posix);
     limit::settle(posix);
     let Some(fork) = fork.as_mut() else { return };
     let Some(held) = fork.held.as_mut() else { return };
-    // Without a cloned channel there is no attachment, and every call fails with ENETDOWN.
+    // Without a cloned channel, the child has no attachment, and every socket call fails with
+    // ENETDOWN.
     if let Some(Ok(own)) = fork.cloned.take().map(|cloned| fork.client.forked(cloned)) {
         settle(posix, &own);
         posix.attachment.install(own);
@@ -195,7 +201,7 @@ pub fn child(posix: &'static Posix) {
     held.hub.forked();
 }
 
-/// Tells the engine the process ID of the child and the sockets that it has. Other threads of the
+/// Notifies the engine of the process ID of the child, and of its sockets. Other threads of the
 /// parent may have opened and closed sockets since the channel was cloned.
 fn settle(posix: &'static Posix, client: &Client) {
     for (_, entry) in posix.process.descriptors.ours(0) {

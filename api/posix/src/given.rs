@@ -1,9 +1,10 @@
-//! Names configured for the run: the machine's name (`--hostname`) and hosts (`--add-host`).
+//! Names that the user configured for the run: the host name (`--hostname`) and further hosts
+//! (`--add-host`).
 //!
 //! The engine returns them as a text, see [`call::NAMES`]. libc's lookups find the names through
 //! [`crate::names`]. Some programs read /etc/hosts themselves: for them this library opens a memory
-//! file with the run's lines before the host's. [`crate::resolver`] does the same for
-//! /etc/resolv.conf.
+//! file that contains the run's lines, followed by those of the real file. [`crate::resolver`] does
+//! the same for /etc/resolv.conf.
 
 use std::ffi::CStr;
 use std::net::IpAddr;
@@ -14,21 +15,23 @@ use towpath_shm::control::{ControlReply, Request, call};
 pub use crate::machine_name::Hostname;
 use crate::{Errno, Posix, Result, memory_file, resolver};
 
-/// Maximum number of bytes of one sendfile(2).
+/// Maximum number of bytes copied by one call of sendfile(2).
 const COPIED_MAX: usize = 1 << 30;
 
-/// Returns the machine's name in this run; None: the kernel's name applies.
+/// Returns the host name configured for this run. None: the kernel's host name applies.
 pub fn hostname(posix: &'static Posix) -> Option<Hostname> {
     known(posix).filter(|name| !name.bytes().is_empty())
 }
 
-/// Returns the machine's name, empty if only hosts were configured. None: the run has no names.
+/// Returns the host name configured for this run, or an empty one if only `--add-host` was used.
+/// None: the run has no configured names.
 fn known(posix: &'static Posix) -> Option<Hostname> {
     if !posix.is_active() {
         return None;
     }
     posix.machine_name.get_or_ask(|| {
-        // Without an answer of the engine, the next call asks again.
+        // If the engine does not answer, return `None` without caching it, so that the next call
+        // asks again.
         let reply = part(posix, 0)?;
         let payload = reply.payload();
         let line = payload.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -40,17 +43,18 @@ fn part(posix: &'static Posix, from: u32) -> Option<ControlReply> {
     posix.call(&Request { call: call::NAMES, a: from, ..Request::default() }).ok()
 }
 
-/// Returns the addresses of a host of `--add-host`: IPv4 before IPv6, and otherwise in their order.
+/// Returns the addresses that `--add-host` has for a name: IPv4 before IPv6, otherwise in the order
+/// of the options.
 pub fn addresses(posix: &'static Posix, name: &CStr) -> Vec<IpAddr> {
     towpath_dns::hosts::addresses(&lines(posix), name.to_bytes())
 }
 
-/// Returns the first name that `--add-host` has for an address.
+/// Returns the first name that `--add-host` assigns to an address.
 pub fn name_of(posix: &'static Posix, ip: IpAddr) -> Option<String> {
     towpath_dns::hosts::name(&lines(posix), ip)
 }
 
-/// Returns the hosts of the run as lines of hosts(5).
+/// Returns the hosts of `--add-host` as lines in the format of hosts(5).
 fn lines(posix: &'static Posix) -> String {
     let mut text = Vec::new();
     if known(posix).is_some() {
@@ -64,7 +68,8 @@ fn each_part(posix: &'static Posix, mut take: impl FnMut(&[u8])) {
     let mut from = 0;
     while let Some(reply) = part(posix, from) {
         take(reply.payload());
-        // Stop unless the position increases, so that a wrong answer cannot cause an endless loop.
+        // Stop if the position does not increase, because a wrong answer of the engine could cause
+        // an endless loop.
         if reply.a <= from {
             break;
         }
@@ -72,17 +77,17 @@ fn each_part(posix: &'static Posix, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// A file of the host that contains names.
+/// A file of the host that this library replaces for the run's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamesFile {
-    /// /etc/hosts: lines of hosts(5).
+    /// /etc/hosts, in the format of hosts(5).
     Hosts,
-    /// /etc/hostname or /proc/sys/kernel/hostname: the machine's name.
+    /// /etc/hostname or /proc/sys/kernel/hostname, which contains the host name.
     Hostname,
 }
 
-/// Returns the file that a call opens with `path` and `flags`, if this library must replace the
-/// file by one with the run's names.
+/// Returns which file a call opens with `path` and `flags`, if it must be replaced by one with the
+/// run's names.
 pub fn wanted(posix: &'static Posix, path: &CStr, flags: i32) -> Option<NamesFile> {
     let file = match path.to_bytes() {
         b"/etc/hosts" => NamesFile::Hosts,
@@ -97,7 +102,7 @@ pub fn wanted(posix: &'static Posix, path: &CStr, flags: i32) -> Option<NamesFil
 /// names.
 ///
 /// # Errors
-/// Errors of memfd_create(2) and write(2), after which `fd` is closed.
+/// Errors of memfd_create(2) and write(2). On an error, `fd` is closed.
 pub fn put_in_place(posix: &'static Posix, fd: i32, file: NamesFile) -> Result<()> {
     let made = match file {
         NamesFile::Hosts => hosts(posix, fd),
@@ -110,7 +115,8 @@ pub fn put_in_place(posix: &'static Posix, fd: i32, file: NamesFile) -> Result<(
     resolver::replace(fd, made)
 }
 
-/// Returns a memory file with the hosts of the run, then the content of the host's file `fd`.
+/// Creates a memory file with the `--add-host` lines of the run, followed by the content of the
+/// host's file `fd`.
 fn hosts(posix: &'static Posix, fd: i32) -> Result<i32> {
     in_memory(|to| {
         let (mut first, mut result) = (true, Ok(()));
@@ -135,7 +141,7 @@ fn hosts(posix: &'static Posix, fd: i32) -> Result<i32> {
     })
 }
 
-/// Returns a memory file with the bytes that `fill` writes, at position 0.
+/// Creates a memory file, calls `fill` to write its content, and seeks to position 0.
 fn in_memory(fill: impl FnOnce(i32) -> Result<()>) -> Result<i32> {
     let file = memory_file::create(c"hosts")?;
     let filled = fill(file).and_then(|()| {

@@ -1,4 +1,4 @@
-//! Looks up the socket of a call by its descriptor.
+//! [`OpenSocket`], the socket on which a call acts, found by its descriptor.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -10,17 +10,18 @@ use towpath_shm::layout::{Kind, Slot, flags};
 use crate::errno::fail;
 use crate::{Errno, Posix, Result};
 
-/// A socket that is open by a descriptor of the process.
+/// A socket of the stack, looked up by a descriptor of the process.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenSocket {
-    /// The process.
+    /// The library's state in this process.
     pub posix: &'static Posix,
     inner: towpath_client::Handle<'static>,
-    /// Shared state of the socket.
+    /// The state of the socket in memory shared with the engine.
     pub slot: &'static Slot,
 }
 
-/// Gives access to the attachment and the name of the socket.
+/// Gives access to the fields of the client library's handle: the attachment to the engine, and the
+/// socket's index and generation.
 impl Deref for OpenSocket {
     type Target = towpath_client::Handle<'static>;
 
@@ -31,11 +32,11 @@ impl Deref for OpenSocket {
 }
 
 impl OpenSocket {
-    /// Returns the socket of `fd`.
+    /// Returns the socket of the stack with descriptor `fd`.
     ///
     /// # Errors
-    /// ENOTSOCK for an epoll set, EBADF for a number that belongs to the kernel, ENETDOWN when the
-    /// engine has ended or has closed the socket.
+    /// ENOTSOCK for an epoll set, and EBADF for a descriptor of the kernel. ENETDOWN if the engine
+    /// has ended or has closed the socket.
     pub fn new(posix: &'static Posix, fd: i32) -> Result<Self> {
         let Some(socket) = posix.process.descriptors.socket(fd) else {
             return match posix.process.descriptors.lookup(fd) {
@@ -48,43 +49,45 @@ impl OpenSocket {
         Ok(Self { posix, inner: towpath_client::Handle { client, socket }, slot })
     }
 
-    /// Changes the program's fields of the slot, unless the slot was reused for a new socket.
+    /// Calls `change` to change those fields of the socket's shared state that the program writes.
+    /// Fails if the slot is used for a new socket by now.
     pub fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> Result<T> {
         Ok(self.inner.change(change)?)
     }
 
-    /// Returns the kind of the socket, which may change.
+    /// Returns the kind of the socket. It changes, for example, when listen(2) turns a stream into
+    /// a listener.
     pub fn kind(&self) -> Kind {
         handle::kind(self.slot)
     }
 
-    /// Returns whether the socket is one of TCP, listening or not.
+    /// Returns whether this is a TCP socket, listening or not.
     pub fn is_tcp(&self) -> bool {
         handle::is_tcp(self.slot)
     }
 
-    /// Returns whether the socket is an open TCP connection.
+    /// Returns whether the socket is an established TCP connection.
     pub fn is_connected(&self) -> bool {
         let seen = self.slot.flags.load(Acquire);
         self.kind() == Kind::Stream && seen & flags::CONNECTED != 0 && self.is_open_stream()
     }
 
-    /// Returns whether a stream is connected, or about to be.
+    /// Returns whether this is a stream socket that is connected or connecting.
     pub(crate) fn is_open_stream(&self) -> bool {
         handle::is_open_stream(self.slot)
     }
 
-    /// Returns whether the open file has O_NONBLOCK.
+    /// Returns whether O_NONBLOCK is set on the socket.
     pub fn nonblocking(&self) -> bool {
         self.slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0
     }
 
-    /// Returns the limit of a read: O_NONBLOCK, MSG_DONTWAIT and SO_RCVTIMEO.
+    /// Returns how long a read may wait, by O_NONBLOCK, MSG_DONTWAIT and SO_RCVTIMEO.
     pub fn recv_limit(&self, dontwait: bool) -> WaitLimit {
         self.limit(dontwait, self.slot.rcvtimeo_us.load(Relaxed))
     }
 
-    /// Returns the limit of a write or connect: O_NONBLOCK, MSG_DONTWAIT and SO_SNDTIMEO.
+    /// Returns how long a write or connect may wait, by O_NONBLOCK, MSG_DONTWAIT and SO_SNDTIMEO.
     pub fn send_limit(&self, dontwait: bool) -> WaitLimit {
         self.limit(dontwait, self.slot.sndtimeo_us.load(Relaxed))
     }
@@ -93,7 +96,7 @@ impl OpenSocket {
         WaitLimit::new(dontwait || self.nonblocking(), timeout_us.into())
     }
 
-    /// As [`towpath_client::Handle::blocking`].
+    /// Repeats an operation until it does not block, as [`towpath_client::Handle::blocking`] does.
     #[inline]
     pub fn blocking<T>(
         &self,
@@ -103,7 +106,7 @@ impl OpenSocket {
         Ok(self.inner.blocking(limit, attempt)?)
     }
 
-    /// As [`towpath_client::Handle::sending`].
+    /// Repeats a send until it does not block, as [`towpath_client::Handle::sending`] does.
     #[inline]
     pub fn sending<T>(
         &self,
@@ -113,17 +116,18 @@ impl OpenSocket {
         Ok(self.inner.sending(limit, attempt)?)
     }
 
-    /// Returns the value that this process last set an option to, if it did.
+    /// Returns the value to which this process last set a socket option. None: it has not set that
+    /// option.
     pub(crate) fn remembered(&self, level: i32, name: i32) -> Option<i32> {
         self.posix.remembered.value(self.socket, level, name)
     }
 
-    /// Notes the value of an option that was set.
+    /// Stores the value to which the program has set an option, for [`Self::remembered`].
     pub(crate) fn remember(&self, level: i32, name: i32, value: i32) {
         self.posix.remembered.set(self.socket, level, name, value);
     }
 
-    /// Makes a request about the socket, and waits for the answer.
+    /// Sends the engine a request about this socket, and waits for the answer.
     pub(crate) fn call(&self, call: u32, fill: impl FnOnce(&mut Request)) -> Result<ControlReply> {
         let request = self.inner.request(call, fill);
         match self.client.call(&request) {

@@ -1,4 +1,4 @@
-//! The table of the program's signal handlers.
+//! The signal handlers of the program, by signal.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use libc::c_int;
 use towpath_client::ProcessLock;
 
-/// Size of the table: signals have the numbers 1 to 64.
+/// Number of entries in the table of signal handlers, indexed by the signal numbers 1 to 64.
 const SIGNALS: usize = 65;
 
-/// Signals whose default action ends the process, except those of faults and abort(3). After a
-/// fault, the memory with the state of the sockets may be corrupt.
+/// Signals whose default action ends the process, except those sent for faults (such as SIGSEGV)
+/// and by abort(3). After a fault, the memory with the state of the sockets may be corrupt.
 pub(crate) const ENDING: [c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -22,36 +22,37 @@ pub(crate) const ENDING: [c_int; 8] = [
     libc::SIGUSR2,
 ];
 
-/// The program's handler of each signal. A handler stays in the table when the program sets
-/// SIG_DFL, because the kernel may have begun to deliver a signal to another thread.
+/// The program's handler of each signal. If the program sets SIG_DFL, the previous handler stays in
+/// the table. The kernel may already be delivering a signal to it in another thread.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     places: [HandlerPlace; SIGNALS],
-    /// Address of the handler that the kernel has for signals of [`ENDING`] if the program has
-    /// SIG_DFL; 0: none.
+    /// Address of this library's handler, which the kernel calls for signals of [`ENDING`] while
+    /// the program has SIG_DFL. 0: not set.
     stand_in: AtomicUsize,
-    /// Lock under which the table and the kernel's handler are changed together.
+    /// Lock held while the table entry and the kernel's handler of a signal are changed, so that
+    /// both stay consistent.
     pub changes: ProcessLock<()>,
 }
 
-/// Table entry with the handler of one signal.
+/// Table entry with the program's handler of one signal.
 #[derive(Debug)]
 pub(crate) struct HandlerPlace(AtomicU64);
 
-/// A handler: its address, and its flags SA_RESTART and SA_SIGINFO.
+/// A signal handler: its address, and whether SA_RESTART and SA_SIGINFO are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SignalHandler(u64);
 
-/// Bit for SA_RESTART.
+/// Bit that stores SA_RESTART of the handler.
 const RESTART: u64 = 1 << 63;
-/// Bit for SA_SIGINFO. The kernel is always given SA_SIGINFO. Otherwise a handler that another
-/// thread sets meanwhile with SA_SIGINFO would be called without the information. Handlers without
-/// the flag ignore the information.
+/// Bit that stores SA_SIGINFO of the handler. The kernel is always given SA_SIGINFO. Otherwise, if
+/// another thread sets a handler with SA_SIGINFO meanwhile, that handler would be called without a
+/// `siginfo_t`. Handlers without SA_SIGINFO ignore it.
 const INFORMED: u64 = 1 << 62;
 const ADDRESS: u64 = INFORMED - 1;
 
 impl Handlers {
-    /// Creates the table without handlers.
+    /// Creates a table in which no signal has a handler.
     pub const fn new() -> Self {
         Self {
             places: [const { HandlerPlace(AtomicU64::new(0)) }; SIGNALS],
@@ -60,19 +61,20 @@ impl Handlers {
         }
     }
 
-    /// Sets the handler that the kernel gets in place of SIG_DFL for the signals of [`ENDING`].
+    /// Sets the address of this library's handler. The kernel gets it instead of SIG_DFL for the
+    /// signals of [`ENDING`].
     pub fn set_stand_in(&self, address: usize) {
         self.stand_in.store(address, Relaxed);
     }
 
-    /// Returns the handler that the kernel has if the program sets SIG_DFL for `signal`. None:
-    /// SIG_DFL itself.
+    /// Returns the handler that the kernel must get if the program sets SIG_DFL for `signal`. None:
+    /// the kernel gets SIG_DFL.
     pub fn stand_in(&self, signal: c_int) -> Option<usize> {
         let address = self.stand_in.load(Relaxed);
         (address != 0 && ENDING.contains(&signal)).then_some(address)
     }
 
-    /// Returns the entry of a signal, or `None` if there is no such signal.
+    /// Returns the table entry of a signal, or `None` if there is no signal with that number.
     pub fn of(&self, signal: c_int) -> Option<&HandlerPlace> {
         self.places.get(usize::try_from(signal).ok()?)
     }
@@ -83,16 +85,16 @@ impl HandlerPlace {
         SignalHandler(self.0.load(Acquire))
     }
 
-    /// Sets the handler. The caller must hold [`Handlers::changes`].
+    /// Stores the handler. The caller must hold the lock [`Handlers::changes`].
     pub fn store(&self, handler: SignalHandler) {
         self.0.store(handler.0, Release);
     }
 }
 
 impl SignalHandler {
-    /// Returns the handler that `new` sets. `entry` is our handler, which the kernel has for every
-    /// signal. If `new` contains `entry`, `known` is meant: the program has read `entry` from the
-    /// kernel and sets it again.
+    /// Returns the handler that the program sets with `new`. `entry` is this library's handler,
+    /// which the kernel calls for every signal. If `new` contains `entry`, the program has read it
+    /// from the kernel and sets it again. Then the program's previous handler, `known`, is kept.
     pub fn of(new: &libc::sigaction, known: Self, entry: usize) -> Self {
         let address = match new.sa_sigaction {
             at if at == entry => known.0 & ADDRESS,
@@ -102,7 +104,8 @@ impl SignalHandler {
         Self(address | bit(libc::SA_RESTART, RESTART) | bit(libc::SA_SIGINFO, INFORMED))
     }
 
-    /// Creates the handler at an address that the kernel has returned. Its flags count as not set.
+    /// Creates a handler from an address that the kernel has returned, without SA_RESTART and
+    /// SA_SIGINFO.
     pub fn at(address: usize) -> Self {
         Self(address as u64)
     }
@@ -111,12 +114,12 @@ impl SignalHandler {
         (self.0 & ADDRESS) as usize
     }
 
-    /// Returns whether SA_RESTART is set.
+    /// Returns whether SA_RESTART is set for the handler.
     pub fn restarts(self) -> bool {
         self.0 & RESTART != 0
     }
 
-    /// Returns whether SA_SIGINFO is set.
+    /// Returns whether SA_SIGINFO is set for the handler.
     pub fn is_informed(self) -> bool {
         self.0 & INFORMED != 0
     }

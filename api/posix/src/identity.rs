@@ -1,6 +1,6 @@
 //! Device and inode number of each socket, for fstat(2) and similar calls. The kernel would return
-//! the same numbers for all sockets, because one file of the kernel is behind all their
-//! descriptors.
+//! the same numbers for all sockets of the stack, because all their descriptors refer to the same
+//! kernel file.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -13,30 +13,32 @@ use towpath_shm::layout::SLOTS_MAX;
 
 use crate::{Posix, descriptor};
 
-/// First inode number of our sockets: the upper half of the 32 bits that /proc/net and
-/// NETLINK_SOCK_DIAG have for an inode. The kernel counts its own inodes from 1, and reaches this
-/// half after two thousand million pipes and sockets.
+/// First inode number of sockets of the stack: 2³¹, half of the 32-bit range in /proc/net and
+/// NETLINK_SOCK_DIAG. The kernel's own inode numbers begin at 1, and reach 2³¹ only after two
+/// thousand million pipes and sockets.
 const FIRST_INODE: u32 = 1 << 31;
-/// Number of bits for the slot in an inode number. The bits above them contain the generation.
+/// Number of low bits of an inode number that contain the index of the socket's slot. The bits
+/// above them contain the slot's generation.
 const SLOT_BITS: u32 = SLOTS_MAX.trailing_zeros();
 
 /// Device and inode number, by which stat(2) identifies a file. A socket has the same numbers in
 /// all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Device number, the same for all sockets.
+    /// Device number, which is the same for all sockets.
     pub device: u64,
-    /// Inode number, unique in the run.
+    /// Inode number, which differs for each socket of the run.
     pub inode: u64,
 }
 
-/// Returns the identity of the stack's socket behind a descriptor, if there is one.
+/// Returns the device and inode number of the stack's socket with descriptor `fd`. None: `fd` is no
+/// socket of the stack.
 pub fn of(posix: &'static Posix, fd: i32) -> Option<Identity> {
     Identity::new(posix, posix.process.descriptors.socket(fd)?)
 }
 
 /// Returns the inode number of a socket, which no other socket of the run has at the same time. The
-/// lowest bit of the generation is left out, because a generation is odd while its slot is in use.
+/// lowest bit of `generation` is left out, because it is always 1 while a socket uses the slot.
 pub(crate) fn inode(slot: u32, generation: u32) -> u32 {
     FIRST_INODE | (generation >> 1) << SLOT_BITS & !FIRST_INODE | slot
 }
@@ -44,13 +46,13 @@ pub(crate) fn inode(slot: u32, generation: u32) -> u32 {
 /// A descriptor that a path of /proc or /dev/fd refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
-    /// A descriptor of this process.
+    /// A descriptor of this process, by its number.
     Own(i32),
-    /// A descriptor of another process: its process ID, and the number of the descriptor.
+    /// A descriptor of another process. Contains the process ID and the number of the descriptor.
     Other(u32, i32),
 }
 
-/// Parses a path of /proc/PID/fd or /dev/fd. Returns the descriptor that it refers to.
+/// Parses a path such as /proc/PID/fd/N or /dev/fd/N. Returns the descriptor that it refers to.
 pub fn descriptor(path: &CStr) -> Option<Named> {
     let path = path.to_bytes();
     if let Some(number) = path.strip_prefix(b"/dev/fd/") {
@@ -73,19 +75,19 @@ fn number_of(digits: &[u8]) -> Option<i32> {
     i32::try_from(decimal(digits)?).ok()
 }
 
-/// Returns whether a directory entry's name is the number of a descriptor of this library, which
-/// the program must not see.
+/// Returns whether `name`, an entry of a directory such as /proc/self/fd, is the number of an
+/// internal descriptor of this library. The program must not see it.
 pub fn is_hidden(posix: &'static Posix, name: &[u8]) -> bool {
     decimal(name).is_some_and(|number| descriptor::is_hidden(posix, number as i32))
 }
 
-/// Returns whether an open directory lists this process's descriptors, by the path that the kernel
-/// has for it.
+/// Returns whether an open directory is one that lists this process's descriptors, such as
+/// /proc/self/fd. Reads its path from the kernel.
 pub fn lists_descriptors(folder: i32) -> bool {
-    // Do not allocate, because this may be the child of a process with threads, between fork and
-    // exec.
+    // Do not allocate memory: this may be a forked child of a process with several threads, where
+    // malloc is unsafe until exec.
     let (mut path, mut link) = ([0u8; 32], [0u8; 64]);
-    // `path` is longer than the text with the longest number and the NUL.
+    // The write cannot fail: `path` has room for the longest number and the NUL.
     let _ = write!(&mut path[..], "/proc/self/fd/{folder}");
     let args = [
         libc::AT_FDCWD as usize,
@@ -100,8 +102,8 @@ pub fn lists_descriptors(folder: i32) -> bool {
     names_list(&link[..len])
 }
 
-/// Returns whether a path is fd or fdinfo of this process or one of its threads: /proc/PID/fd or
-/// /proc/PID/task/TID/fd.
+/// Returns whether a path is the directory fd or fdinfo of this process or of one of its threads:
+/// /proc/PID/fd or /proc/PID/task/TID/fd.
 fn names_list(folder: &[u8]) -> bool {
     let mut parts = folder.split(|byte| *byte == b'/').skip(1);
     if parts.next() != Some(b"proc") || parts.next().and_then(decimal) != Some(std::process::id()) {
@@ -120,8 +122,8 @@ impl Identity {
         Some(Self { device: device(posix)?, inode })
     }
 
-    /// Writes the target that readlink(2) returns for the socket, `socket:[inode]`, truncated to
-    /// the length of `to`. Returns the number of bytes written.
+    /// Writes `socket:[INODE]`, the text that readlink(2) returns for the socket's descriptor,
+    /// truncated to the length of `to`. Returns the number of bytes written.
     pub fn link(&self, to: &mut [u8]) -> Option<usize> {
         let mut text = [0u8; 32];
         let mut rest = &mut text[..];
@@ -138,7 +140,7 @@ fn decimal(digits: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()
 }
 
-/// Returns the device number of the kernel's sockets. The control socket is one of them.
+/// Returns the device number of kernel sockets, read from the control socket, which is one.
 fn device(posix: &'static Posix) -> Option<u64> {
     let known = posix.device.load(Ordering::Relaxed);
     if known != 0 {
@@ -150,7 +152,8 @@ fn device(posix: &'static Posix) -> Option<u64> {
     Some(device)
 }
 
-/// fstatat(2) by system call, because libc's function may be this library's.
+/// Calls fstatat(2) directly in the kernel. libc's function cannot be used, because it may be
+/// replaced by that of this library.
 pub(crate) fn stat_of(dir: i32, path: &CStr, flags: i32) -> Option<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let (path, to) = (path.as_ptr() as usize, stat.as_mut_ptr() as usize);

@@ -1,4 +1,4 @@
-//! The stack's network interfaces, for ioctl(2), getifaddrs(3) and if_nametoindex(3).
+//! The stack's network interfaces, as ioctl(2), getifaddrs(3) and if_nametoindex(3) return them.
 
 pub(crate) mod known;
 
@@ -13,30 +13,31 @@ use crate::{Posix, Result, address};
 
 use known::Sources;
 
-/// Returns all interfaces of the stack. An interface with several addresses appears once for each.
+/// Returns all interfaces of the stack. An interface with several addresses has one entry for each
+/// address.
 pub fn list(posix: &'static Posix) -> Result<Vec<Interface>> {
     Ok(entries(&ask(posix)?).collect())
 }
 
-/// Asks the engine for its interfaces. Allocates nothing, unlike [`list`].
+/// Requests the list of interfaces from the engine. Unlike [`list`], allocates no memory.
 pub(crate) fn ask(posix: &'static Posix) -> Result<ControlReply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
     posix.call(&request)
 }
 
-/// Returns the interfaces in an answer of the engine.
+/// Parses the list of interfaces in an answer of the engine.
 pub(crate) fn entries(reply: &ControlReply) -> impl Iterator<Item = Interface> {
     let entries = reply.payload().chunks_exact(size_of::<Interface>());
     entries.take(reply.a as usize).map(Interface::from_bytes)
 }
 
-/// Returns an interface's name without the padding.
+/// Returns the name of an interface, without the NUL padding.
 pub fn name(interface: &Interface) -> &[u8] {
     let len = interface.name.iter().position(|&byte| byte == 0).unwrap_or(interface.name.len());
     &interface.name[..len]
 }
 
-/// if_nametoindex(3). Indices begin at 1.
+/// Implements if_nametoindex(3). Indices begin at 1.
 ///
 /// # Errors
 /// ENODEV if the stack has no interface of that name.
@@ -47,7 +48,7 @@ pub fn index_of(posix: &'static Posix, wanted: &CStr) -> Result<u32> {
     }
 }
 
-/// if_indextoname(3). Returns the name, padded with NUL to IF_NAMESIZE.
+/// Implements if_indextoname(3). Returns the name, padded with NUL to IF_NAMESIZE.
 ///
 /// # Errors
 /// ENXIO if the stack has no interface with that index.
@@ -58,8 +59,8 @@ pub fn name_of(posix: &'static Posix, index: u32) -> Result<[u8; 16]> {
     }
 }
 
-/// if_nameindex(3). Returns an array that ends with an entry of zeros. The array and each name are
-/// allocated by malloc, because if_freenameindex(3) frees them.
+/// Implements if_nameindex(3). Returns an array that ends with an entry of zeros. The array and
+/// each name are allocated by malloc, because if_freenameindex(3) frees them.
 pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
     let mut interfaces = list(posix)?;
     interfaces.dedup_by_key(|interface| interface.index);
@@ -88,7 +89,7 @@ pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
     Ok(array)
 }
 
-/// Returns the netmask of an interface's address, in the form of an address.
+/// Returns the netmask of an interface's address, as a socket address.
 pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
     let mut mask = interface.addr;
     mask.port = 0;
@@ -107,8 +108,8 @@ pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
 /// SO_BROADCAST may send.
 pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
     let [a, b, c, d, ..] = addr.ip;
-    // The broadcast address of a prefix up to /30 ends with two one bits. Most destinations do not,
-    // so this avoids the search.
+    // The broadcast address of a prefix of at most 30 bits ends with two one bits. Most
+    // destinations do not, so this check avoids the search below.
     if i32::from(addr.family) != libc::AF_INET || d & 3 != 3 {
         return false;
     }
@@ -117,19 +118,20 @@ pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
         return true;
     }
     let known = posix.known.broadcasts().unwrap_or_else(|| {
-        // Block signals, because a handler that runs here could interrupt malloc and call it again.
+        // Block signals, because a signal handler that interrupts malloc here could call malloc
+        // again.
         let _signals = SignalsBlocked::new();
         posix.known.keep_broadcasts(broadcasts(posix))
     });
     known.contains(&ip)
 }
 
-/// Checks a source address (family 0: any) and an outgoing interface (0: any) from a control
-/// message. A datagram can be sent only with those of the stack.
+/// Checks the source address (family 0: any) and outgoing interface (0: any) that a control message
+/// requests. Both must belong to the stack.
 ///
 /// # Errors
-/// ENODEV if the interface does not exist. If the address does not: ENETUNREACH for IPv4, EINVAL
-/// for IPv6.
+/// ENODEV if the interface does not exist. If the address does not exist: ENETUNREACH for IPv4,
+/// EINVAL for IPv6.
 pub(crate) fn check_source(posix: &'static Posix, local: &RawAddr, index: u32) -> Result<()> {
     let v4 = i32::from(local.family) == libc::AF_INET;
     let no_address = local.family == 0 || v4 && local.ip[0] == 127;
@@ -156,8 +158,8 @@ pub(crate) fn check_source(posix: &'static Posix, local: &RawAddr, index: u32) -
     }
 }
 
-/// Returns the first IPv4 address of an interface if `ip` is a multicast or broadcast address, and
-/// otherwise `None`.
+/// Returns the local address from which to answer a datagram that was sent to `ip`. If `ip` is a
+/// multicast or broadcast address, it is the interface's first IPv4 address; otherwise `None`.
 pub(crate) fn answering(posix: &'static Posix, ip: &[u8], index: u32) -> Option<[u8; 16]> {
     let mut addr = RawAddr { family: libc::AF_INET as u16, ..RawAddr::default() };
     addr.ip[..4].copy_from_slice(ip.get(..4)?);
@@ -181,8 +183,8 @@ fn broadcasts(posix: &'static Posix) -> Vec<[u8; 4]> {
     list(posix).unwrap_or_default().into_iter().filter(v4).map(address).collect()
 }
 
-/// Entry of the list of getifaddrs(3), followed by the name and addresses to which the entry
-/// points.
+/// One entry of the list that getifaddrs(3) returns, followed by the name and addresses to which
+/// the entry points.
 #[repr(C)]
 struct InterfaceEntry {
     ifaddrs: libc::ifaddrs,
@@ -201,8 +203,8 @@ pub(crate) fn by_family(all: &[Interface]) -> impl Iterator<Item = &Interface> {
     of(libc::AF_INET).chain(of(libc::AF_INET6))
 }
 
-/// getifaddrs(3). Returns one block from malloc, as glibc does, so that freeifaddrs(3) is a single
-/// free.
+/// Implements getifaddrs(3). The list is a single block from malloc, as in glibc, so that
+/// freeifaddrs(3) frees it with one call.
 pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
     let interfaces = list(posix)?;
     let mut rows = Vec::new();
@@ -249,8 +251,8 @@ pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
             entry.ifaddrs.ifa_next = unsafe { &raw mut (*block.add(n + 1)).ifaddrs };
         }
     }
-    // The block begins with `ifaddrs`, its first field, so freeifaddrs(3) gets the address of the
-    // block.
+    // `ifaddrs` is the first field of the block, so freeifaddrs(3) can free the block by the
+    // address of that field.
     Ok(block.cast())
 }
 
@@ -261,8 +263,8 @@ fn bytes(addr: &towpath_shm::layout::RawAddr) -> [u8; 32] {
     out
 }
 
-/// Returns `ifa_broadaddr`, or `ifa_dstaddr` on a link without broadcasts. Without a peer,
-/// `ifa_dstaddr` is the address itself, as glibc derives it from the kernel's IFA_ADDRESS. For IPv6
+/// Returns `ifa_broadaddr`, or `ifa_dstaddr` on a link without broadcasts. If the interface has no
+/// peer, `ifa_dstaddr` is its own address, which the kernel reports as IFA_ADDRESS. For IPv6
 /// addresses the kernel reports neither.
 fn other_end(interface: &Interface) -> [u8; 32] {
     if interface.addr.family != libc::AF_INET as u16 {
@@ -271,8 +273,8 @@ fn other_end(interface: &Interface) -> [u8; 32] {
     bytes(&broadcast_address(interface).unwrap_or(RawAddr { port: 0, ..interface.addr }))
 }
 
-/// Returns the IPv4 broadcast address (all host bits set) on a link that has broadcasts. A network
-/// with at most two addresses has none (RFC 3021).
+/// Returns the IPv4 broadcast address (all host bits set) of an interface. None: the link has no
+/// broadcasts, or the network has at most two addresses (RFC 3021).
 pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
     let broadcasts = interface.flags & libc::IFF_BROADCAST as u32 != 0
         && interface.addr.family == libc::AF_INET as u16
@@ -284,8 +286,8 @@ pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
     broadcasts.then_some(addr)
 }
 
-/// Returns the link type (ARPHRD_*): ARPHRD_NONE for links without link-layer headers, as for a TUN
-/// device.
+/// Returns the link type of an interface (ARPHRD_*). It is ARPHRD_NONE if packets have no
+/// link-layer header, as on a TUN device.
 pub(crate) fn hardware_type(interface: &Interface) -> u16 {
     let is = |flag: i32| interface.flags & flag as u32 != 0;
     match (is(libc::IFF_LOOPBACK), is(libc::IFF_NOARP)) {
@@ -295,7 +297,7 @@ pub(crate) fn hardware_type(interface: &Interface) -> u16 {
     }
 }
 
-/// Returns the link-layer address, or an empty slice on links without link-layer headers.
+/// Returns the link-layer address of an interface. Empty if packets have no link-layer header.
 pub(crate) fn hardware_address(interface: &Interface) -> &[u8] {
     if hardware_type(interface) == libc::ARPHRD_NONE { &[] } else { &interface.mac }
 }
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(listed.collect::<Vec<_>>(), [(1, v4), (2, v4), (1, v6), (2, v6)]);
     }
 
-    /// The values are those of a TUN device on Linux 6.18.
+    /// The expected values were read from a TUN device on Linux 6.18.
     #[test]
     fn a_link_without_link_headers_has_no_hardware_address() {
         let flags = (libc::IFF_POINTOPOINT | libc::IFF_NOARP) as u32;
@@ -340,7 +342,8 @@ mod tests {
         assert_eq!((link[8], link[11], link[17]), (libc::ARPHRD_ETHER as u8, 6, 2));
     }
 
-    /// The values are those of a TUN device and of an Ethernet on Linux 6.18 with glibc 2.36.
+    /// The expected values were read from a TUN device and an Ethernet device on Linux 6.18 with
+    /// glibc 2.36.
     #[test]
     fn without_broadcasts_an_address_is_its_own_other_end() {
         let at = |text: &str, flags: i32, prefix_len| Interface {

@@ -1,4 +1,4 @@
-//! ioctl(2) on sockets of the stack.
+//! Implements ioctl(2) for sockets of the stack.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,26 +31,27 @@ const SIOCSPGRP: u64 = 0x8902;
 const FIOGETOWN: u64 = 0x8903;
 const SIOCGPGRP: u64 = 0x8904;
 const FIOASYNC: u64 = 0x5452;
-/// Requests that would change an interface: SIOCSIF..., SIOCADDRT and SIOCDELRT.
+/// Requests that would change an interface (SIOCSIF...) or a route (SIOCADDRT, SIOCDELRT).
 const CHANGES: [u64; 13] = [
     0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x8922, 0x8923, 0x8924, 0x8934, 0x8936,
     0x8943,
 ];
-/// DEFAULT_TX_QUEUE_LEN of Linux: default length of a device's transmit queue, in packets.
+/// Default length of a device's transmit queue, in packets (DEFAULT_TX_QUEUE_LEN of Linux).
 const TX_QUEUE_LEN: i32 = 1000;
-/// Bytes of a `struct ifreq`: a name of 16 bytes and a union of 24.
+/// Length in bytes of a `struct ifreq`: a name of 16 bytes and a union of 24 bytes.
 const IFREQ: usize = 40;
 const NAME: usize = 16;
 
-/// ioctl(2) on a socket of the stack.
+/// Implements ioctl(2) for a socket of the stack.
 ///
 /// # Safety
 /// `arg` must be valid for the request: an integer, or a pointer to the type that it requires.
 pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) -> Result<i32> {
     let handle = OpenSocket::new(posix, fd)?;
-    // The kernel reads the request as an int, although libc passes an unsigned long.
+    // Use the low 32 bits only: the kernel reads the request as an int, although libc passes an
+    // unsigned long.
     let request = request & 0xffff_ffff;
-    // SAFETY: for the requests that call this, `arg` is null or points to an int.
+    // SAFETY: this closure is called only for requests whose `arg` is null or points to an int.
     let put = |value: i32| unsafe {
         if arg == 0 {
             return fail(libc::EFAULT);
@@ -85,18 +86,18 @@ pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) ->
             })?;
             Ok(0)
         }
-        // SAFETY: for FIOASYNC, `arg` points to an int. Only 0 succeeds, because there is no
-        // signal-driven I/O.
+        // SAFETY: for FIOASYNC, `arg` points to an int. Only the value 0 succeeds, because the
+        // stack has no signal-driven I/O.
         FIOASYNC if unsafe { (arg as *const i32).read_unaligned() } == 0 => Ok(0),
         libc::FIOCLEX => set_cloexec(posix, fd, true),
         libc::FIONCLEX => set_cloexec(posix, fd, false),
-        // SAFETY: for SIOCGIFCONF, `arg` points to a `struct ifconf`.
+        // SAFETY: for SIOCGIFCONF, `arg` is null or points to a `struct ifconf`.
         SIOCGIFCONF => unsafe { configuration(posix, arg) },
-        // SAFETY: for these requests, `arg` points to a `struct ifreq`.
+        // SAFETY: for requests about an interface, `arg` is null or points to a `struct ifreq`.
         _ if (SIOCGIFNAME..=SIOCGIFINDEX).contains(&request) && !CHANGES.contains(&request) => unsafe {
             about_interface(&handle, request, arg)
         },
-        // SAFETY: for these requests, `arg` points to a `struct ifreq`.
+        // SAFETY: for requests about an interface, `arg` is null or points to a `struct ifreq`.
         SIOCGIFTXQLEN | SIOCETHTOOL | SIOCGIFMAP => unsafe {
             about_interface(&handle, request, arg)
         },
@@ -131,6 +132,8 @@ fn queued(handle: &OpenSocket) -> Result<(i32, i32)> {
     Ok((all as i32, unsent as i32))
 }
 
+/// Answers SIOCGIFCONF: lists the interfaces with IPv4 addresses.
+///
 /// # Safety
 /// `arg` must be null, or point to a `struct ifconf`. As in the kernel, any alignment is valid.
 unsafe fn configuration(posix: &'static Posix, arg: usize) -> Result<i32> {
@@ -168,8 +171,10 @@ fn put_address(row: &mut [u8], addr: &RawAddr) {
     row[NAME..NAME + 16].copy_from_slice(&address::encode(&plain).0[..16]);
 }
 
+/// Answers a request about one interface.
+///
 /// # Safety
-/// `arg` must point to a `struct ifreq`.
+/// `arg` must be null, or point to a `struct ifreq`.
 unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Result<i32> {
     if arg == 0 {
         return fail(libc::EFAULT);
@@ -185,7 +190,8 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         return Ok(0);
     }
     let len = row[..NAME].iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    // As on Linux, lo:1 names the interface lo, but no address has such a label.
+    // As on Linux, a name such as lo:1 selects the interface lo, but none of its addresses, because
+    // no address has that label.
     let alias = row[..len].iter().position(|&byte| byte == b':');
     let name = &row[..alias.unwrap_or(len)];
     let named = || interfaces.iter().filter(|entry| interface::name(entry) == name);
@@ -196,9 +202,10 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         SIOCGIFFLAGS => row[NAME..NAME + 2].copy_from_slice(&(first.flags as u16).to_ne_bytes()),
         SIOCGIFMETRIC => row[NAME..NAME + 4].fill(0),
         SIOCGIFTXQLEN => row[NAME..NAME + 4].copy_from_slice(&TX_QUEUE_LEN.to_ne_bytes()),
-        // The interface is no hardware device, and has no memory range or interrupt.
+        // Return zeros: the interface is no hardware device, so it has no memory range and no
+        // interrupt.
         SIOCGIFMAP => row[NAME..].fill(0),
-        // As Linux does for a device whose driver supports no ethtool request.
+        // Fail as Linux does for a device whose driver supports no ethtool requests.
         SIOCETHTOOL => return fail(libc::EOPNOTSUPP),
         SIOCGIFMTU => row[NAME..NAME + 4].copy_from_slice(&first.mtu.to_ne_bytes()),
         SIOCGIFINDEX => row[NAME..NAME + 4].copy_from_slice(&first.index.to_ne_bytes()),
@@ -207,7 +214,8 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
             row[NAME..NAME + 2].copy_from_slice(&kind.to_ne_bytes());
             row[NAME + 2..NAME + 8].copy_from_slice(&first.mac);
         }
-        // Addresses have no peer. In that case Linux returns the address itself.
+        // The stack's addresses have no peer, so SIOCGIFDSTADDR returns the address itself, as on
+        // Linux.
         SIOCGIFADDR | SIOCGIFDSTADDR => put_address(row, &v4?.addr),
         SIOCGIFNETMASK => put_address(row, &interface::netmask(&v4?)),
         SIOCGIFBRDADDR => {

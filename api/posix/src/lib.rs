@@ -1,17 +1,17 @@
-//! Socket calls with the meaning that Linux gives them, over [`towpath_client`].
+//! Socket calls that behave as those of Linux, implemented with [`towpath_client`].
 //!
-//! Each function is a call of the C API. Its arguments are the C function's (raw descriptors and
-//! pointers, as the caller passed them), its behaviour is Linux's, its error is an [`Errno`]. The
-//! caller first checks that a descriptor is ours ([`descriptor::is_ours`]); for other descriptors
-//! these functions return EBADF or ENOTSOCK.
+//! Each function is a call of the C API. Its arguments are those of the C function (raw descriptors
+//! and pointers). It behaves as on Linux, and its error is an [`Errno`]. The caller first checks
+//! that a descriptor is ours ([`descriptor::is_ours`]); for other descriptors these functions
+//! return EBADF or ENOTSOCK.
 //!
-//! A [`Posix`] has the state that the calls of a process keep. Each function is given it as its
-//! first argument, or in its [`handle::OpenSocket`]. The crate itself has no process-wide variable.
+//! A [`Posix`] contains the state of these calls in a process. Each function gets it as its first
+//! argument, or in an [`handle::OpenSocket`]. The crate itself has no process-wide variable.
 //!
 //! # Errors
 //! The errnos are those of each call's manual page, in the same cases as on Linux. The docs here
 //! name cases that the manual leaves open, or that the stack adds. All calls have in common:
-//! - EBADF and ENOTSOCK, as said above;
+//! - EBADF and ENOTSOCK: the descriptor is not a socket of the stack;
 //! - ENETDOWN: the engine has ended, or the process has no attachment to one. The caller delays
 //!   programs that retry in a loop ([`Posix::rest_when_engine_is_gone`]; decision 6 in
 //!   `docs/decisions/0006-how-a-run-ends.md` has the reason);

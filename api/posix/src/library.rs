@@ -1,5 +1,5 @@
-//! Files that another program needs to load this library: the library itself, which LD_PRELOAD
-//! names, and the stack unwinding library (libgcc_s).
+//! Files that another program needs in order to load this library. These are the library itself,
+//! which LD_PRELOAD names, and the stack unwinding library (libgcc_s).
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -10,33 +10,34 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use rustix::fs::Access;
 use towpath_shm::image;
 
-/// The stack unwinding library, which Rust's libraries need.
+/// The stack unwinding library, with which Rust's standard library is linked.
 const UNWINDER: &str = "libgcc_s.so.1";
-/// Folders that the dynamic loader searches with any configuration. On Debian, libraries are in a
-/// subfolder for the processor type.
+/// Folders that the dynamic loader always searches, whatever its configuration. On Debian,
+/// libraries are in a subfolder for the processor type.
 const LIBRARY_FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// Paths of this library and of the unwinder, as of the start of this process image.
+/// Paths of this library and of the unwinding library, read when this process image started.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// Value of LD_PRELOAD at the start; leaked, and null if the variable was not set.
+    /// Value of LD_PRELOAD when this process image started. A leaked C string, or null if the
+    /// variable was not set.
     preload: AtomicPtr<c_char>,
-    /// Path of the unwinder's file; null if the unwinder is not in a file of its own.
+    /// Path of the unwinding library (libgcc_s). Null if it is not a separate file.
     unwinder: AtomicPtr<c_char>,
 }
 
 impl Library {
-    /// Creates the state before [`Self::remember`].
+    /// Creates the state in which neither path is known yet.
     pub const fn new() -> Self {
         Self { preload: AtomicPtr::new(null_mut()), unwinder: AtomicPtr::new(null_mut()) }
     }
 
-    /// Remembers LD_PRELOAD and the path of the unwinder. Called from the constructor, before the
-    /// program can change LD_PRELOAD or the files.
+    /// Stores LD_PRELOAD and the path of the unwinding library. Called from the constructor, before
+    /// the program can change the variable or the files.
     pub fn remember(&self, preload: Option<&CStr>) {
         if let Some(value) = preload {
             self.preload.store(value.to_owned().into_raw(), Ordering::Relaxed);
@@ -53,37 +54,38 @@ impl Library {
         }
     }
 
-    /// Returns whether `path` is the first path of LD_PRELOAD at the start, which is this
-    /// library's.
+    /// Returns whether `path` is that of this library: the first path that LD_PRELOAD contained at
+    /// the start.
     pub fn is(&self, path: &[u8]) -> bool {
         self.preload().is_some_and(|ours| first(ours) == Some(path))
     }
 
-    /// Returns the value of LD_PRELOAD at the start.
+    /// Returns the value that LD_PRELOAD had when this process image started.
     fn preload(&self) -> Option<&[u8]> {
         let ours = self.preload.load(Ordering::Relaxed);
         // SAFETY: `remember` has leaked this C string.
         (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) }.to_bytes())
     }
 
-    /// Returns whether this library's file is readable where this process would execute a program.
-    /// Its path is the first in LD_PRELOAD. True if LD_PRELOAD was not set at the start.
+    /// Returns whether an executed program could read this library's file, at the first path of
+    /// LD_PRELOAD. After chroot(2), for example, it could not. True if LD_PRELOAD was not set at
+    /// the start.
     pub fn is_there(&self) -> bool {
         let Some(ours) = self.preload() else { return true };
         let readable = |path| rustix::fs::access(path, Access::READ_OK).is_ok();
         first(ours).is_none_or(readable)
     }
 
-    /// Returns whether the loader of another program would find the unwinder. Its path may differ
-    /// for that program: a folder of the loader's configuration (ld.so.conf(5)), or a standard
-    /// folder.
+    /// Returns whether the dynamic loader of another program would find the unwinding library. It
+    /// may be in a different folder for that program: a folder of the loader's configuration
+    /// (ld.so.conf(5)), or a standard folder.
     pub fn unwinder_is_there(&self) -> bool {
         let ours = self.unwinder.load(Ordering::Relaxed);
         if ours.is_null() {
             return true;
         }
-        // SAFETY: the loader's path of the unwinder, a C string that stays while the unwinder is
-        // loaded.
+        // SAFETY: this C string is the loader's path of the unwinding library, and stays valid
+        // while that library is loaded.
         let ours = unsafe { CStr::from_ptr(ours) };
         let exists = |path: &Path| rustix::fs::access(path, Access::READ_OK).is_ok();
         exists(Path::new(OsStr::from_bytes(ours.to_bytes())))
@@ -95,10 +97,10 @@ impl Library {
             || is_in_cache()
     }
 
-    /// Returns LD_PRELOAD for a program that this one executes: the libraries with which this
-    /// program started, followed by those in `theirs`. An AddressSanitizer runtime goes first,
-    /// because it must be loaded first. Returns `theirs` unchanged if LD_PRELOAD was unset at the
-    /// start.
+    /// Returns the value of LD_PRELOAD for a program that this one executes: the libraries with
+    /// which this program started, followed by those in `theirs`. `runtime` is an AddressSanitizer
+    /// runtime, which must be loaded before all others. Returns `theirs` unchanged if LD_PRELOAD
+    /// was unset at the start.
     pub fn with_preload(&self, runtime: Option<&[u8]>, theirs: Option<&CStr>) -> Option<Vec<u8>> {
         let theirs = theirs.map(CStr::to_bytes).filter(|theirs| !theirs.is_empty());
         let Some(ours) = self.preload() else { return theirs.map(<[u8]>::to_vec) };
@@ -115,12 +117,12 @@ impl Library {
     }
 }
 
-/// Returns the path of this library, as LD_PRELOAD names it.
+/// Returns the path from which this library was loaded.
 pub(crate) fn own_path() -> Option<&'static [u8]> {
     path_of(own_path as fn() -> _ as *const c_void).map(CStr::to_bytes)
 }
 
-/// Returns the path of the loaded file that contains address `at`.
+/// Returns the path of the loaded program or library that contains the address `at`.
 fn path_of(at: *const c_void) -> Option<&'static CStr> {
     // SAFETY: Dl_info consists of pointers, for which zero is valid.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -137,7 +139,7 @@ fn first(preload: &[u8]) -> Option<&[u8]> {
     preload.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty())
 }
 
-/// Returns whether the loader's cache (/etc/ld.so.cache) contains the unwinder.
+/// Returns whether the loader's cache (/etc/ld.so.cache) contains the unwinding library.
 fn is_in_cache() -> bool {
     let Ok(file) = image::open(Path::new("/etc/ld.so.cache")) else { return false };
     let mut cache = Vec::new();

@@ -3,9 +3,9 @@
 //!
 //! The shared memory of a run takes 65 GiB of address space, most of which is never touched. With a
 //! lower limit, a program could not map another page, and programs that it executes could not
-//! attach. Therefore the kernel is given a limit that is higher by these 65 GiB, and the program
-//! sees the limit that it set. An engine in this process maps the memory a second time. A program
-//! that such a process executes has no engine, and lowers its limit at its start.
+//! attach. Therefore the kernel's limit is set 65 GiB higher than the one that the program sets and
+//! sees. An engine in this process maps the shared memory a second time. A program executed by such
+//! a process has no engine, so it lowers the kernel's limit when it starts.
 //!
 //! RLIMIT_NOFILE is translated only if the engine is in this process. The engine has the highest
 //! descriptor numbers, and the program's limit is below them. Therefore the kernel's hard limit
@@ -23,76 +23,78 @@ use crate::errno::fail;
 use crate::privilege::{CAP_SYS_RESOURCE, may};
 use crate::{Posix, Result};
 
-/// Bytes of address space that this library maps in every program: the shared memory.
+/// Bytes of address space that this library's shared memory takes in every program.
 const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
-/// Bytes of address space of an engine in this process: its mapping of the shared memory, and 512
-/// MiB more. libc reserves 64 MiB for each thread, and the engine allocates memory of its own.
+/// Bytes of address space that an engine in this process takes: its mapping of the shared memory,
+/// and 512 MiB for its private memory. libc reserves 64 MiB for each of its threads.
 const ENGINES: u64 = (REGION_LEN + CHANNEL_LEN) as u64 + (512 << 20);
 
-/// Hard limit of descriptors that the program has set while the engine is in its process.
+/// Hard limit of descriptors (RLIMIT_NOFILE) that the program has set while its process contains
+/// the engine. The kernel's limit stays higher.
 #[derive(Debug)]
 pub(crate) struct Lowered(
-    /// The limit plus one; 0: the program has set none.
+    /// The hard limit plus one. 0: the program has set no limit.
     AtomicU64,
 );
 
 impl Lowered {
-    /// Creates the state without a limit.
+    /// Creates the state in which the program has set no limit.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 }
 
-/// Returns the hard limit of descriptors that the program has set, and that the kernel does not
-/// know.
+/// Returns the hard limit of descriptors that the program has set, if the kernel's limit is still
+/// higher.
 pub(crate) fn lowered(posix: &'static Posix) -> Option<u64> {
     posix.lowered.0.load(Relaxed).checked_sub(1)
 }
 
-/// Returns the bytes of address space of an engine in this process. A forked child keeps its
-/// mappings.
+/// Returns the number of bytes of address space that an engine in this process takes. In a forked
+/// child, the mappings of the parent's engine count, too.
 fn engines(posix: &'static Posix) -> u64 {
     if posix.engine_memory.is_any() { ENGINES } else { 0 }
 }
 
-/// Returns the bytes of this process's address space limit that an executed program does not need,
-/// because it has no engine. None: nothing to subtract.
+/// Returns by how many bytes an executed program must lower its address space limit, because it
+/// contains no engine, unlike this process. None: the limit stays.
 pub(crate) fn surplus(posix: &'static Posix) -> Option<u64> {
     Some(engines(posix)).filter(|surplus| *surplus != 0)
 }
 
-/// Lowers this process's address space limit by `surplus`, which the program that executed this one
-/// needed for its engine.
+/// Lowers the address space limit of this process by `surplus` bytes. The previous program image
+/// needed them for its engine.
 pub(crate) fn take_surplus(surplus: u64) {
     let limit = getrlimit(Resource::As);
     let less = |limit: Option<u64>| limit.map(|limit| limit.saturating_sub(surplus));
     let less = Rlimit { current: less(limit.current), maximum: less(limit.maximum) };
     if less != limit {
-        // Lowering a limit needs no privilege.
+        // This call does not fail, because a process may lower its limits without privileges.
         let _ = setrlimit(Resource::As, less);
     }
 }
 
-/// Sets the hard limit of descriptors that the program sees. The kernel's limit stays as it is.
+/// Sets the hard limit of descriptors that the program sees. The limit in the kernel is not
+/// changed.
 pub fn set_lowered(posix: &'static Posix, max: u64) {
     posix.lowered.0.store(max.saturating_add(1), Relaxed);
 }
 
-/// Sets the program's hard limit of descriptors in the kernel. Called in a forked child, which has
-/// no engine.
+/// Sets the kernel's hard limit of descriptors to the one that the program sees. Called in a forked
+/// child: it has no engine whose descriptors need the higher limit.
 pub(crate) fn settle(posix: &'static Posix) {
     if let Some(max) = posix.lowered.0.swap(0, Relaxed).checked_sub(1) {
         lower(max);
     }
 }
 
-/// Lowers this process's limits of descriptors in the kernel, which needs no privilege.
+/// Lowers the kernel's descriptor limits of this process to `max`, which needs no privilege.
 pub(crate) fn lower(max: u64) {
     lower_by_kernel(0, max);
 }
 
-/// Lowers the limits of descriptors of a program that this one has spawned to the limit that this
-/// program has set.
+/// Lowers the kernel's descriptor limits of a spawned program to the limit that this program has
+/// set.
 pub fn lower_of(posix: &'static Posix, pid: libc::pid_t) {
     if let Some(max) = lowered(posix).filter(|_| pid > 0) {
         lower_by_kernel(pid, max);
@@ -113,8 +115,8 @@ fn lower_by_kernel(pid: libc::pid_t, max: u64) {
     }
 }
 
-/// Returns whether the limit of a resource must be translated. Limits of other processes are not,
-/// because their state is unknown here.
+/// Returns whether the limit of a resource must be translated between program and kernel. Limits of
+/// other processes are not translated, because it is unknown which memory they map.
 pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> bool {
     let own = std::process::id().cast_signed();
     let has_ours = match resource {
@@ -130,7 +132,7 @@ pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> 
 ///
 /// # Errors
 /// EPERM if the limit of descriptors is above the hard limit that the program sees. A privileged
-/// program may raise it up to the engine's descriptors.
+/// program may raise it up to the numbers that the engine's descriptors have.
 pub fn to_kernel(
     posix: &'static Posix,
     resource: u32,
@@ -146,15 +148,15 @@ pub fn to_kernel(
         if is_engines || limit.rlim_max > most && !may(CAP_SYS_RESOURCE) {
             return fail(libc::EPERM);
         }
-        // Keep the hard limit, up to which the engine has its descriptors.
+        // Keep the kernel's hard limit, because the engine's descriptors have numbers up to it.
         return Ok(libc::rlimit { rlim_max: before.rlim_max, ..limit });
     }
-    // RLIM_INFINITY is the largest number, and stays the same.
+    // RLIM_INFINITY is the largest number, so a saturating addition does not change it.
     let more = |limit: u64| limit.saturating_add(OURS + engines(posix));
     Ok(libc::rlimit { rlim_cur: more(limit.rlim_cur), rlim_max: more(limit.rlim_max) })
 }
 
-/// Translates a limit of the kernel to the limit that the program sees.
+/// Translates a limit that the kernel has to the limit that the program sees.
 pub fn to_program(posix: &'static Posix, resource: u32, limit: libc::rlimit) -> libc::rlimit {
     if resource == libc::RLIMIT_NOFILE {
         let most = u64::from(posix.process.descriptors.engines_from());

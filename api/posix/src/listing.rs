@@ -1,6 +1,7 @@
-//! Reads sockets, counters, routes and neighbours from the engine, for /proc/net and netlink.
+//! Reads the sockets, counters, routes and neighbours of the engine, which /proc/net and netlink
+//! report.
 //!
-//! The functions allocate nothing, because a signal handler that has interrupted malloc may call
+//! The functions allocate no memory, because a signal handler that interrupted malloc may call
 //! open(2).
 
 use towpath_shm::control::{
@@ -11,14 +12,15 @@ use towpath_shm::layout::Plain;
 
 use crate::{Posix, Result};
 
-/// Maximum number of interfaces whose traffic is in one answer of the engine.
+/// Maximum number of interfaces whose traffic counters fit one answer of the engine.
 pub(crate) const LINKS: usize = (DATA_MAX - size_of::<Tally>()) / size_of::<Traffic>();
-/// State TCP_LISTEN, by Linux's number.
+/// The socket state TCP_LISTEN, as Linux numbers it.
 pub(crate) const LISTEN: u32 = 10;
-/// Maximum number of interfaces in one answer of the engine.
+/// Maximum number of interfaces that fit one answer of the engine.
 pub(crate) const INTERFACES: usize = DATA_MAX / size_of::<Interface>();
 
-/// Calls `each` with every socket, and with every connection that has no socket (TIME-WAIT).
+/// Calls `each` for every socket of the run, and for every TIME-WAIT connection that no longer has
+/// a socket.
 pub(crate) fn sockets(
     posix: &'static Posix,
     mut each: impl FnMut(&SocketRow) -> Result<()>,
@@ -37,7 +39,8 @@ pub(crate) fn sockets(
     }
 }
 
-/// As [`sockets`], but with the listeners first, as Linux lists them.
+/// Calls `each` for every socket, as [`sockets`] does, but for listeners first, as Linux lists
+/// them.
 pub(crate) fn listeners_first(
     posix: &'static Posix,
     mut each: impl FnMut(&SocketRow) -> Result<()>,
@@ -51,12 +54,13 @@ pub(crate) fn listeners_first(
     Ok(())
 }
 
-/// Asks the engine for the `struct tcp_info` of a socket, and the name of its congestion control.
+/// Requests the `struct tcp_info` of a socket from the engine, and the name of its congestion
+/// control algorithm.
 pub(crate) fn figures(posix: &'static Posix, slot: u32) -> Result<ControlReply> {
     posix.call(&Request { call: call::SOCKET_FIGURES, a: slot, ..Request::default() })
 }
 
-/// Calls `each` with every route, in the stack's order of preference.
+/// Calls `each` for every route, in the stack's order of preference.
 pub(crate) fn routes(
     posix: &'static Posix,
     mut each: impl FnMut(&Route) -> Result<()>,
@@ -64,7 +68,7 @@ pub(crate) fn routes(
     in_portions(posix, call::ROUTES, |route| each(&route))
 }
 
-/// Calls `each` with every neighbour.
+/// Calls `each` for every entry of the neighbour table.
 pub(crate) fn neighbors(
     posix: &'static Posix,
     mut each: impl FnMut(&NeighborRecord) -> Result<()>,
@@ -88,14 +92,15 @@ fn in_portions<T: Plain>(
     }
 }
 
-/// Counters of the engine: the sums over all shards, and the traffic of each interface.
+/// Counters of the engine: sums over all shards (event loops of the engine), and the traffic of
+/// each interface.
 #[derive(Debug, Default)]
 pub(crate) struct ListedCounters {
     pub tally: Tally,
     pub links: [Traffic; LINKS],
 }
 
-/// Asks each shard for its counters, and returns the sums.
+/// Requests the counters of each shard (event loop of the engine), and returns the sums.
 pub(crate) fn counted(posix: &'static Posix) -> Result<ListedCounters> {
     let mut all = ListedCounters::default();
     let mut next = 0;
@@ -115,14 +120,14 @@ pub(crate) fn counted(posix: &'static Posix) -> Result<ListedCounters> {
 }
 
 impl ListedCounters {
-    /// Returns the traffic of the interface with an index, which begins at 1.
+    /// Returns the traffic counters of the interface with index `index`. Indices begin at 1.
     pub(crate) fn of(&self, index: u32) -> Traffic {
         let known = (index as usize).checked_sub(1).and_then(|at| self.links.get(at));
         known.copied().unwrap_or_default()
     }
 }
 
-/// Adds two structs that consist of 64-bit counters only.
+/// Adds two structs that contain only 64-bit counters, counter by counter.
 fn sum<T: Plain + Default>(one: &T, other: &T) -> T {
     let mut bytes = [0; DATA_MAX];
     let len = size_of::<T>();

@@ -1,19 +1,19 @@
-//! The machine's name in a run, cached in the process.
+//! The host name configured for the run, cached in the process.
 //!
 //! The cache uses neither malloc nor locks, because signal handlers may call uname(2).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Maximum length of a machine's name in bytes (`__NEW_UTS_LEN`).
+/// Maximum length in bytes of a host name (`__NEW_UTS_LEN` of Linux).
 const MAX: usize = 64;
-/// State: the engine was not asked yet, or did not answer.
+/// State of the cache: the engine has not yet answered.
 const UNKNOWN: u8 = 0;
-/// State: the run has no names of its own.
+/// State of the cache: the run has no configured host names, so the kernel's name applies.
 const NOTHING: u8 = 1;
-/// State of a known name: this value plus the length of the name.
+/// State of the cache that contains a name: this value plus the length of the name in bytes.
 const SOMETHING: u8 = 2;
 
-/// A machine's name; empty if the kernel's name applies.
+/// A host name. Empty if the kernel's host name applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hostname {
     bytes: [u8; MAX],
@@ -21,7 +21,7 @@ pub struct Hostname {
 }
 
 impl Hostname {
-    /// Creates a name from the first [`MAX`] bytes of `name`.
+    /// Creates a host name from the first [`MAX`] bytes of `name`.
     pub(crate) fn new(name: &[u8]) -> Self {
         let len = name.len().min(MAX);
         let mut bytes = [0; MAX];
@@ -29,28 +29,29 @@ impl Hostname {
         Self { bytes, len }
     }
 
-    /// Returns the name's bytes, without a NUL.
+    /// Returns the bytes of the host name, without a NUL.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// Cache of the machine's name, which stays the same until the run ends.
+/// Cache of the run's host name, which does not change during a run.
 #[derive(Debug)]
 pub(crate) struct MachineName {
-    /// [`UNKNOWN`], [`NOTHING`], or the length of the name and [`SOMETHING`].
+    /// State of the cache: [`UNKNOWN`], [`NOTHING`], or [`SOMETHING`] plus the length of the name.
     known: AtomicU8,
     bytes: [AtomicU8; MAX],
 }
 
 impl MachineName {
-    /// Creates an empty cache, which is zeroed memory.
+    /// Creates an empty cache, which consists of zero bytes only.
     pub const fn new() -> Self {
         Self { known: AtomicU8::new(UNKNOWN), bytes: [const { AtomicU8::new(0) }; MAX] }
     }
 
-    /// Returns the machine's name; None: the run has no names. Calls `ask` unless the answer is
-    /// cached. `ask` returns `None` if the engine does not answer; the next call then asks again.
+    /// Returns the run's host name. None: the run has no configured names. Calls `ask` if the
+    /// answer is not cached. If the engine does not answer, `ask` returns `None`, and the next call
+    /// asks again.
     pub fn get_or_ask(&self, ask: impl FnOnce() -> Option<Option<Hostname>>) -> Option<Hostname> {
         match self.known.load(Ordering::Acquire) {
             UNKNOWN => {
@@ -70,7 +71,7 @@ impl MachineName {
         }
     }
 
-    /// Caches an answer. Threads that ask concurrently store the same name.
+    /// Caches the answer of the engine. Threads that call this concurrently store the same name.
     fn keep(&self, answer: Option<Hostname>) {
         let Some(name) = answer else { return self.known.store(NOTHING, Ordering::Release) };
         for (to, from) in self.bytes.iter().zip(name.bytes()) {

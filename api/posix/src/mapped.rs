@@ -1,4 +1,4 @@
-//! [`MappedPosix`]: the state of the calls on one stack, in a memory mapping of its own.
+//! [`MappedPosix`]: the state of one stack's socket calls, in a separate memory mapping.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -8,14 +8,16 @@ use towpath_shm::Fd;
 
 use crate::{Posix, Result, attach};
 
-/// A [`Posix`] that is attached to an engine, in a memory mapping of its own. Dropping it detaches
-/// and unmaps, so that a process can open and close any number of stacks.
+/// A [`Posix`] that is attached to an engine, in a separate memory mapping. Dropping it detaches
+/// from the engine and unmaps the memory, so that a process can open and close any number of
+/// stacks.
 ///
-/// The tables are megabytes of zeros, most of which are never touched.
+/// The state has tables of several megabytes. A mapping needs memory only for pages that are
+/// written.
 #[derive(Debug)]
 pub struct MappedPosix(NonNull<Posix>);
 
-/// Length of the mapping in bytes; the kernel rounds it up to a page.
+/// Length of the mapping in bytes. The kernel rounds it up to a page.
 const LEN: usize = size_of::<Posix>();
 
 const _: () = assert!(align_of::<Posix>() <= 4096, "a page is not aligned enough");
@@ -26,15 +28,15 @@ unsafe impl Send for MappedPosix {}
 unsafe impl Sync for MappedPosix {}
 
 impl MappedPosix {
-    /// Attaches to an engine by the control socket of this process. The engine must be running, so
-    /// that it answers.
+    /// Attaches to an engine over a control socket, whose peer is the engine. The engine must be
+    /// running, so that it answers.
     ///
     /// # Errors
     /// As for [`attach::over`].
     pub fn attach(control: Fd) -> Result<Self> {
         let mapped = Self::new()?;
-        // SAFETY: if attaching fails, nothing keeps the reference. Otherwise the attachment does,
-        // which `drop` removes before the mapping ends.
+        // SAFETY: if attaching fails, no reference is kept. Otherwise the attachment keeps one, and
+        // `drop` removes the attachment before it unmaps the memory.
         attach::over(unsafe { mapped.get() }, control, None)?;
         Ok(mapped)
     }
@@ -45,16 +47,15 @@ impl MappedPosix {
         let base =
             unsafe { mmap_anonymous(null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
         tell_leak_sanitizer(c"__lsan_register_root_region", base);
-        // Zeroed memory equals the result of `Posix::new`, which is all zeros by its contract.
+        // A new mapping is zeroed, and the result of `Posix::new` is all zeros by its contract.
         let posix = NonNull::new(base.cast::<Posix>());
         posix.map(Self).ok_or(crate::Errno(libc::ENOMEM))
     }
 
-    /// Returns the state, for the calls of this crate.
+    /// Returns the state that the functions of this crate take as argument.
     ///
     /// # Safety
-    /// Neither the reference nor a value that a call returned for it may be used after `self` is
-    /// dropped.
+    /// Neither the reference nor a value derived from it may be used after `self` is dropped.
     pub unsafe fn get(&self) -> &'static Posix {
         // SAFETY: the mapping is initialized, aligned as a page, and valid until `drop`.
         unsafe { self.0.as_ref() }
@@ -63,9 +64,10 @@ impl MappedPosix {
 
 impl Drop for MappedPosix {
     fn drop(&mut self) {
-        // SAFETY: the mapping ends below, after the last use of this reference.
+        // SAFETY: this function unmaps the memory only after the last use of this reference.
         let posix = unsafe { self.get() };
-        // SAFETY: no call is in progress, by the contract of `get`.
+        // SAFETY: no call is in progress, because the contract of `get` requires this when `self`
+        // is dropped.
         unsafe { posix.attachment.remove() };
         posix.process.close();
         // SAFETY: the `Posix` is initialized, and is not used afterwards.
@@ -76,10 +78,11 @@ impl Drop for MappedPosix {
     }
 }
 
-/// Calls a function of LeakSanitizer, if the program has it, for the mapping at `at`. Otherwise
-/// LeakSanitizer reports memory to which only the mapping has pointers.
+/// Calls a function of LeakSanitizer for the mapping at `at`, if the program contains
+/// LeakSanitizer. Otherwise LeakSanitizer would report memory that is only referenced from the
+/// mapping.
 fn tell_leak_sanitizer(name: &CStr, at: *mut c_void) {
-    // SAFETY: `name` is a string.
+    // SAFETY: `name` is a NUL-terminated string.
     let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     // SAFETY: both functions have this type in <sanitizer/lsan_interface.h>, and a null pointer is
     // `None`.
@@ -89,7 +92,7 @@ fn tell_leak_sanitizer(name: &CStr, at: *mut c_void) {
         )
     };
     if let Some(function) = function {
-        // SAFETY: the mapping has this length.
+        // SAFETY: the mapping at `at` is `LEN` bytes long.
         unsafe { function(at, LEN) };
     }
 }

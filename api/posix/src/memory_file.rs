@@ -1,4 +1,4 @@
-//! Memory files, which programs read instead of files of the kernel.
+//! Memory files (memfd_create(2)), which programs read instead of files of the kernel.
 
 use std::ffi::CStr;
 
@@ -6,7 +6,7 @@ use towpath_client::syscall::syscall;
 
 use crate::{Errno, Result};
 
-/// Creates an empty memory file, which exec(2) closes. `name` appears only in /proc/self/fd.
+/// Creates an empty memory file with close-on-exec. `name` appears only in links of /proc/self/fd.
 ///
 /// # Errors
 /// Errors of memfd_create(2).

@@ -1,11 +1,11 @@
-//! mlockall(2) for the program's memory only, because the kernel's call would fault in all memory
-//! of the process.
+//! Implements mlockall(2) for the program's own memory only. The kernel's call would fault in all
+//! memory of the process.
 //!
 //! The shared memory of a run takes 65 GiB of address space, most of which is never touched. The
 //! kernel would allocate all of it, or refuse the call because of RLIMIT_MEMLOCK. Therefore the
 //! mappings of the program are locked one by one, and those of this library are neither locked nor
-//! counted. MCL_FUTURE is passed to the kernel. The library maps its memory before the program
-//! begins, and neither a forked child nor an executed program inherits locks.
+//! counted. MCL_FUTURE is passed to the kernel, because this library maps its memory before the
+//! program begins, and a forked child inherits no locks.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -18,21 +18,21 @@ use towpath_shm::Fd;
 use crate::errno::fail;
 use crate::{Errno, Posix, Result};
 
-/// Prefix of the library's shared mappings in /proc/self/maps.
+/// Prefix of the names that this library's shared mappings have in /proc/self/maps.
 const SHARED: &[u8] = b"/memfd:towpath-";
-/// Maximum number of [`Posix::engine_memory`] ranges. Further ranges are locked as if they were the
-/// program's.
+/// Maximum number of address ranges in [`Posix::engine_memory`]. Further ranges are locked like
+/// memory of the program.
 const RANGES_MAX: usize = 32;
-/// Bit that is set in addresses of the kernel, such as `[vsyscall]`.
+/// Bit that is set in addresses of kernel space, such as that of `[vsyscall]`.
 const KERNEL: usize = 1 << (usize::BITS - 1);
 
-/// Private memory that an engine mapped in this process before the program began: stacks of its
-/// threads, buffers and tables.
+/// Ranges of private memory that an engine in this process mapped before the program began: stacks
+/// of its threads, buffers and tables.
 #[derive(Debug)]
 pub(crate) struct EngineMemory([[AtomicUsize; 2]; RANGES_MAX]);
 
 impl EngineMemory {
-    /// Creates the state without an engine.
+    /// Creates the state of a process without an engine.
     pub const fn new() -> Self {
         Self([const { [const { AtomicUsize::new(0) }; 2] }; RANGES_MAX])
     }
@@ -44,7 +44,7 @@ impl EngineMemory {
         }
     }
 
-    /// Returns whether the engine is in this process.
+    /// Returns whether this process contains an engine.
     pub fn is_any(&self) -> bool {
         self.0[0][1].load(Relaxed) != 0
     }
@@ -53,8 +53,8 @@ impl EngineMemory {
         self.0.iter().any(|[start, end]| (start.load(Relaxed)..end.load(Relaxed)).contains(&at))
     }
 
-    /// Returns the first boundary of `image` or of an engine range inside `within`, or the end of
-    /// `within`.
+    /// Returns the first address inside `within` at which `image` or memory of the engine begins or
+    /// ends. Returns the end of `within` if there is none.
     fn next_boundary(&self, image: &Range<usize>, within: &Range<usize>) -> usize {
         let all = self.0.iter().flatten().map(|at| at.load(Relaxed));
         all.chain([image.start, image.end])
@@ -64,8 +64,8 @@ impl EngineMemory {
     }
 }
 
-/// Runs `start`, which creates an engine in this process, and remembers the private memory that
-/// `start` maps.
+/// Runs `start`, which creates an engine in this process, and stores the ranges of private memory
+/// that `start` maps.
 pub fn note_engine_memory<T>(posix: &'static Posix, start: impl FnOnce() -> T) -> T {
     let before = private_mappings();
     let started = start();
@@ -91,11 +91,11 @@ pub fn note_engine_memory<T>(posix: &'static Posix, start: impl FnOnce() -> T) -
 
 fn private_mappings() -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
-    // Without /proc the list is empty. mlockall(2) then fails, or locks memory only when it is
-    // touched.
+    // Ignore errors: without /proc the list stays empty, and mlockall(2) fails or locks memory only
+    // when it is touched.
     let _ = for_each_mapping(|mapping| {
-        // Skip named mappings such as libc's heap: the program later allocates memory that the
-        // library has freed.
+        // Skip named mappings such as libc's heap, because the program may later allocate memory
+        // there.
         if mapping.name.is_empty() {
             match ranges.last_mut().filter(|last| last.end == mapping.range.start) {
                 Some(last) => last.end = mapping.range.end,
@@ -106,7 +106,8 @@ fn private_mappings() -> Vec<Range<usize>> {
     ranges
 }
 
-/// mlockall(2) for the program's own memory. `image` is the address range of this library.
+/// Implements mlockall(2) for the program's own memory. `image` is the address range of this
+/// library.
 ///
 /// # Errors
 /// Errors of mlockall(2). ENOMEM if the program's own address space exceeds RLIMIT_MEMLOCK, or if
@@ -116,10 +117,12 @@ pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Re
     if flags & MCL_CURRENT == 0 || flags & !ALL != 0 {
         return kernel_lock_all(flags);
     }
-    // With MCL_ONFAULT the call faults in nothing, so it allocates no memory.
+    // Add MCL_ONFAULT, with which the call locks only pages that are already in memory, and
+    // allocates none.
     match kernel_lock_all(flags | MCL_ONFAULT) {
         Ok(()) => {}
-        // RLIMIT_MEMLOCK is below the size of the address space.
+        // ENOMEM: RLIMIT_MEMLOCK is below the size of the whole address space. Check it against the
+        // program's own mappings.
         Err(Errno(libc::ENOMEM)) => {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             let mut own = 0;
@@ -138,14 +141,15 @@ pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Re
     }
     let on_fault = if flags & MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 };
     let locked = for_each_part(posix, image, |MemoryPart { range, is_own, .. }| {
-        // mlockall(2) ignores errors of single mappings, such as memory without access, too.
+        // Ignore errors of single mappings, such as memory without access rights, because
+        // mlockall(2) ignores them, too.
         let _ = if is_own {
             call(libc::SYS_mlock2, [range.start, range.len(), on_fault])
         } else {
             call(libc::SYS_munlock, [range.start, range.len(), 0])
         };
     });
-    // Without /proc, keep all memory locked on fault.
+    // If /proc is not mounted, the memory stays locked on fault (MCL_ONFAULT).
     locked.or(Ok(()))
 }
 
@@ -158,16 +162,16 @@ fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> Result<()> {
     unsafe { syscall(number as usize, [a, b, c, 0, 0, 0]) }.map(drop).map_err(Errno)
 }
 
-/// Part of a mapping that belongs either to the program or to this library.
+/// Part of a memory mapping that belongs entirely either to the program or to this library.
 struct MemoryPart {
     range: Range<usize>,
-    /// Whether the memory is the program's, not this library's.
+    /// Whether the memory belongs to the program, and not to this library.
     is_own: bool,
-    /// Whether the memory counts against RLIMIT_MEMLOCK.
+    /// Whether the memory counts towards RLIMIT_MEMLOCK.
     counts: bool,
 }
 
-/// Calls `visit` for each part of the memory of the process.
+/// Calls `visit` for each part of the memory of this process.
 fn for_each_part(
     posix: &'static Posix,
     image: &Range<usize>,
@@ -177,11 +181,12 @@ fn for_each_part(
         if range.start & KERNEL != 0 {
             return;
         }
-        // libc reserves memory for each thread of the engine, in part when the thread starts, which
-        // may be after the program. Do not count the reserve, because beyond the limit the kernel
-        // refuses to lock it.
+        // libc reserves inaccessible memory for each thread of the engine, partly after the program
+        // has begun. Do not count that memory: the total could exceed RLIMIT_MEMLOCK, and nothing
+        // would be locked.
         let is_reserve = posix.engine_memory.is_any() && !is_accessible && name.is_empty();
-        // The kernel merges adjacent anonymous mappings of program and library, so split them here.
+        // The kernel merges adjacent anonymous mappings of the program and this library, so split
+        // the mapping at their boundaries.
         let mut rest = range;
         while !rest.is_empty() {
             let end = posix.engine_memory.next_boundary(image, &rest);
@@ -195,22 +200,22 @@ fn for_each_part(
     })
 }
 
-/// A mapping: a line of /proc/self/maps.
+/// A memory mapping of the process: one line of /proc/self/maps.
 struct Mapping<'a> {
     range: Range<usize>,
     is_accessible: bool,
-    /// Path or name of the mapping; empty for anonymous memory.
+    /// Path or name of the mapping. Empty for anonymous memory.
     name: &'a [u8],
 }
 
-/// Calls `visit` for each mapping of the process. Allocates nothing, because an allocation would
+/// Calls `visit` for each memory mapping of the process. Allocates no memory, because that would
 /// change the mappings.
 fn for_each_mapping(mut visit: impl FnMut(Mapping<'_>)) -> Result<()> {
     let file = open("/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map(Fd::from)
         .map_err(|error| Errno(error.raw_os_error()))?;
-    // Longer than any line: a path has at most 4095 bytes, and escaping makes it at most four times
-    // as long.
+    // Longer than any line of /proc/self/maps: a path has at most 4095 bytes, and escapes make it
+    // at most four times as long.
     let mut text = [0; 20 << 10];
     let mut len = 0;
     loop {
@@ -235,7 +240,7 @@ fn for_each_mapping(mut visit: impl FnMut(Mapping<'_>)) -> Result<()> {
     }
 }
 
-/// `7f12a000-7f12c000 rw-p 00000000 00:00 0      [heap]`
+/// Parses a line such as `7f12a000-7f12c000 rw-p 00000000 00:00 0      [heap]`.
 fn parse(line: &[u8]) -> Option<Mapping<'_>> {
     let mut fields = line.splitn(6, |byte| *byte == b' ');
     let mut range = std::str::from_utf8(fields.next()?).ok()?.split('-');

@@ -1,4 +1,4 @@
-//! sendmsg and recvmsg, with control messages.
+//! Implements sendmsg(2) and recvmsg(2), with control messages.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ use crate::socket::bind_any;
 use crate::transfer::{self, Arrival};
 use crate::{Posix, Result, address};
 
-/// sendmsg(2).
+/// Implements sendmsg(2).
 ///
 /// # Safety
 /// `message` must point to a valid msghdr.
@@ -35,7 +35,8 @@ pub unsafe fn sendmsg(
         }?
     };
     let handle = OpenSocket::new(posix, fd)?;
-    // Bind first, as Linux does, because the control messages may be invalid.
+    // Bind an unbound socket before the control messages are checked, as Linux does even if they
+    // are invalid.
     bind_any(&handle)?;
     let said = if message.msg_control.is_null() {
         SendControl::default()
@@ -50,7 +51,7 @@ pub unsafe fn sendmsg(
     unsafe { transfer::send(posix, fd, buffers, flags, to, &said) }
 }
 
-/// recvmsg(2).
+/// Implements recvmsg(2).
 ///
 /// # Safety
 /// `message` must point to a valid msghdr.
@@ -102,7 +103,8 @@ pub unsafe fn recvmsg(
     Ok(arrival.len)
 }
 
-/// Writes the sender's address, as recvfrom(2) does, or length 0 for a stream.
+/// Writes the address of a received datagram's sender to `name`, as recvfrom(2) does. For a stream
+/// socket, sets the length to 0.
 ///
 /// # Safety
 /// `name` must point to `*len` writable bytes; both may be null.
@@ -132,7 +134,7 @@ pub unsafe fn tell_sender(
     }
 }
 
-/// sendmmsg(2). Returns the number of messages sent, at most 1024 (UIO_MAXIOV).
+/// Implements sendmmsg(2). Returns the number of messages sent, at most 1024 (UIO_MAXIOV).
 ///
 /// # Errors
 /// As [`sendmsg`], if no message was sent before.
@@ -161,8 +163,8 @@ pub unsafe fn sendmmsg(
     Ok(done)
 }
 
-/// recvmmsg(2). Checks the time limit after each message, as Linux does. Returns the number of
-/// messages received, at most 1024 (UIO_MAXIOV).
+/// Implements recvmmsg(2). Checks the time limit after each message, as Linux does. Returns the
+/// number of messages received, at most 1024 (UIO_MAXIOV).
 ///
 /// # Errors
 /// As [`recvmsg`], if no message was received before; EINVAL for an invalid time limit.

@@ -1,9 +1,8 @@
-//! Lookup of the machine's own name, which resolves to the stack's addresses.
+//! Resolves the machine's own host name to the stack's addresses.
 //!
 //! Programs bind to the name that gethostname(2) returns, and publish it as their address (Java
-//! RMI, Erlang, MPI, Hadoop). On the host the name resolves to an address that the stack does not
-//! have. In a run it resolves to the stack's addresses, as a container's name resolves to those of
-//! the container.
+//! RMI, Erlang, MPI, Hadoop). On the host, the name resolves to an address that the stack does not
+//! have. Therefore it resolves to the stack's addresses for programs of a run, as in a container.
 //!
 //! Names configured for the run ([`crate::given`]) take precedence.
 
@@ -15,20 +14,22 @@ use towpath_shm::layout::RawAddr;
 
 use crate::{Posix, given, interface};
 
-/// Returns the run's addresses for a name, IPv4 first. None: the name is resolved as on the host.
+/// Returns the addresses that a host name has in this run, IPv4 first. None: the name is resolved
+/// as on the host.
 pub fn of_name(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
     let given = given::addresses(posix, name);
     if given.is_empty() { of_own(posix, name) } else { Some(given) }
 }
 
-/// Returns the run's name for an address. None: the address is looked up as on the host.
+/// Returns the host name that an address has in this run. None: the address is looked up as on the
+/// host.
 pub fn of_address(posix: &'static Posix, ip: IpAddr) -> Option<String> {
     let own = || is_own_address(posix, ip).then(|| own(posix)).flatten();
     given::name_of(posix, ip).or_else(own)
 }
 
-/// Returns the stack's addresses that other hosts can reach, IPv4 first, if `name` is this
-/// machine's. Returns `None` for other names, and if the stack has no such address.
+/// Returns the stack's addresses that other hosts can reach, IPv4 first, if `name` is the machine's
+/// own host name. Returns `None` for other names, and if the stack has no such address.
 fn of_own(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
     if !posix.is_active() || !is_own(posix, name) {
         return None;
@@ -42,7 +43,7 @@ fn is_own_address(posix: &'static Posix, ip: IpAddr) -> bool {
     posix.is_active() && addresses(posix).contains(&ip)
 }
 
-/// Returns the machine's name, as gethostname(2) does.
+/// Returns the machine's host name, as gethostname(2) does.
 pub(crate) fn own(posix: &'static Posix) -> Option<String> {
     if let Some(given) = given::hostname(posix) {
         return String::from_utf8(given.bytes().to_vec()).ok();
@@ -50,22 +51,22 @@ pub(crate) fn own(posix: &'static Posix) -> Option<String> {
     // SAFETY: a utsname consists of byte arrays, so zeros are valid.
     let mut known: libc::utsname = unsafe { std::mem::zeroed() };
     let args = [&raw mut known as usize, 0, 0, 0, 0, 0];
-    // SAFETY: the kernel fills in `known`, which outlives the call. (libc's uname may be this
-    // library's.)
+    // SAFETY: the kernel fills in `known`, which outlives the call. (libc's uname is not called,
+    // because it may be this library's.)
     unsafe { syscall(libc::SYS_uname as usize, args) }.ok()?;
     // SAFETY: uname(2) writes NUL-terminated strings.
     let name = unsafe { CStr::from_ptr(known.nodename.as_ptr()) };
     name.to_str().ok().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Returns whether a name is this machine's.
+/// Returns whether `name` is the machine's own host name.
 pub fn is_own(posix: &'static Posix, name: &CStr) -> bool {
-    // DNS names are compared without regard to case (RFC 4343).
+    // Compare the name without regard to case, as for all DNS names (RFC 4343).
     own(posix).is_some_and(|own| own.as_bytes().eq_ignore_ascii_case(name.to_bytes()))
 }
 
-/// Returns whether the stack has IPv4 and IPv6 addresses other than loopback ones, which
-/// AI_ADDRCONFIG requires. None: the kernel's addresses apply.
+/// Returns whether the stack has IPv4 addresses, and whether it has IPv6 addresses, except loopback
+/// addresses. getaddrinfo(3) needs this for AI_ADDRCONFIG. None: the kernel's addresses apply.
 pub fn families(posix: &'static Posix) -> Option<(bool, bool)> {
     let entries = posix.is_active().then(|| interface::list(posix).ok()).flatten()?;
     let ips = entries.iter().filter_map(|entry| ip(&entry.addr)).filter(|ip| !ip.is_loopback());

@@ -1,31 +1,31 @@
-//! Sets of descriptor numbers.
+//! [`Numbers`]: a set of descriptor numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use towpath_client::descriptors::DESCRIPTORS_MAX;
 
-/// Set of descriptor numbers: a bit for each number that a descriptor of the stack can have.
+/// Set of descriptor numbers, with one bit for each number that a descriptor of the stack can have.
 #[derive(Debug)]
 pub(crate) struct Numbers([AtomicU64; DESCRIPTORS_MAX / 64]);
 
 impl Numbers {
-    /// The empty set.
+    /// Creates the empty set.
     pub const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64])
     }
 
-    /// Returns whether `fd` is in the set.
+    /// Returns whether the set contains `fd`.
     #[inline]
     pub fn has(&self, fd: i32) -> bool {
         self.place(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 
-    /// Adds `fd`. Returns false if no descriptor of the stack can have this number.
+    /// Adds `fd` to the set. Returns false if no descriptor of the stack can have this number.
     pub fn add(&self, fd: i32) -> bool {
         self.place(fd).map(|(word, bit)| word.fetch_or(bit, Relaxed)).is_some()
     }
 
-    /// Removes `fd`.
+    /// Removes `fd` from the set.
     pub fn remove(&self, fd: i32) {
         if let Some((word, bit)) = self.place(fd) {
             word.fetch_and(!bit, Relaxed);
@@ -34,7 +34,8 @@ impl Numbers {
 
     #[inline]
     fn place(&self, fd: i32) -> Option<(&AtomicU64, u64)> {
-        // A negative number becomes one above all words.
+        // As an unsigned number, a negative `fd` exceeds the size of the set, so `get` returns
+        // `None`.
         let fd = fd as usize;
         self.0.get(fd / 64).map(|word| (word, 1 << (fd % 64)))
     }

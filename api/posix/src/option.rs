@@ -1,4 +1,4 @@
-//! getsockopt(2) and setsockopt(2). A table defines how each option is handled.
+//! Implements getsockopt(2) and setsockopt(2). A table defines how each option is handled.
 
 mod filter;
 mod form;
@@ -22,7 +22,7 @@ use place::{engine_get, engine_set, set_bit};
 pub use table::{Effect, OPTIONS, OptionRow};
 use value::{get_special, set_special};
 
-/// getsockopt(2).
+/// Implements getsockopt(2).
 ///
 /// # Safety
 /// `value` must point to `*len` writable bytes.
@@ -45,8 +45,8 @@ pub unsafe fn getsockopt(
         return fail(libc::EINVAL);
     }
     if is_filter {
-        // SAFETY: `value` has room for `*len` instructions, because this option counts in
-        // instructions.
+        // SAFETY: `value` has room for `*len` instructions, because the length of SO_GET_FILTER is
+        // a number of instructions.
         unsafe { *len = filter::get(&handle, value.cast(), room)? };
         return Ok(());
     }
@@ -70,7 +70,7 @@ pub unsafe fn getsockopt(
     Ok(())
 }
 
-/// Returns the option's value, not truncated.
+/// Returns the full value of an option, not yet truncated to the program's buffer.
 fn value_of(handle: &OpenSocket, option: &OptionRow) -> Result<Vec<u8>> {
     let OptionRow { level, name, .. } = *option;
     Ok(match option.effect {
@@ -91,7 +91,7 @@ fn value_of(handle: &OpenSocket, option: &OptionRow) -> Result<Vec<u8>> {
     })
 }
 
-/// setsockopt(2).
+/// Implements setsockopt(2).
 ///
 /// # Safety
 /// `value` must point to `len` readable bytes.
@@ -158,7 +158,7 @@ pub unsafe fn setsockopt(
     }
 }
 
-/// Returns the bytes of the value that a program passed.
+/// Returns the bytes of an option value that a program passed.
 ///
 /// # Safety
 /// `value` must point to `len` readable bytes, which outlive the result, or be null.
@@ -189,7 +189,7 @@ fn find(handle: &OpenSocket, level: i32, name: i32) -> Result<&'static OptionRow
     }
 }
 
-/// Returns the error of Linux for a multicast option of a stream socket.
+/// Fails with Linux's error if a program sets a multicast option on a stream socket.
 fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     use libc::{IPPROTO_IP, IPPROTO_IPV6};
     match (level, name) {
@@ -205,8 +205,9 @@ fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     }
 }
 
-/// Returns the errno for a level that the socket does not support. ip_getsockopt of Linux returns
-/// EOPNOTSUPP for levels of other protocols, although ip_setsockopt returns ENOPROTOOPT.
+/// Returns the errno for an option at a level that the socket does not support. For levels of other
+/// protocols, Linux's `ip_getsockopt` returns EOPNOTSUPP, although `ip_setsockopt` returns
+/// ENOPROTOOPT.
 fn foreign(handle: &OpenSocket, level: i32, errno: Errno) -> Errno {
     let own = if handle.is_tcp() { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
     let is_v4 = handle.slot.family.load(Relaxed) == address::INET;

@@ -1,11 +1,11 @@
 //! Finds the sockets behind descriptors of other processes of the run. Programs need this to find
 //! the owner of a socket: `ss -p`, `lsof -i`, `netstat -p`, psutil.
 //!
-//! The kernel has one object behind all sockets of a run ([`towpath_shm::token`]), which identifies
-//! the processes of the run. A process has a table with a word for the socket of each descriptor,
-//! and the header of its channels contains the table's address. The table is read from
-//! /proc/PID/mem. Only processes that may trace the process can read it: root, and those of the
-//! same user unless kernel.yama.ptrace_scope forbids it.
+//! The kernel descriptors of all sockets in a run refer to the same kernel socket
+//! ([`towpath_shm::token`]). A process has a table in memory with the stack's socket for each
+//! descriptor. The header of its channel (shared memory with the engine) contains the table's
+//! address. The table is read from /proc/PID/mem. Only processes that may trace the process can
+//! read it: root, and those of the same user unless kernel.yama.ptrace_scope forbids it.
 //!
 //! The functions allocate nothing, because a signal handler that has interrupted malloc may call
 //! readlink(2).
@@ -22,8 +22,8 @@ use towpath_shm::layout::{ChannelHeader, MAGIC};
 use crate::identity::{self, Identity};
 use crate::{Errno, Posix, Result};
 
-/// Returns the socket behind a descriptor of another process. None: the descriptor is not a socket
-/// of this run, or the memory of its process cannot be read.
+/// Returns the socket of a descriptor in another process. None: the descriptor is not a socket of
+/// this run, or the memory of that process cannot be read.
 pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     let client = posix.client().ok()?;
     let blank = client.blank().get();
@@ -38,7 +38,8 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     let mut found = None;
     each_channel(pid, |at| {
         let socket = word_at(&memory, at, place).and_then(Descriptors::socket_of);
-        // Memory that is not a table contains no word of an existing socket.
+        // Check that the socket exists: memory that is no descriptor table contains no word of an
+        // existing socket.
         let there_is = |socket: &Socket| client.slot(*socket).is_some();
         found = socket.filter(there_is).and_then(|socket| Identity::new(posix, socket));
         found.is_some()
@@ -46,26 +47,27 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     found
 }
 
-/// Reads the word at offset `place` of the descriptor table to which the channel's header points.
+/// Reads the word at byte offset `place` of a descriptor table in another process. `channel` is the
+/// address of the channel header that contains the table's address.
 fn word_at(memory: &ProcessFile, channel: u64, place: u64) -> Option<u64> {
     let magic = memory.word(channel + offset_of!(ChannelHeader, magic) as u64)?;
     let table = memory.word(channel + offset_of!(ChannelHeader, descriptors) as u64)?;
-    // The address is 0 until the engine has admitted the process.
+    // The table's address in the header is 0 until the engine has admitted the process.
     let known = magic == MAGIC && table != 0;
     memory.word(table.checked_add(place).filter(|_| known)?)
 }
 
-/// Calls `see` with the address of each channel header in a process, until `see` returns true. A
-/// forked child also has the header of its parent, which contains the same table address. A process
-/// with the engine (`--inline`) has the headers of all programs. Their table addresses are
-/// meaningless in its memory.
+/// Calls `see` with the address of each channel header in the memory of process `pid`, until `see`
+/// returns true. A forked child also has the header of its parent, which contains the same table
+/// address. A process that contains the engine (`--inline`) has the headers of all programs, whose
+/// table addresses are meaningless in its own memory.
 fn each_channel(pid: u32, mut see: impl FnMut(u64) -> bool) -> Option<()> {
     each_mapping(format_args!("/proc/{pid}/maps"), |mapping| {
         mapping.is_channel && mapping.offset == 0 && see(mapping.start)
     })
 }
 
-/// A mapping: a line of /proc/PID/maps.
+/// A memory mapping: one line of /proc/PID/maps.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping {
     start: u64,
@@ -78,17 +80,17 @@ impl Mapping {
         let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
         let (start, _) = words.next()?.split_once('-')?;
         let [start, offset] = [start, words.nth(1)?].map(|hex| u64::from_str_radix(hex, 16));
-        // Skip device and inode, which precede the name.
+        // Skip the fields device and inode, which precede the name of the mapping.
         let is_channel = words.nth(2).is_some_and(|name| name == CHANNEL);
         Some(Self { start: start.ok()?, offset: offset.ok()?, is_channel })
     }
 }
 
-/// Name of a channel's memory (`towpath_ring::Channel`) in /proc/PID/maps.
+/// Name of the shared memory of a channel (`towpath_ring::Channel`) in /proc/PID/maps.
 const CHANNEL: &str = "/memfd:towpath-channel";
 
-/// Calls `see` with each mapping of a process, until `see` returns true. None: the file cannot be
-/// read.
+/// Calls `see` with each memory mapping of a process, until `see` returns true. None: the file
+/// `maps` cannot be read.
 fn each_mapping(maps: fmt::Arguments<'_>, mut see: impl FnMut(Mapping) -> bool) -> Option<()> {
     let file = ProcessFile::open(maps).ok()?;
     let mut bytes = [0; 4096];
@@ -110,22 +112,23 @@ fn each_mapping(maps: fmt::Arguments<'_>, mut see: impl FnMut(Mapping) -> bool) 
         }
         bytes.copy_within(start..len, 0);
         len -= start;
-        // A line longer than the buffer has a long path: skip the rest of the line.
+        // A line that does not fit the buffer has a long path, and is no channel. Skip the rest of
+        // the line.
         if len == bytes.len() {
             (len, skips) = (0, true);
         }
     }
 }
 
-/// A path in /proc, in a fixed buffer.
+/// A path in /proc, stored in a buffer of fixed size.
 struct Path {
     bytes: [u8; 48],
     len: usize,
 }
 
 impl Path {
-    /// Formats a path. A path with two numbers always fits; a longer one would be truncated to one
-    /// that does not exist.
+    /// Formats a path. A path with two numbers always fits the buffer. A longer path would be
+    /// truncated to one that does not exist.
     fn new(text: fmt::Arguments<'_>) -> Self {
         let mut path = Self { bytes: [0; 48], len: 0 };
         let _ = fmt::write(&mut path, text);
@@ -139,7 +142,7 @@ impl Path {
 
 impl fmt::Write for Path {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // The last byte stays 0, the NUL of the C string.
+        // Keep the last byte of the buffer 0, because it is the NUL of the C string.
         let end = self.len + text.len();
         let room = self.bytes[..47].get_mut(self.len..end).ok_or(fmt::Error)?;
         room.copy_from_slice(text.as_bytes());
@@ -148,7 +151,7 @@ impl fmt::Write for Path {
     }
 }
 
-/// A file that is closed on drop.
+/// An open file in /proc, which is closed on drop.
 struct ProcessFile(i32);
 
 impl ProcessFile {
@@ -203,8 +206,8 @@ mod tests {
         }
     }
 
-    /// Reads the test process itself: without the preload library it has no channel, and
-    /// /proc/PID/mem gives the words of its memory.
+    /// Reads the memory of the test process itself over /proc/PID/mem. Without the preload library,
+    /// the process has no channel.
     #[test]
     fn words_of_a_process_are_read() {
         let pid = std::process::id();

@@ -1,8 +1,8 @@
-//! Detects programs that cannot load this library, and therefore use the kernel's sockets, before
-//! they are executed.
+//! Detects, before execve(2), programs that cannot load this library and would therefore use the
+//! kernel's sockets.
 //!
-//! The engine is told about the program, and warns the user or forbids the program. Files that
-//! cannot be examined (executable but not readable, or moved meanwhile) are executed without a
+//! The engine is notified of such a program, and warns the user or forbids its execution. Files
+//! that cannot be examined (executable but not readable, or moved meanwhile) are executed without a
 //! check.
 
 use std::ffi::{CStr, OsStr};
@@ -19,50 +19,51 @@ use towpath_shm::image::{self, Content, Outside};
 use crate::errno::fail;
 use crate::{Posix, Result, environment};
 
-/// A program that is about to be executed.
+/// Names the file of a program that is about to be executed.
 #[derive(Debug, Clone, Copy)]
 pub enum Program<'a> {
-    /// A path.
+    /// The path of the program's file.
     Path(&'a CStr),
-    /// A name, which execvp(3) searches in the directories of PATH unless it contains a slash.
+    /// A name, which execvp(3) looks up in the directories of PATH unless it contains a slash.
     Name(&'a CStr),
-    /// An open file.
+    /// The descriptor of the program's open file.
     File(i32),
-    /// A path relative to a directory's descriptor, or the descriptor itself if the path is empty
-    /// (AT_EMPTY_PATH).
+    /// A path relative to the directory of a descriptor. If the path is empty, the descriptor is
+    /// that of the program's file (AT_EMPTY_PATH).
     At(i32, &'a CStr),
 }
 
-/// Maximum number of nested scripts (an interpreter that is a script), as in Linux (fs/exec.c).
+/// Maximum depth of scripts whose interpreters are scripts themselves, as in Linux (fs/exec.c).
 const SCRIPT_DEPTH_MAX: u32 = 4;
-/// Search path of programs without PATH, as in glibc (confstr(3), _CS_PATH).
+/// Directories in which programs are looked up if PATH is not set, as in glibc (confstr(3),
+/// _CS_PATH).
 const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 
-/// A program that may be executed.
+/// Result of examining a program that is about to be executed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Executable {
-    /// Owner of the program's sockets: the stack or the kernel.
+    /// Whether the program will use sockets of the stack or of the kernel.
     pub sockets: SocketsPlace,
-    /// Runtime of AddressSanitizer that the program is linked with. The runtime must be loaded
-    /// before this library.
+    /// Path of the AddressSanitizer runtime with which the program is linked. The dynamic loader
+    /// must load the runtime before this library.
     pub sanitizer: Option<Vec<u8>>,
 }
 
-/// Where the sockets of a program will be.
+/// Whether a program uses the sockets of the stack or of the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SocketsPlace {
-    /// The stack's. Also the default for programs that could not be examined.
+    /// The program uses sockets of the stack. Also assumed for programs that could not be examined.
     #[default]
     Stack,
-    /// The kernel's, because the program cannot load this library.
+    /// The program uses sockets of the kernel, because it cannot load this library.
     Kernel,
 }
 
-/// Determines whether the program's sockets will be the stack's or the kernel's. Tells the engine
-/// if they will be the kernel's.
+/// Determines whether an executed program will use sockets of the stack or of the kernel. Notifies
+/// the engine if it will use those of the kernel.
 ///
 /// # Errors
-/// EACCES if the user forbids programs that use the kernel's sockets.
+/// EACCES if the user has forbidden programs that use the kernel's sockets.
 pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<Executable> {
     let Ok(client) = posix.client() else { return Ok(Executable::default()) };
     let Some((path, file)) = find(program) else { return Ok(Executable::default()) };
@@ -78,16 +79,16 @@ fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {
     let len = path.len().min(DATA_MAX);
     let mut request =
         Request { call: call::OUTSIDE, a: why.number(), len: len as u32, ..Request::default() };
-    // Keep the end of a long path, which contains the program's name.
+    // Send only the end of a path that is too long, because it contains the program's name.
     request.data[..len].copy_from_slice(&path[path.len() - len..]);
     match client.call(&request) {
         Err(Error::Refused(libc::EACCES)) => fail(libc::EACCES),
-        // An engine that has ended forbids nothing.
+        // If the engine has ended, the program is executed.
         _ => Ok(()),
     }
 }
 
-/// Opens the program's file for the check. Returns its path and the file.
+/// Opens the file of a program that is to be examined. Returns its path and the file.
 fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
     let path = |name: &CStr| PathBuf::from(OsStr::from_bytes(name.to_bytes()));
     match program {
@@ -103,11 +104,11 @@ fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
         }
         Program::At(fd, path) if path.is_empty() => find(Program::File(fd)),
         Program::File(fd) => {
-            // Open the file by its link in /proc, because the descriptor may not be readable
-            // (O_PATH).
+            // Open the file by its link in /proc, because the program's descriptor may not be
+            // readable (O_PATH).
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let link = format!("/proc/self/fd/{fd}");
-            // Without /proc, as in a chroot, use the descriptor itself.
+            // If /proc is not mounted, as in a chroot, duplicate the program's descriptor instead.
             let as_it_is = |_| {
                 // SAFETY: the program passed this number for the duration of the call. If it is not
                 // open, the system call fails.
@@ -132,11 +133,11 @@ fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
     }
 }
 
-/// Returns the first executable file of that name in PATH.
+/// Returns the path of the first executable file of that name in the directories of PATH.
 fn in_search_path(name: &CStr) -> Option<PathBuf> {
     let folders = environment::search_path().map_or(PATH_DEFAULT, CStr::to_bytes);
     let mut paths = folders.split(|byte| *byte == b':').map(|folder| {
-        // An empty entry stands for the current directory.
+        // An empty entry of PATH stands for the current directory.
         let folder = if folder.is_empty() { b"." } else { folder };
         Path::new(OsStr::from_bytes(folder)).join(OsStr::from_bytes(name.to_bytes()))
     });
@@ -152,7 +153,8 @@ fn in_search_path(name: &CStr) -> Option<PathBuf> {
 fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside> {
     match image::content(file) {
         Content::Program(elf) => {
-            // A program for the same architecture and loader as this one can load the library.
+            // A program can load this library if it is built for the same architecture and dynamic
+            // loader as this process, and gains no privileges.
             let outside = elf.outside(image::own().as_ref()).or_else(|| image::raises(file));
             outside.or_else(|| where_it_runs(posix))
         }
@@ -165,8 +167,8 @@ fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside
     }
 }
 
-/// Returns the reason why the loader of another program cannot find this library or the unwinder,
-/// if it cannot.
+/// Checks whether the dynamic loader of the program finds this library and the unwinding library.
+/// Returns the reason if it does not.
 fn where_it_runs(posix: &'static Posix) -> Option<Outside> {
     match (posix.library.is_there(), posix.library.unwinder_is_there()) {
         (false, _) => Some(Outside::NoLibrary),

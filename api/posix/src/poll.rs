@@ -1,4 +1,4 @@
-//! poll(2) and select(2).
+//! Implements poll(2) and select(2).
 
 use std::time::Duration;
 
@@ -14,17 +14,18 @@ use crate::errno::fail;
 use crate::turning::{ThreadTurning, WaitStep};
 use crate::{Errno, Posix, Result, epoll};
 
-/// Maximum number of descriptors in a list for which nothing is allocated.
+/// Maximum number of descriptors for which poll and select use an array on the stack instead of an
+/// allocation.
 const SMALL: usize = 64;
-/// Number of descriptors that the library adds to a list: notification, control socket, wake-up,
-/// and an engine in this process.
+/// Number of descriptors that the library adds to the program's list for ppoll(2): notification,
+/// control socket, wake-up, and that of an engine in this process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Converts a time limit that a program passed.
+/// Converts a timeout that a program passed to a duration.
 ///
 /// # Errors
-/// EINVAL for a negative time, and for nanoseconds that make a second or more, as ppoll(2) has it.
+/// EINVAL for a negative time, and for nanoseconds that make a second or more, as ppoll(2) does.
 pub fn duration(limit: &libc::timespec) -> Result<Duration> {
     if limit.tv_sec < 0 || !(0..1_000_000_000).contains(&limit.tv_nsec) {
         return fail(libc::EINVAL);
@@ -32,16 +33,16 @@ pub fn duration(limit: &libc::timespec) -> Result<Duration> {
     Ok(Duration::new(limit.tv_sec as u64, limit.tv_nsec as u32))
 }
 
-/// Returns whether a list contains a socket or epoll set of the stack.
+/// Returns whether the list of a poll(2) call contains a socket or epoll set of the stack.
 pub fn any_ours(posix: &'static Posix, fds: &[libc::pollfd]) -> bool {
     fds.iter().any(|entry| {
         entry.fd >= 0 && posix.process.descriptors.lookup(entry.fd) != DescriptorKind::Kernel
     })
 }
 
-/// poll(2) and ppoll(2), for lists with descriptors of the stack. The kernel reports the others.
-/// Without `deadline` the call waits for ever. `sigmask` may be null. Returns the number of entries
-/// with events, or 0 when the deadline has passed.
+/// Implements poll(2) and ppoll(2) for lists that contain descriptors of the stack. Asks the kernel
+/// about the remaining descriptors. Without `deadline` the call waits without limit. `sigmask` may
+/// be null. Returns the number of entries with events, or 0 when the deadline has passed.
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
@@ -104,7 +105,8 @@ pub unsafe fn poll(
     }
 }
 
-/// Copies the kernel's part of the list. Returns whether it has entries.
+/// Copies the entries with kernel descriptors from `fds` to `kernel`. Returns whether there are
+/// any.
 fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter_mut().zip(kernel.iter_mut()) {
@@ -120,9 +122,9 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// Adds to the kernel's list each entry whose descriptor no longer belongs to the stack. Usually it
-/// was closed during the call, which Linux reports with the next event of the list. Returns whether
-/// any entry was added.
+/// Adds to `kernel` each entry whose descriptor no longer belongs to the stack. Usually another
+/// thread closed it during the call; Linux reports this when the call returns. Returns whether any
+/// entry was added.
 fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
@@ -134,15 +136,16 @@ fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// Fills in the readiness of the stack's descriptors. Returns how many are ready. With `arm` it
-/// requests an event where there is no room to send.
+/// Fills in the readiness of the stack's descriptors, and returns how many are ready. If `arm` is
+/// set, requests an event for each full send buffer that the program wants to write to.
 fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
     let mut count = 0;
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
         let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
         let mask = match posix.process.descriptors.lookup(entry.fd) {
             DescriptorKind::Kernel => {
-                // An earlier look may have filled in a descriptor of the stack.
+                // Clear the events of a kernel descriptor: its number may have been a socket of the
+                // stack at an earlier check.
                 entry.revents = 0;
                 continue;
             }
@@ -166,8 +169,8 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
     count
 }
 
-/// Waits for bytes that programs of the run have sent to sockets without unread bytes. Called
-/// before the call returns 0. Returns whether to look again.
+/// Waits for bytes that other programs of the run have sent but that have not arrived yet. Called
+/// before poll returns 0. Returns whether the sockets must be checked again.
 fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -> bool {
     let mut under_way = UnderWay::new(client);
     for entry in fds.iter().filter(|entry| entry.fd >= 0 && entry.revents & libc::POLLIN == 0) {
@@ -178,10 +181,10 @@ fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -
     under_way.wait()
 }
 
-/// The sockets of a list that contains a few sockets of the stack, and nothing else. A thread that
-/// waits for these sleeps on the words of their slots. For example, runtimes with timeouts call
-/// poll(2) for one socket before each recv. In the reactor, other events of the process could wake
-/// the thread, and each wake-up would cost the engine more.
+/// The sockets of a poll(2) list that contains only a few sockets of the stack. The thread sleeps
+/// on words (futexes) in the shared state of these sockets. For example, language runtimes with
+/// timeouts call poll(2) for one socket before each recv. In the reactor, other events of the
+/// process could wake the thread, and each wake-up would cost the engine more.
 struct Few {
     sockets: [Socket; wait::SOCKETS_MAX],
     count: usize,
@@ -209,8 +212,9 @@ impl Few {
     }
 }
 
-/// Sleeps until one of a few sockets is ready or the time is up. Returns false if a socket was
-/// closed meanwhile, which does not end a poll, or if the kernel cannot wait for several words.
+/// Sleeps until one of a few sockets is ready or the timeout has passed. Returns false if the
+/// caller must wait in the reactor instead. This is the case if a socket was closed meanwhile, or
+/// the kernel cannot wait for several futexes.
 fn sleep_on_few(
     posix: &'static Posix,
     client: &Client,
@@ -219,8 +223,8 @@ fn sleep_on_few(
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<bool> {
-    // Handlers with SA_RESTART interrupt every poll, but our waits only if these have a deadline,
-    // so set a distant one.
+    // Set a distant deadline if there is none. A signal handler must interrupt poll even with
+    // SA_RESTART, but interrupts our waits only if they have a deadline.
     let deadline = deadline.unwrap_or_else(|| Deadline::after(Duration::MAX));
     let attempt = || match look(posix, client, fds, true) {
         0 => Err(Error::WouldBlock),
@@ -233,7 +237,8 @@ fn sleep_on_few(
     }
 }
 
-/// Adds the events that the kernel reported. Returns the number of entries with events.
+/// Copies the events that the kernel reported to the program's list. Returns the number of entries
+/// with events.
 fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
     let mut count = 0;
     for (entry, copy) in fds.iter_mut().zip(kernel) {
@@ -245,18 +250,18 @@ fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
     count
 }
 
-/// Conditions that end a sleep besides events.
+/// When a sleep ends, apart from events of descriptors.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
-    /// End of the sleep; `None`: no limit.
+    /// Deadline of the sleep. None: no limit.
     deadline: Option<Deadline>,
     since: Handled,
-    /// Signal mask of the sleep, or null for that of the thread.
+    /// Signal mask during the sleep. Null: the mask of the thread is not changed.
     sigmask: *const libc::c_void,
 }
 
-/// Sleeps on the program's descriptors, the first `count` of `kernel`, and on those that wake this
-/// thread.
+/// Sleeps until an event of the program's descriptors or of those that wake this thread. The
+/// program's are the first `count` entries of `kernel`.
 ///
 /// # Safety
 /// As for [`sleep`].
@@ -284,8 +289,7 @@ unsafe fn sleep_on(
     kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
     kernel[count + 2] = own(wakeup, libc::POLLIN);
     kernel[count + 3] = own(driver_lock.map_or(-1, DriverLock::descriptor), libc::POLLIN);
-    // SAFETY: the mask is that of the caller, or that of the driver lock, which lives longer than
-    // the call.
+    // SAFETY: the mask is that of the caller, or that of the driver lock, which outlives the call.
     let result = turning.sleep(|| unsafe { kernel_sleep(kernel, terms) });
     if result.is_ok() && kernel[count].revents != 0 {
         reactor::clear(client.notifier().get());
@@ -296,14 +300,16 @@ unsafe fn sleep_on(
     result
 }
 
-/// Registers the descriptors of a list in the reactor, so that their events wake this thread.
+/// Registers the sockets and epoll sets of a poll(2) list in the reactor, so that their events wake
+/// this thread.
 fn watch(posix: &'static Posix, hub: &mut LockedReactor<'_>, at: usize, fds: &[libc::pollfd]) {
     for entry in fds.iter().filter(|entry| entry.fd >= 0) {
         match posix.process.descriptors.lookup(entry.fd) {
             DescriptorKind::Socket(socket) => {
                 let mut wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
                 if wanted & ready::WRBAND != 0 {
-                    // Events of the engine report urgent and normal room alike, as POLLOUT.
+                    // The engine reports free send buffer space with the same event for POLLOUT and
+                    // POLLWRBAND.
                     wanted |= ready::OUT;
                 }
                 hub.watch_in_list(at, socket, wanted);
@@ -314,10 +320,11 @@ fn watch(posix: &'static Posix, hub: &mut LockedReactor<'_>, at: usize, fds: &[l
     }
 }
 
-/// Sleeps once. Returns whether a kernel descriptor has an event.
+/// Sleeps once until an event, a wake-up or the deadline. Returns whether a kernel descriptor has
+/// an event.
 ///
 /// # Safety
-/// The mask of `terms` must be a kernel signal mask or null.
+/// The signal mask in `terms` must be a kernel signal mask or null.
 unsafe fn sleep<'a>(
     posix: &'static Posix,
     client: &'a Client,
@@ -337,7 +344,8 @@ unsafe fn sleep<'a>(
         if client.is_abandoned() {
             return fail(libc::ERESTART);
         }
-        // Join the list after the rings were emptied, so that the thread does not wake itself.
+        // Add this thread to the reactor's list only after its rings were read. Otherwise the
+        // thread would wake itself.
         hub.begin_sleep(client);
         let at =
             hub.join_list(client, turning.is_willing()).inspect_err(|_| hub.end_sleep(client))?;
@@ -353,10 +361,11 @@ unsafe fn sleep<'a>(
         result = unsafe { sleep_on(client, kernel, count, wakeup, turning, terms) };
     }
     if posix.process.forks() != began {
-        // A handler has forked, and this is the child. Its parent's counts do not matter here.
+        // A signal handler has called fork, and this is the child. Do not update the reactor's
+        // counts, which are those of the parent's threads.
         return fail(libc::EINTR);
     }
-    // The lock is free for this thread, as it was before the sleep.
+    // This thread does not hold the lock here, so taking it cannot deadlock.
     let mut hub = posix.process.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);
@@ -365,11 +374,12 @@ unsafe fn sleep<'a>(
     Ok(kernel[..count].iter().any(|entry| entry.fd >= 0 && entry.revents != 0))
 }
 
-/// Interval at which a signal handler that cannot take the reactor's lock checks its sockets.
+/// Interval at which poll checks its sockets in a signal handler that cannot take the lock of the
+/// reactor.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Sleeps for at most [`NAP`] in a signal handler that interrupted a holder of the reactor's lock.
-/// Since no event can wake the handler, it checks the sockets repeatedly.
+/// Sleeps for at most [`NAP`], in a signal handler that interrupted a holder of the reactor's lock.
+/// No event can wake the handler, so its caller checks the sockets after each nap.
 ///
 /// # Safety
 /// As for [`sleep`].
@@ -381,7 +391,7 @@ unsafe fn nap(kernel: &mut [libc::pollfd], terms: Terms) -> Result<bool> {
     Ok(unsafe { kernel_sleep(kernel, Terms { deadline: Some(deadline), ..terms }) }? > 0)
 }
 
-/// Waits in the kernel, unless a handler has interrupted the call.
+/// Waits in ppoll(2). Fails with EINTR if a signal handler has run since the beginning of the call.
 ///
 /// # Safety
 /// As for [`sleep`].
@@ -393,16 +403,18 @@ unsafe fn kernel_sleep(list: &mut [libc::pollfd], terms: Terms) -> Result<usize>
     since.sleep(true, SleepLimit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))
 }
 
-/// Looks at the kernel's descriptors without waiting.
+/// Checks the kernel's descriptors without waiting.
 fn kernel_look(list: &mut [libc::pollfd]) -> Result<usize> {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a timespec that outlives the call, and the mask is null.
     unsafe { kernel_poll(list, (&raw const now).addr(), std::ptr::null()) }
 }
 
+/// Calls ppoll(2).
+///
 /// # Safety
-/// `limit` must be the address of a timespec, and `sigmask` point to a kernel signal mask or be
-/// null.
+/// `limit` must be the address of a timespec, and `sigmask` must point to a kernel signal mask or
+/// be null.
 unsafe fn kernel_poll(
     list: &mut [libc::pollfd],
     limit: usize,
@@ -414,7 +426,8 @@ unsafe fn kernel_poll(
     unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)
 }
 
-/// Returns whether all descriptors of a list are open. The library's own count as closed.
+/// Returns whether all descriptors of a poll(2) list are open. Internal descriptors of this library
+/// count as closed.
 fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
     let (mut small, mut large) = ([EMPTY; SMALL], Vec::new());
     let kernel = if list.len() <= SMALL {
@@ -439,12 +452,12 @@ fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
     Ok(found == 0 || kernel.iter().all(|entry| entry.revents & libc::POLLNVAL == 0))
 }
 
-/// The three sets of select(2), each an array of words, or null.
+/// The three descriptor sets of select(2). Each is an array of 64-bit words, or null.
 #[derive(Debug, Clone, Copy)]
 pub struct Sets {
-    /// Sets of descriptors for reading, writing and exceptional conditions.
+    /// Pointers to the sets for reading, writing and exceptional conditions.
     pub at: [*mut u64; 3],
-    /// Number of bits in each set: the highest descriptor plus one.
+    /// Number of bits in each set: the highest descriptor number plus one.
     pub count: usize,
 }
 
@@ -453,11 +466,14 @@ const WANTED: [i16; 3] = [
     libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
     libc::POLLPRI,
 ];
-/// POLLIN_SET, POLLOUT_SET and POLLEX_SET of the kernel's fs/select.c.
+/// Events of poll(2) that make a descriptor ready in each of the three sets (POLLIN_SET,
+/// POLLOUT_SET and POLLEX_SET of Linux's fs/select.c).
 const GIVEN: [i16; 3] =
     [WANTED[0] | libc::POLLHUP | libc::POLLERR, WANTED[1] | libc::POLLERR, libc::POLLPRI];
 
 impl Sets {
+    /// Returns whether set number `which` contains `fd`.
+    ///
     /// # Safety
     /// The sets must hold `count` bits.
     unsafe fn has(&self, which: usize, fd: usize) -> bool {
@@ -465,7 +481,7 @@ impl Sets {
         !self.at[which].is_null() && unsafe { *self.at[which].add(fd / 64) } >> (fd % 64) & 1 == 1
     }
 
-    /// Returns whether any descriptor in the sets is the stack's.
+    /// Returns whether the sets contain any descriptor of the stack.
     ///
     /// # Safety
     /// The sets must hold `count` bits.
@@ -477,7 +493,7 @@ impl Sets {
         })
     }
 
-    /// select(2).
+    /// Implements select(2).
     ///
     /// # Safety
     /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be
@@ -488,7 +504,7 @@ impl Sets {
         deadline: Option<Deadline>,
         sigmask: *const libc::c_void,
     ) -> Result<i32> {
-        // Short lists need no allocation, because signal handlers may call this.
+        // Do not allocate memory for short lists, because signal handlers may call select(2).
         let mut small = [EMPTY; SMALL];
         let mut large = Vec::new();
         let wanted = |fd| {
@@ -513,8 +529,8 @@ impl Sets {
         // function.
         unsafe { poll(posix, list, deadline, sigmask) }?;
         for entry in list.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
-            // The descriptor was closed during the call. As on Linux (since 5.17), all operations
-            // count as ready, because none would block.
+            // The descriptor was closed during the call. As Linux does since 5.17, report it as
+            // ready in all sets, because no operation on it would block.
             entry.revents = GIVEN[0] | GIVEN[1] | GIVEN[2];
         }
         let mut count = 0;

@@ -1,15 +1,14 @@
-//! State that the calls of this crate keep between calls.
+//! State that the socket calls of a process keep between calls.
 //!
-//! Each process has one [`Posix`], and this crate has no other variable. Functions that need it get
-//! it as `posix` or in their handle, and pass it on. The library that is loaded into a program has
-//! it in a static, which signal handlers and fork handlers use as well. So the arguments of a
-//! function show its dependencies, and a test can have several processes. (A symbol defined by the
-//! library and used in this crate would be shorter. But only one could exist among all code that is
-//! linked together.) Passing it costs the calls that move bytes only a register.
+//! Each process has one [`Posix`], and this crate has no other global state. Functions get it as
+//! the argument `posix` or in their handle. The library that is loaded into a program stores it in
+//! a static, which signal handlers and fork handlers use as well. So the arguments of a function
+//! show its dependencies, and a test can have several instances. Passing the argument costs calls
+//! that transfer bytes only a register.
 //!
-//! A part of the state that is more than a lock or number has a type in a file of its own. The file
-//! depends neither on this file nor on the calls. Functions of one part are methods of its type; a
-//! call is a function of the whole state.
+//! A part of the state that is more than a lock or a number has its own type in a separate file.
+//! That file depends neither on this file nor on the calls. Functions that use one part are methods
+//! of its type; a socket call is a function of the whole state.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -33,7 +32,7 @@ use crate::numbers::Numbers;
 use crate::option::remembered::Remembered;
 use crate::spawns::Spawns;
 
-/// State that the socket calls of a process keep.
+/// State that the socket calls of a process keep between calls.
 ///
 /// ```
 /// static POSIX: towpath_posix::Posix = towpath_posix::Posix::new();
@@ -44,16 +43,18 @@ use crate::spawns::Spawns;
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Posix {
-    /// Descriptors of the stack, and the reactor with which threads wait.
+    /// Table of the stack's descriptors, and the reactor in which threads wait for events.
     pub process: Process,
     pub(crate) attachment: ProcessAttachment,
-    /// Lock for changes of the stack's descriptors; see [`crate::table`].
+    /// Lock held while descriptors of the stack are opened, duplicated or closed; see
+    /// [`crate::table`].
     pub(crate) changes: ProcessLock<()>,
-    /// Device number of all sockets (see [`crate::identity`]); 0 until it is first needed.
+    /// Device number that fstat(2) returns for all sockets (see [`crate::identity`]). 0 until it is
+    /// first needed.
     pub(crate) device: AtomicU64,
     pub(crate) library: Library,
     pub(crate) spawns: Spawns,
-    /// Thread ID of the thread that is in exit(3); 0: none.
+    /// ID of the thread that is ending the process with exit(3). 0: none.
     ends: AtomicU32,
     pub(crate) lowered: Lowered,
     pub(crate) engine_memory: EngineMemory,
@@ -62,27 +63,28 @@ pub struct Posix {
     pub(crate) cork: Cork,
     pub(crate) known: KnownInterfaces,
     pub(crate) machine_name: MachineName,
-    /// Descriptor numbers of netlink sockets that show the stack. A number may belong to another
-    /// file by now, which `netlink::is_ours` checks.
+    /// Descriptor numbers of netlink sockets that describe the stack. A number may belong to
+    /// another file by now; `netlink::is_ours` checks this.
     pub(crate) netlink: Numbers,
-    /// Subset of `netlink`: the numbers whose sockets have the protocol NETLINK_SOCK_DIAG.
+    /// Subset of `netlink`: descriptor numbers of sockets with the protocol NETLINK_SOCK_DIAG.
     pub(crate) diag: Numbers,
     pub(crate) groups: NetlinkGroups,
-    /// Descriptor numbers of files of /proc/net that show the stack; see
+    /// Descriptor numbers of files in /proc/net that describe the stack; see
     /// [`crate::proc_net::reread`].
     pub(crate) shown: Numbers,
-    /// Library's socket that sends answers to netlink sockets. Locked during an answer, because the
-    /// socket has one peer at a time.
+    /// The library's socket that sends answers to netlink sockets. Locked while it sends an answer,
+    /// because it is connected to one socket at a time.
     pub(crate) answering: ProcessLock<Option<HighFd>>,
 }
 
-/// Every call reads `attachment`, so it must not share a cache line with `changes`, which accept
-/// and close write.
+/// Every call reads `attachment`, and accept and close write `changes`. So these two must not share
+/// a cache line.
 const _: () = assert!(offset_of!(Posix, attachment) / 64 != offset_of!(Posix, changes) / 64);
 
 impl Posix {
     /// Creates the state of a process without an attachment. The value is all zeros, as in
-    /// [`Process::new`]: a single other byte would store the whole static in the library's file.
+    /// [`Process::new`]. With a single non-zero byte, the linker would store the whole static in
+    /// the library's file.
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -111,8 +113,8 @@ impl Posix {
     /// Returns the attachment of this process to its engine.
     ///
     /// # Errors
-    /// ENETDOWN if this process should have an attachment but attaching failed. Calls do not fall
-    /// back to the kernel, because the user would not notice.
+    /// ENETDOWN if this process should have an attachment but attaching failed. Calls do not use
+    /// the kernel's sockets instead, because the user would not notice.
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
         self.attachment.client()
@@ -122,8 +124,8 @@ impl Posix {
     pub(crate) fn call(&self, request: &Request) -> Result<ControlReply> {
         let client = self.client()?;
         match client.call(request) {
-            // A signal handler forked before the engine got the request, and this is the child: use
-            // the child's own attachment.
+            // A signal handler has forked before the engine got the request, and this is the child.
+            // Repeat the request over the child's own attachment.
             Err(Error::Forked) => match self.client()? {
                 own if !ptr::eq(own, client) => self.call(request),
                 _ => fail(libc::ENETDOWN),
@@ -132,18 +134,17 @@ impl Posix {
         }
     }
 
-    /// Returns whether AF_INET and AF_INET6 sockets are the engine's. True even if attaching
-    /// failed, and every call returns ENETDOWN.
+    /// Returns whether AF_INET and AF_INET6 sockets of this process are those of the engine. Also
+    /// true if attaching failed; every call then returns ENETDOWN.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.attachment.is_active()
     }
 
-    /// Delays a call briefly if the engine has ended, before the call returns its error.
+    /// Delays a call by a short pause before it returns its error, if the engine has ended.
     ///
-    /// Otherwise a server that logs an error of accept(2) and calls it again would fill the disk,
-    /// because its calls neither succeed nor block. A program that was never attached is not
-    /// delayed.
+    /// Otherwise a server that logs errors of accept(2) and retries in a loop would fill the disk
+    /// with messages. A program that was never attached is not delayed.
     pub fn rest_when_engine_is_gone(&self) {
         let gone = self.is_active() && self.client().is_ok_and(|client| !client.check_alive());
         if gone {
@@ -151,8 +152,8 @@ impl Posix {
         }
     }
 
-    /// Waits while another thread ends the process ([`Self::begins_to_end`]). Called before a call
-    /// returns.
+    /// Blocks the calling thread while another thread ends the process ([`Self::begins_to_end`]).
+    /// Called before each socket call returns.
     #[inline]
     pub fn wait_while_it_ends(&self) {
         if self.ends.load(Relaxed) != 0 {
@@ -167,14 +168,16 @@ impl Posix {
         }
     }
 
-    /// Declares that the calling thread ends the process, which has already left its engine. Until
-    /// [`Self::ends_no_more`], other threads do not return from their calls. If they returned an
-    /// error, such a thread could give up and end the process with a different status.
+    /// Declares that the calling thread ends the process, which has already detached from its
+    /// engine. Until [`Self::ends_no_more`], other threads do not return from their socket calls.
+    /// Otherwise such a thread could get an error, and end the process with a different exit
+    /// status.
     pub fn begins_to_end(&self) {
         self.ends.store(thread_id(), Relaxed);
     }
 
-    /// Lets the other threads return from their calls, because the process does not end after all.
+    /// Lets other threads return from their socket calls again, because the process continues to
+    /// run.
     pub fn ends_no_more(&self) {
         self.ends.store(0, Relaxed);
     }
@@ -182,12 +185,12 @@ impl Posix {
 
 fn rest() {
     let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: REST_NS };
-    // A signal may end the pause early, which does no harm.
+    // Ignore an early end of the pause by a signal, which does no harm.
     let _ = rustix::thread::nanosleep(&pause);
 }
 
-/// Pause in nanoseconds: ten errors per second and thread, which is some 100 MB of log messages in
-/// a day.
+/// Length of the pause in nanoseconds. It allows ten errors per second and thread, which a server
+/// logs in about 100 MB a day.
 const REST_NS: i64 = 100_000_000;
 
 #[cfg(test)]

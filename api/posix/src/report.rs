@@ -1,4 +1,4 @@
-//! The error queue of a socket, which recvmsg(2) reads with MSG_ERRQUEUE.
+//! Reads the error queue of a socket, for recvmsg(2) with MSG_ERRQUEUE.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,47 +11,52 @@ use crate::handle::OpenSocket;
 use crate::transfer::Arrival;
 use crate::{Result, address};
 
-/// SO_EE_ORIGIN_LOCAL, SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
+/// Origins of errors: SO_EE_ORIGIN_LOCAL, SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
 const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
-/// SO_EE_ORIGIN_TIMESTAMPING.
+/// Origin of an entry with a transmit timestamp (SO_EE_ORIGIN_TIMESTAMPING).
 const ORIGIN_TIMESTAMPING: u8 = 4;
-/// SOF_TIMESTAMPING_OPT_TSONLY.
+/// Flag of SO_TIMESTAMPING: return transmit timestamps without the packet
+/// (SOF_TIMESTAMPING_OPT_TSONLY).
 const STAMP_ONLY: i32 = 1 << 11;
-/// SO_EE_ORIGIN_ZEROCOPY and SO_EE_CODE_ZEROCOPY_COPIED.
+/// Origin and code of an entry about completed MSG_ZEROCOPY sends (SO_EE_ORIGIN_ZEROCOPY and
+/// SO_EE_CODE_ZEROCOPY_COPIED).
 const ORIGIN_ZERO_COPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
-/// Lengths in bytes of the reporter's address at the beginning of the engine's answer, and of the
-/// scope id after it.
+/// The engine's answer begins with the address of the host that reported the error, and its scope
+/// id. These are their lengths in bytes.
 const REPORTER: usize = 16;
 const SCOPE: usize = 4;
 
-/// Entry of the error queue, without the bytes of the datagram.
+/// An entry of a socket's error queue, without the bytes of the datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorQueueEntry {
     errno: u32,
     kind: u8,
     code: u8,
-    /// `ee_info`: the path MTU in an error about a datagram that was too long.
+    /// Value for the field `ee_info`. In an error about a datagram that was too long, it is the
+    /// path MTU in bytes.
     info: u32,
     is_v4: bool,
-    /// Whether this host reports the error itself, not a message from the network
-    /// (SO_EE_ORIGIN_LOCAL).
+    /// Whether this host has detected the error itself (SO_EE_ORIGIN_LOCAL), instead of receiving
+    /// an ICMP message.
     is_local: bool,
-    /// Unix time in nanoseconds, in an entry with a transmit timestamp. `info` is then the number
-    /// of the datagram or byte, and `stamp` SCM_TSTAMP_SND, _SCHED or _ACK.
+    /// Transmit timestamp of the entry, as Unix time in nanoseconds; None: the entry has none. With
+    /// a timestamp, `info` is the number of the datagram or byte, and `stamp` is SCM_TSTAMP_SND,
+    /// _SCHED or _ACK.
     pub sent_ns: Option<u64>,
     stamp: u32,
-    /// In an entry about MSG_ZEROCOPY: number of the last completed send. `info` is that of the
-    /// first.
+    /// In an entry about MSG_ZEROCOPY, the number of the last completed send. `info` is the number
+    /// of the first one.
     copied_to: Option<u32>,
     from: [u8; REPORTER],
-    /// Scope id of `from`.
+    /// IPv6 scope id of the address `from`.
     scope: u32,
 }
 
-/// Takes the oldest entry. As on Linux, the call never waits, and ignores MSG_PEEK.
+/// Removes and returns the oldest entry of the error queue. As on Linux, the call never waits, and
+/// ignores MSG_PEEK.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -91,7 +96,7 @@ pub unsafe fn recv(handle: &OpenSocket, buffers: &[Buffer]) -> Result<Arrival> {
         let part = &payload[len..];
         let n = part.len().min(buffer.len);
         // SAFETY: `buffer` is valid for writes of its length, and `n` is at most the lengths of
-        // both. The reply does not overlap the buffer.
+        // `part` and `buffer`. The reply does not overlap the buffer.
         unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), buffer.at, n) };
         len += n;
     }
@@ -101,9 +106,9 @@ pub unsafe fn recv(handle: &OpenSocket, buffers: &[Buffer]) -> Result<Arrival> {
     Ok(Arrival { len, header: Some(header), flags, report: Some(report) })
 }
 
-/// Returns an entry with a transmit timestamp. The entry does not contain the packet
-/// (SOF_TIMESTAMPING_OPT_TSONLY). For a stream whose program wants the packet, the entry is
-/// truncated, as on Linux for a reader without a buffer.
+/// Returns an entry with a transmit timestamp. The entry never contains the packet, as with
+/// SOF_TIMESTAMPING_OPT_TSONLY. If the program of a stream has not set that flag, the entry is
+/// marked as truncated (MSG_TRUNC).
 fn sent(handle: &OpenSocket, reply: &ControlReply) -> Result<Arrival> {
     let Some(&time) = reply.payload().first_chunk::<8>() else { return fail(libc::EAGAIN) };
     let sent_ns = Some(u64::from_ne_bytes(time));
@@ -120,8 +125,9 @@ fn sent(handle: &OpenSocket, reply: &ControlReply) -> Result<Arrival> {
     Ok(arrival)
 }
 
-/// Counts a send with MSG_ZEROCOPY on a socket with SO_ZEROCOPY. Each such call gets a number, and
-/// its completion is reported. On a stream, calls that send no bytes are not counted.
+/// Counts a send with MSG_ZEROCOPY on a socket with SO_ZEROCOPY. Each such send gets a number, with
+/// which the error queue later reports its completion. On a stream, calls that send no bytes are
+/// not counted.
 pub(crate) fn note_zero_copy(handle: &OpenSocket, sent: Result<usize>) {
     let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::ZERO_COPY != 0;
     if is_on && sent.is_ok_and(|len| len > 0 || !handle.is_tcp()) {
@@ -129,7 +135,8 @@ pub(crate) fn note_zero_copy(handle: &OpenSocket, sent: Result<usize>) {
     }
 }
 
-/// Requests timestamps for the bytes that a call queued, if the socket has SO_TIMESTAMPING.
+/// Requests transmit timestamps for the bytes that a send has queued, if SO_TIMESTAMPING is set on
+/// the stream.
 pub(crate) fn note_stamped(handle: &OpenSocket, sent: Result<usize>) {
     let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::STAMPED_STREAM != 0;
     if is_on && sent.is_ok_and(|len| len > 0) {
@@ -138,7 +145,7 @@ pub(crate) fn note_stamped(handle: &OpenSocket, sent: Result<usize>) {
     }
 }
 
-/// Returns an entry for the sends with MSG_ZEROCOPY whose memory may be used again.
+/// Returns an entry about completed MSG_ZEROCOPY sends, whose memory the program may use again.
 fn copied(handle: &OpenSocket, reply: &ControlReply) -> Arrival {
     let copied_to = Some(reply.a);
     let about = ErrorQueueEntry::without_packet(handle, reply.slot);
@@ -166,8 +173,8 @@ impl ErrorQueueEntry {
         }
     }
 
-    /// Returns level, type and data of the control message: a `struct sock_extended_err` and the
-    /// address of the reporter.
+    /// Returns level, type and data of the control message about this entry. The data is a `struct
+    /// sock_extended_err`, followed by the address of the host that reported the error.
     pub fn control(&self, handle: &OpenSocket) -> (i32, i32, Vec<u8>) {
         let v4_socket = handle.slot.family.load(Relaxed) == address::INET;
         let origin = match (self.is_local, self.is_v4) {
@@ -179,7 +186,8 @@ impl ErrorQueueEntry {
         };
         let mut data = self.errno.to_ne_bytes().to_vec();
         data.extend([origin, self.kind, self.code, 0]);
-        // For a timestamp, ee_info is its kind, and ee_data the number of the datagram or byte.
+        // For a timestamp, ee_info contains the kind of timestamp, and ee_data the number of the
+        // datagram or byte.
         let about = match (self.sent_ns, self.copied_to) {
             (Some(_), _) => [self.stamp, self.info],
             (None, last) => [self.info, last.unwrap_or(0)],

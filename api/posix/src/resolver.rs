@@ -1,11 +1,12 @@
-//! The program's view of /etc/resolv.conf.
+//! Replaces /etc/resolv.conf for programs that open the file.
 //!
 //! On a host with a local resolver such as systemd-resolved, the file names a nameserver on the
-//! host's loopback. Nothing answers at that address of the stack. Programs with a resolver of their
-//! own (c-ares in Node.js, dig, nginx and haproxy that are given the file) would resolve no names.
-//! For them, and for [`crate::dns`], this library replaces the nameserver in the file by that of
-//! the run. libc reads the file without this library. [`crate::dns::Substitution`] determines which
-//! nameservers found by libc are replaced by the run's.
+//! host's loopback. Nothing answers at that address of the stack. Programs with their own resolver
+//! (c-ares in Node.js, dig; nginx and haproxy if configured to read the file) could not resolve
+//! names. For these programs, and for [`crate::dns`], this library replaces the nameserver in the
+//! file by that of the run. libc opens the file internally, so it reads the original.
+//! [`crate::dns::Substitution`] determines which nameservers found by libc are replaced by the
+//! run's.
 
 use std::ffi::CStr;
 
@@ -15,19 +16,19 @@ use towpath_shm::layout::RawAddr;
 
 use crate::{Errno, Posix, Result};
 
-/// File with the settings of resolvers (resolv.conf(5)).
+/// The configuration file of resolvers (resolv.conf(5)).
 pub(crate) const PATH: &CStr = c"/etc/resolv.conf";
-/// Maximum length in bytes of a file that is changed. Three nameservers and six domains of maximum
-/// length take half of it.
+/// Maximum length in bytes of a resolv.conf that is replaced. Three nameservers and six domains of
+/// maximum length take half of it.
 pub(crate) const FILE_MAX: usize = 4096;
 
-/// Returns whether a call that opens `path` with `flags` opens /etc/resolv.conf for reading, so
-/// that the file must be replaced.
+/// Returns whether open(2) of `path` with `flags` opens /etc/resolv.conf for reading. The file must
+/// then be replaced.
 pub fn is_wanted(posix: &'static Posix, path: &CStr, flags: i32) -> bool {
     path == PATH && posix.is_active() && reads(flags)
 }
 
-/// Returns whether `flags` of open(2) are those of a file that is only read.
+/// Returns whether open(2) with `flags` opens an existing file for reading only.
 pub(crate) fn reads(flags: i32) -> bool {
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
     flags & libc::O_ACCMODE == libc::O_RDONLY && flags & others == 0
@@ -42,7 +43,8 @@ pub fn put_in_place(posix: &'static Posix, fd: i32) -> Result<()> {
     file(posix).map_or(Ok(()), |file| replace(fd, file))
 }
 
-/// Replaces the file opened as `fd` by a memory file, or closes `fd` if there was an error.
+/// Replaces the file that is open as `fd` by the memory file in `file`. If `file` is an error,
+/// closes `fd` and returns the error.
 pub(crate) fn replace(fd: i32, file: Result<i32>) -> Result<()> {
     match file {
         Ok(file) => {
@@ -59,13 +61,14 @@ pub(crate) fn replace(fd: i32, file: Result<i32>) -> Result<()> {
     }
 }
 
-/// Returns the text of /etc/resolv.conf for programs of the run. Returns `None` without an engine,
-/// and if the run has no nameserver of its own (a TAP device without `--dns`, `--dns none`).
+/// Returns the text that programs of the run read in /etc/resolv.conf. Returns `None` if the engine
+/// has ended, or the run has no nameserver of its own (a TAP device without `--dns`, or `--dns
+/// none`).
 pub(crate) fn text(posix: &'static Posix) -> Option<String> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
     let reply = posix.call(&request).ok().filter(|reply| reply.addr.family != 0)?;
     let mut file = [0; FILE_MAX];
-    // A file that cannot be read counts as empty.
+    // Treat a file that cannot be read as empty.
     let len = read(PATH, &mut file).ok().flatten().unwrap_or(0);
     let mut text = ResolverText::new();
     let changed = rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text);
@@ -73,10 +76,10 @@ pub(crate) fn text(posix: &'static Posix) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Returns the memory file; None: the host's file needs no change.
+/// Creates the memory file that replaces /etc/resolv.conf. None: the host's file needs no change.
 fn file(posix: &'static Posix) -> Option<Result<i32>> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
-    // Without an engine no nameserver can be reached, so the file stays as it is.
+    // Keep the host's file if the engine has ended, because then no nameserver can be reached.
     let reply = posix.call(&request).ok()?;
     let mut file = [0; FILE_MAX];
     let len = read(PATH, &mut file).ok()??;
@@ -84,8 +87,8 @@ fn file(posix: &'static Posix) -> Option<Result<i32>> {
     rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text).then(|| text.into_file())
 }
 
-/// Writes `text` with the run's nameserver to `to`. Returns false if the text needs no change, or
-/// does not fit.
+/// Copies `text`, the content of resolv.conf, to `to` and replaces nameservers by that of the run.
+/// Returns false if the text needs no change, or does not fit.
 fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut ResolverText) -> bool {
     if nameserver.family == 0 {
         return false;
@@ -102,7 +105,8 @@ fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut Reso
             to.put_nameserver(nameserver);
         }
     }
-    // Without a nameserver in the file, resolvers use that of this machine (resolv.conf(5)).
+    // Add the run's nameserver if the file has none, because resolvers would use the local machine
+    // (resolv.conf(5)).
     if !named {
         put = true;
         to.put(b"\n");
@@ -111,7 +115,7 @@ fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut Reso
     put && !to.overflowed
 }
 
-/// Returns the address in a `nameserver` line.
+/// Returns the address in a `nameserver` line of resolv.conf. None: the line is a different one.
 pub(crate) fn address_in(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"nameserver")?;
     rest.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')).then(|| rest.trim_ascii())
@@ -120,7 +124,8 @@ pub(crate) fn address_in(line: &[u8]) -> Option<&[u8]> {
 pub(crate) fn is_loopback(address: &[u8]) -> bool {
     let text = std::str::from_utf8(address).unwrap_or_default();
     match text.parse() {
-        // The unspecified address also leads to this machine.
+        // The unspecified address (0.0.0.0 or `::`) counts as loopback, because it also leads to
+        // this machine.
         Ok(ip) => {
             let ip: std::net::IpAddr = ip;
             ip.is_loopback() || ip.is_unspecified()
@@ -129,8 +134,8 @@ pub(crate) fn is_loopback(address: &[u8]) -> bool {
     }
 }
 
-/// Text of the memory file. In a fixed buffer, because a signal handler that has interrupted malloc
-/// may call open(2).
+/// Text of the memory file. The buffer has a fixed size, because a signal handler that interrupted
+/// malloc may call open(2).
 struct ResolverText {
     bytes: [u8; FILE_MAX + 64],
     len: usize,
@@ -156,7 +161,7 @@ impl ResolverText {
         use std::io::Write;
         let mut line = [0; 64];
         let mut rest = &mut line[..];
-        // The buffer has room for `nameserver` and the longest address.
+        // Ignore the result, because the buffer has room for `nameserver` and the longest address.
         let _ = match nameserver.ip.first_chunk::<4>() {
             Some(v4) if i32::from(nameserver.family) == libc::AF_INET => {
                 writeln!(rest, "nameserver {}", std::net::Ipv4Addr::from(*v4))
@@ -170,8 +175,8 @@ impl ResolverText {
     fn into_file(self) -> Result<i32> {
         let fd = crate::memory_file::create(c"resolv.conf")?;
         let args = [fd as usize, self.bytes.as_ptr() as usize, self.len, 0, 0, 0];
-        // SAFETY: the first `len` bytes of `bytes` are valid. pwrite leaves the position at 0,
-        // where the program begins to read.
+        // SAFETY: the first `len` bytes of `bytes` are initialized. pwrite leaves the position at
+        // 0, where the program begins to read.
         if let Err(errno) = unsafe { syscall(libc::SYS_pwrite64 as usize, args) } {
             syscall::close(fd);
             return Err(Errno(errno));
@@ -180,8 +185,8 @@ impl ResolverText {
     }
 }
 
-/// Reads a file of the host. Returns its length, or `None` if the file cannot be read to its end or
-/// does not fit `into`.
+/// Reads a file of the host into a buffer. Returns its length in bytes, or `None` if the file
+/// cannot be read to its end or does not fit `into`.
 ///
 /// # Errors
 /// Errors of open(2).
@@ -224,7 +229,7 @@ mod tests {
         let wanted =
             "# by systemd-resolved\nnameserver 10.0.2.3\noptions edns0 trust-ad\nsearch lan\n";
         assert_eq!(rewritten(stub, "10.0.2.3", true).as_deref(), Some(wanted));
-        // Other nameservers stay as they are; the replacement stands there once.
+        // Other nameservers are kept, and the run's nameserver appears only once.
         let mixed = "nameserver ::1\nnameserver\t192.0.2.1\nnameserver 127.0.0.1";
         let wanted = "nameserver fd00:2::3\nnameserver\t192.0.2.1\n";
         assert_eq!(rewritten(mixed, "fd00:2::3", true).as_deref(), Some(wanted));

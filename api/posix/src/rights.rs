@@ -1,8 +1,9 @@
 //! Passes sockets to other programs: over exec, posix_spawn, or SCM_RIGHTS.
 //!
-//! Before a descriptor is passed, its token is replaced by one with the socket's name
-//! ([`towpath_shm::token`]). The receiving program reads the name. Other threads see no difference,
-//! so nothing must be undone if the descriptor is not passed after all.
+//! A socket's descriptor is a kernel descriptor that stands for the socket, called token
+//! ([`towpath_shm::token`]). Before it is passed to another program, a token is replaced by one
+//! from which that program can read the socket's name. Other threads see no difference, so nothing
+//! must be undone if the descriptor is not passed after all.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Acquire;
@@ -15,7 +16,8 @@ use towpath_shm::token::{self, Name, Run};
 
 use crate::{Posix, table};
 
-/// Socket that the name in a descriptor's token refers to. The name is not verified yet.
+/// A descriptor that arrived from another program, and the socket that the name in its token refers
+/// to. The name has not been verified yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenClaim {
     fd: i32,
@@ -23,17 +25,19 @@ pub struct TokenClaim {
     socket: Socket,
 }
 
-/// Returns the descriptors of a new process image whose tokens have names of sockets.
+/// Returns the descriptors that this process image inherited and whose tokens contain names of
+/// sockets.
 pub fn inherited() -> Vec<TokenClaim> {
     match listed() {
         Some(numbers) => numbers.into_iter().filter_map(claim).collect(),
-        // Without /proc, as in a chroot, check every number that can be in use.
+        // If /proc is not mounted, as in a chroot, check every descriptor number that can be in
+        // use.
         None => (0..limit()).filter_map(claim).collect(),
     }
 }
 
-/// Returns the descriptors that /proc/self/fd lists. (std's functions would call libc's, and so
-/// this library's.)
+/// Returns the descriptor numbers that /proc/self/fd lists. Does not use std's functions, because
+/// these would call functions that this library replaces.
 fn listed() -> Option<Vec<i32>> {
     use rustix::fs::{Mode, OFlags, RawDir, open};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -42,29 +46,29 @@ fn listed() -> Option<Vec<i32>> {
     let mut buffer = Vec::with_capacity(4096);
     let mut entries = RawDir::new(&*folder, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
-        // "." and ".." do not parse as numbers.
+        // Skip "." and "..", which do not parse as numbers.
         numbers.extend(entry.ok()?.file_name().to_str().ok()?.parse::<i32>().ok());
     }
     numbers.retain(|&number| number != folder.as_raw_fd());
     Some(numbers)
 }
 
-/// Returns the exclusive upper bound of numbers of the stack's descriptors.
+/// Returns the exclusive upper bound of the numbers that descriptors of the stack can have.
 fn limit() -> i32 {
     let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     soft.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX as u64) as i32
 }
 
-/// Returns whether the token of a socket's descriptor has no name. If false, the token has a name
-/// already, or the descriptor is no longer a socket. libc's functions may replace descriptors
-/// without this library, as login_tty(3) replaces standard input.
+/// Returns whether the kernel descriptor of a socket has no name yet. Returns false if it has one,
+/// or if the number is no longer a socket. libc's functions may replace descriptors without this
+/// library, as login_tty(3) replaces standard input.
 fn is_blank(client: &Client, fd: i32) -> bool {
     // SAFETY: the descriptor is borrowed for one call, which fails if the descriptor is not open.
     token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow())
 }
 
-/// Gives the tokens of descriptors that may be passed to another program their sockets' names. One
-/// request to the engine covers up to [`TOKENS_MAX`] descriptors.
+/// Stores the names of sockets in their kernel descriptors (tokens), which may then be passed to
+/// another program. One request to the engine covers up to [`TOKENS_MAX`] descriptors.
 pub(crate) fn name(
     posix: &'static Posix,
     client: &Client,
@@ -82,8 +86,8 @@ pub(crate) fn name(
     }
 }
 
-/// Names the first of at most [`TOKENS_MAX`] descriptors. Returns how many were dealt with, at
-/// least one.
+/// Stores names in the first of at most [`TOKENS_MAX`] descriptors. Returns how many descriptors
+/// were handled, at least one.
 fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -> usize {
     let sockets = || wanted.iter().map(|&(_, socket)| socket);
     let mut given = client.tokens(sockets());
@@ -92,20 +96,21 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
         client.use_spare();
     }
     if given.is_err() {
-        // Try a single token, which may succeed if many do not.
+        // Request a single token, which may succeed although a request for many did not.
         given = client.tokens(sockets().take(1));
     }
     let _signals = SignalsBlocked::new();
     let table = table::lock(posix);
-    // Skip a descriptor without a token: the engine has ended or has no free descriptor, or other
-    // threads took all free numbers. A socket that the engine has ended has no token, and would be
-    // useless to the other program.
+    // Skip a descriptor for which there is no token. The engine has ended or has no free
+    // descriptor, or other threads of this process took all free numbers. A socket that the engine
+    // has closed gets no token, and would be useless to the other program.
     let mut named = 1;
     if let Ok(Tokens { tokens, dealt_with }) = given {
         for (n, token) in &tokens {
             let (fd, socket) = wanted[*n];
             if is_blank(client, fd) {
-                // `exchange` fails if the program has closed the descriptor without this library.
+                // Ignore an error: `exchange` fails if the program has closed the descriptor
+                // without this library.
                 let _ = table.exchange(fd, socket, token.as_raw_fd());
             }
         }
@@ -117,7 +122,8 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
     named.min(wanted.len())
 }
 
-/// Adopts a descriptor that arrived by SCM_RIGHTS, if its token names a socket of the stack.
+/// Adopts a descriptor that arrived by SCM_RIGHTS, if its token contains the name of a socket of
+/// the stack.
 pub fn received(posix: &'static Posix, fd: i32) {
     let Ok(client) = posix.client() else {
         return;
@@ -128,15 +134,15 @@ pub fn received(posix: &'static Posix, fd: i32) {
     {
         posix.process.descriptors.set_socket(fd, socket);
         let _signals = SignalsBlocked::new();
-        // Replace the token with the name by a blank one, because the name is no longer needed and
-        // takes more memory than a connection.
+        // Replace the token by one without a name. The name is no longer needed, and takes more
+        // memory than a connection.
         let _ = table::lock(posix).exchange(fd, socket, client.blank().get());
         in_flight::landed(client, socket);
     }
 }
 
-/// Prepares a descriptor that is about to be sent by SCM_RIGHTS: names its token, and counts the
-/// socket as in flight.
+/// Prepares a descriptor that is about to be sent by SCM_RIGHTS: stores the socket's name in its
+/// token, and counts the socket as in flight.
 pub fn sent(posix: &'static Posix, fd: i32) {
     if let (Ok(client), Some(socket)) = (posix.client(), posix.process.descriptors.socket(fd)) {
         name(posix, client, std::iter::once((fd, socket)));
@@ -144,7 +150,7 @@ pub fn sent(posix: &'static Posix, fd: i32) {
     }
 }
 
-/// Undoes [`sent`], because the message was refused.
+/// Undoes [`sent`], because the message with the descriptor could not be sent.
 pub fn not_sent(posix: &'static Posix, fd: i32) {
     if let (Ok(client), Some(socket)) = (posix.client(), posix.process.descriptors.socket(fd)) {
         in_flight::landed(client, socket);
@@ -157,11 +163,11 @@ impl TokenClaim {
         self.fd
     }
 
-    /// Returns the socket, if it is one of run `run` and its slot still has the generation in the
-    /// name.
+    /// Returns the socket, if it belongs to run `run` and its slot still has the generation in the
+    /// name. Otherwise the socket no longer exists.
     pub fn resolve(&self, region: &Region, run: Run) -> Option<Socket> {
         let generation = region.slot(self.socket.slot)?.generation.load(Acquire);
-        // The generation of a slot in use is odd.
+        // A slot is in use if its generation is odd.
         let is_its = generation & 1 == 1 && generation == self.socket.generation;
         (is_its && run == self.run).then_some(self.socket)
     }

@@ -1,10 +1,10 @@
-//! Signal handlers of the program. A handler is announced ([`towpath_client::interrupt`]) before it
-//! runs, because a call that waits in user space would not notice the signal otherwise.
+//! Signal handlers of the program. Before a handler runs, a call that waits in user space must be
+//! told ([`towpath_client::interrupt`]), because it would not notice the signal otherwise.
 //!
-//! The kernel calls our entry function instead of the program's handlers; `handlers` keeps
-//! the program's handler for each signal. sigaction(2) shows the program its own handlers. Handlers
-//! set without libc are installed in the kernel directly: they run, but a call that they interrupt
-//! between two sleeps goes on.
+//! For each signal with a handler, the kernel calls this library's entry function, which calls the
+//! program's handler from the table in `handlers`. sigaction(2) shows the program its own handlers.
+//! A program that sets a handler without libc bypasses this library. Such a handler runs, but does
+//! not interrupt a call that is between two sleeps.
 
 use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};
@@ -13,17 +13,18 @@ use towpath_client::{LockGuard, interrupt};
 use crate::Posix;
 use crate::handlers::{ENDING, HandlerPlace, SignalHandler};
 
-/// First real-time signal, with which libcs cancel threads. sigaction(3) refuses this number.
+/// Number of the first real-time signal, with which libcs cancel threads. sigaction(3) rejects this
+/// number.
 const SIGCANCEL: c_int = 32;
 
-/// Locks the table of handlers. The caller must have blocked signals. None in a child that was
-/// created without this library, because the thread that held the lock may not exist there.
+/// Locks the table of signal handlers. The caller must have blocked signals. Returns `None` in a
+/// child forked without this library: the thread that held the lock may not exist there.
 pub(crate) fn lock(posix: &'static Posix) -> Option<LockGuard<'static, ()>> {
     posix.client().ok().map(|_| posix.handlers.changes.lock())
 }
 
-/// Implements sigaction(2). Installs `entry`, our handler, in the kernel in place of the program's,
-/// and shows the program its own. `real` calls libc's sigaction.
+/// Implements sigaction(2). Sets `entry`, this library's handler, in the kernel instead of the
+/// program's handler. Returns the program's own handler in `old`. `real` calls libc's sigaction.
 ///
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
@@ -82,9 +83,9 @@ pub unsafe fn sigaction(
     0
 }
 
-/// Installs `stand_in` for each signal of `ENDING` for which the program has SIG_DFL. `stand_in`
-/// must end the process by the same signal. The program still sees SIG_DFL. All signals are blocked
-/// while `stand_in` runs.
+/// Sets `stand_in` as the kernel's handler of each signal of `ENDING` for which the program has
+/// SIG_DFL. `stand_in` must end the process by the same signal. sigaction(2) still returns SIG_DFL
+/// to the program. All signals are blocked while `stand_in` runs.
 pub fn stand_for_default(
     posix: &'static Posix,
     stand_in: extern "C" fn(c_int),
@@ -105,7 +106,7 @@ pub fn stand_for_default(
     }
 }
 
-/// Returns the sigaction that installs the stand-in in the kernel.
+/// Returns the sigaction that sets the handler at `address`, which replaces SIG_DFL in the kernel.
 fn standing_in(address: usize) -> libc::sigaction {
     // SAFETY: a sigaction of zeros is valid, and sigfillset writes to a local mask.
     unsafe {
@@ -117,15 +118,16 @@ fn standing_in(address: usize) -> libc::sigaction {
     }
 }
 
-/// Announces that a handler runs, and returns the address of the program's handler. Called by the
-/// entry function.
+/// Records that a signal handler begins to run, and returns the address of the program's handler.
+/// Called by this library's entry function, which the kernel calls for the signal.
 pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     extern "C" fn nothing() {}
     let nothing = nothing as *const () as usize;
-    // The kernel passes only valid signal numbers.
+    // The table has an entry for the signal, because the kernel passes only valid signal numbers.
     let Some(handler) = posix.handlers.of(signal).map(HandlerPlace::load) else { return nothing };
     if signal == SIGCANCEL {
-        // libc's handler of cancellation may end the thread at once, while it holds locks.
+        // In a cancellation point of this library, do not run libc's handler: it may end the thread
+        // at once, while the thread holds locks.
         if interrupt::cancellation_comes() {
             return nothing;
         }
@@ -135,10 +137,11 @@ pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     handler.address()
 }
 
-/// Installs the entry in place of libc's handler of cancellation, if libc has set that handler.
+/// Sets `entry` as the kernel's handler of the cancellation signal, if libc has set its own handler
+/// for it.
 pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
-    /// `struct sigaction` of the kernel, whose fields are in a different order than those of
-    /// libc's.
+    /// `struct sigaction` of the kernel, whose fields are in a different order than those of libc's
+    /// struct.
     #[repr(C)]
     struct KernelSigaction {
         handler: usize,
@@ -149,8 +152,8 @@ pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     let mut action = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
     let change = |new: usize, old: usize| {
         let args = [SIGCANCEL as usize, new, old, 8, 0, 0];
-        // SAFETY: `new` and `old` are 0 or addresses of structures that outlive the call. The mask
-        // has 8 bytes, as the call is told.
+        // SAFETY: `new` and `old` are 0 or addresses of structures that outlive the call. `args`
+        // contains the length of the signal mask, 8 bytes.
         unsafe { syscall(libc::SYS_rt_sigaction as usize, args) }.is_ok()
     };
     let _blocked = SignalsBlocked::new();
@@ -164,7 +167,7 @@ pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     }
 }
 
-/// Sends libc's signal of cancellation to a thread of this process.
+/// Sends the signal with which libc cancels threads to a thread of this process.
 pub fn send_cancellation(thread: u32) {
     let args = [std::process::id() as usize, thread as usize, SIGCANCEL as usize, 0, 0, 0];
     // SAFETY: tgkill takes integers only.

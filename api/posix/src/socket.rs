@@ -1,4 +1,4 @@
-//! Socket calls from socket(2) to shutdown(2), without those that move bytes.
+//! Implements the socket calls from socket(2) to shutdown(2), except those that transfer bytes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -11,19 +11,19 @@ use crate::handle::OpenSocket;
 use crate::{Errno, Posix, Result, address, descriptor};
 
 const TYPE_MASK: i32 = 0xf;
-/// ::ffff:127.0.0.1
+/// The IPv4-mapped address ::ffff:127.0.0.1.
 const V4_MAPPED_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 
-/// Returns whether the stack opens sockets of this domain.
+/// Returns whether sockets of this address family are opened by the stack, and not by the kernel.
 pub fn is_ours(posix: &'static Posix, domain: i32) -> bool {
     matches!(domain, libc::AF_INET | libc::AF_INET6) && posix.is_active()
 }
 
-/// socket(2) for AF_INET and AF_INET6: streams (TCP), datagrams (UDP) and echo sockets (ICMP,
-/// ICMPv6 as datagrams).
+/// Implements socket(2) for AF_INET and AF_INET6: streams (TCP), datagrams (UDP) and echo sockets
+/// (ICMP, ICMPv6 as datagrams).
 ///
 /// # Errors
-/// EPERM for SOCK_RAW, as Linux has it without CAP_NET_RAW; ESOCKTNOSUPPORT for other types,
+/// EPERM for SOCK_RAW, as on Linux without CAP_NET_RAW. ESOCKTNOSUPPORT for other types,
 /// EPROTONOSUPPORT for other protocols of a type, EINVAL for unknown flags.
 pub fn socket(posix: &'static Posix, domain: i32, kind: i32, protocol: i32) -> Result<i32> {
     let file_flags = kind & !TYPE_MASK;
@@ -54,7 +54,7 @@ pub fn socket(posix: &'static Posix, domain: i32, kind: i32, protocol: i32) -> R
     }
 }
 
-/// bind(2).
+/// Implements bind(2).
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
@@ -72,25 +72,25 @@ pub unsafe fn bind(
         return fail(libc::EINVAL);
     }
     if addr.family == 0 && family == address::INET {
-        // As bind(2) on Linux: AF_UNSPEC stands for AF_INET with the any-address.
+        // As Linux does, treat AF_UNSPEC with the unspecified address as AF_INET.
         addr.family = address::INET as u16;
     }
     if u32::from(addr.family) != family {
         return fail(libc::EAFNOSUPPORT);
     }
-    // The engine returns EINVAL for a bound socket. The slot may be out of date, because a refused
-    // connect frees the port.
+    // Let the engine decide whether the socket is bound already (EINVAL). The shared state may be
+    // out of date, because a refused connect frees the port.
     handle.call(call::BIND, |request| request.addr = addr)?;
     if address::is_v6_host(&addr) {
-        // As on Linux, the socket speaks only IPv6 from then on.
+        // As on Linux, a socket bound to an IPv6 address accepts only IPv6 from now on.
         handle.change(|slot| slot.option_bits.fetch_or(option_bit::V6ONLY, Relaxed))?;
     }
     Ok(())
 }
 
 /// Binds a datagram socket that has no port to a free one. Linux does so at the beginning of every
-/// connect and send (inet_autobind), even if these fail. The address is that of an earlier bind, if
-/// its port was freed.
+/// connect and send (inet_autobind), even if these fail. If an earlier bind's port was freed, its
+/// address is used again.
 ///
 /// # Errors
 /// EAGAIN when no port is free.
@@ -100,18 +100,18 @@ pub(crate) fn bind_any(handle: &OpenSocket) -> Result<()> {
     }
     let addr = RawAddr { port: 0, ..address::local(handle.slot) };
     match handle.call(call::BIND, |request| request.addr = addr) {
-        // A concurrent call has bound the socket.
+        // EINVAL: a concurrent call has bound the socket meanwhile.
         Err(Errno(libc::EINVAL)) => Ok(()),
         Err(Errno(libc::EADDRINUSE)) => fail(libc::EAGAIN),
         result => result.map(drop),
     }
 }
 
-/// listen(2). The backlog counts finished connections, at most 4096 (Linux's somaxconn). A negative
-/// backlog stands for the maximum.
+/// Implements listen(2). The backlog is the maximum number of established connections that wait for
+/// accept(2), at most 4096 (Linux's somaxconn). A negative backlog selects the maximum.
 ///
 /// # Errors
-/// EOPNOTSUPP unless the socket is one of TCP, EINVAL if it is connected or about to be.
+/// EOPNOTSUPP unless it is a TCP socket, EINVAL if it is connected or connecting.
 pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
     let handle = OpenSocket::new(posix, fd)?;
     if !handle.is_tcp() {
@@ -120,16 +120,16 @@ pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
     if handle.slot.flags.load(Acquire) & (flags::CONNECTED | flags::CONNECTING) != 0 {
         return fail(libc::EINVAL);
     }
-    // A negative backlog is the maximum, because the kernel takes it as unsigned.
+    // As in the kernel, which treats the backlog as unsigned, a negative one selects the maximum.
     let backlog = if backlog < 0 { u32::MAX } else { backlog as u32 };
     handle.call(call::LISTEN, |request| request.a = backlog.min(4096)).map(drop)
 }
 
-/// accept4(2). `file_flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
+/// Implements accept4(2). `file_flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
 ///
 /// # Errors
-/// EINVAL for a socket that does not listen and for unknown flags, EOPNOTSUPP for one of datagrams.
-/// When there is no descriptor left (EMFILE, ENFILE) the connection stays in the queue.
+/// EINVAL for a socket that does not listen and for unknown flags, EOPNOTSUPP for a datagram
+/// socket. If no descriptor is free (EMFILE, ENFILE), the connection stays in the queue.
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes; both may be null.
@@ -155,7 +155,7 @@ pub unsafe fn accept4(
         inherit_shut(&handle, socket);
         descriptor::open(posix, client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
-    // The descriptor is closed even if close(2) reports an error.
+    // Ignore an error of close, because the descriptor is closed in any case.
     let undo = |fd| {
         let _ = descriptor::close(posix, fd);
     };
@@ -165,14 +165,15 @@ pub unsafe fn accept4(
     // SAFETY: `addr` points to `*len` writable bytes, or a pointer is null, which `write` checks.
     let written = unsafe { address::write(&remote, addr, len) };
     if written.is_err() {
-        // As on Linux, the connection ends, because the program gets no descriptor for it.
+        // As on Linux, close the accepted connection, because the program does not get its
+        // descriptor.
         undo(new);
     }
     written.map(|()| new)
 }
 
-/// Shuts the directions of an accepted connection that were shut at the listener before it
-/// listened. On Linux a connection begins as a copy of the listener.
+/// Shuts an accepted connection in the directions in which the listener was shut down before
+/// listen(2). On Linux, a connection begins as a copy of its listener.
 fn inherit_shut(listener: &OpenSocket, accepted: Socket) {
     let shut = listener.slot.shut.load(Relaxed);
     if shut != 0
@@ -182,13 +183,14 @@ fn inherit_shut(listener: &OpenSocket, accepted: Socket) {
     }
 }
 
-/// connect(2). AF_UNSPEC removes the peer of a datagram socket, and makes a stream unconnected.
+/// Implements connect(2). AF_UNSPEC removes the peer of a datagram socket, and makes a stream
+/// unconnected.
 ///
 /// # Errors
-/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is in
-/// progress; EISCONN if it is connected or listens. EAFNOSUPPORT and ENETUNREACH if the socket
-/// cannot reach the address's family. The result of a connect that has ended (ECONNREFUSED,
-/// ETIMEDOUT and the like) is returned once.
+/// EINPROGRESS for a nonblocking stream, and when SO_SNDTIMEO has passed. EALREADY while a connect
+/// is in progress; EISCONN if the socket is connected or listens. EAFNOSUPPORT or ENETUNREACH if
+/// the socket cannot reach addresses of that family. The error of a failed connect, such as
+/// ECONNREFUSED, is returned once.
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
@@ -228,19 +230,19 @@ pub unsafe fn connect(
     }
 }
 
-/// Name under which [`OpenSocket::remember`] keeps the bytes that the SYN of a Fast Open can carry.
+/// Key under which [`OpenSocket::remember`] stores how many bytes a TCP Fast Open SYN can carry.
 const SYN_ROOM: i32 = -1;
 
-/// Returns the bytes that the SYN of a Fast Open can carry.
+/// Returns how many bytes the SYN of a TCP Fast Open connection can carry.
 pub(crate) fn syn_room(handle: &OpenSocket) -> usize {
     let room = handle.remembered(libc::IPPROTO_TCP, SYN_ROOM);
     room.and_then(|room| usize::try_from(room).ok()).unwrap_or(usize::MAX)
 }
 
-/// Returns the address by which a socket reaches a peer.
+/// Converts the address of a peer to the one with which a socket reaches it.
 ///
 /// # Errors
-/// ENETUNREACH if the socket speaks only IPv6 and the peer has an IPv4 address. EAFNOSUPPORT if the
+/// ENETUNREACH if the socket is IPv6-only and the peer has an IPv4 address. EAFNOSUPPORT if the
 /// socket is bound to an IPv4 address and the peer has an IPv6 address.
 pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAddr> {
     let family = slot.family.load(Relaxed);
@@ -254,7 +256,8 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
     } else if from_v4 && address::is_v6_host(&addr) {
         fail(libc::EAFNOSUPPORT)
     } else if from_v4 && !is_v4 {
-        // The any-address stands for this host, in the IP version that the socket is bound in.
+        // The unspecified address `::` means this host. Use its IPv4 loopback address, because the
+        // socket is bound to an IPv4 address.
         Ok(RawAddr { ip: V4_MAPPED_LOOPBACK, ..addr })
     } else if datagrams {
         Ok(address::sent_to(addr, family))
@@ -263,7 +266,7 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
     }
 }
 
-/// Connects for a send with MSG_FASTOPEN.
+/// Connects a stream for a send with the flag MSG_FASTOPEN.
 ///
 /// # Errors
 /// As for [`connect`]; EINVAL without an address.
@@ -273,7 +276,8 @@ pub(crate) fn connect_to_send(
     limit: WaitLimit,
 ) -> Result<()> {
     match handle.slot.connect_asked.load(Acquire) {
-        // The following send sends the SYN, to the peer that connect(2) named.
+        // connect(2) was called with TCP_FASTOPEN_CONNECT. The send that follows sends the SYN to
+        // that peer.
         connect_asked::DEFERRED => Ok(()),
         _ => connect_stream(handle, to.unwrap_or_default(), true, limit),
     }
@@ -299,19 +303,20 @@ fn connect_stream(
             request.b = if fast_open { FAST_OPEN } else { 0 };
         })?;
         if reply.a == FAST_OPEN {
-            // The first write sends the SYN.
+            // With TCP_FASTOPEN_CONNECT, connect(2) sends nothing. The first write sends the SYN.
             handle.remember(libc::IPPROTO_TCP, SYN_ROOM, reply.slot as i32);
             note_connect(handle, connect_asked::DEFERRED);
             return Ok(());
         }
         note_connect(handle, connect_asked::STARTED);
         if limit.nonblocking {
-            // As on Linux, where connect(2) returns before the peer's answer can arrive.
+            // A nonblocking connect fails with EINPROGRESS. On Linux, too, connect(2) returns
+            // before the peer's answer can arrive.
             return fail(libc::EINPROGRESS);
         }
     } else if asked == connect_asked::DEFERRED {
-        // The result of a nonblocking connect on Linux. There, a blocking one would wait for a SYN
-        // that no call sends.
+        // connect(2) was already called with TCP_FASTOPEN_CONNECT. Fail as a nonblocking connect
+        // does on Linux. A blocking one would wait there for a SYN that is never sent.
         return fail(libc::EISCONN);
     } else if limit.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
         return fail(libc::EALREADY);
@@ -323,25 +328,27 @@ fn connect_stream(
     }
 }
 
-/// Concludes a connect that has ended, and returns its result, so that the next call starts a new
-/// one. As __inet_stream_connect of Linux, which calls tcp_disconnect after a failure, so that the
-/// socket is like a new one.
+/// Ends a connect that has succeeded or failed, and returns its result, so that the next call
+/// starts a new one. After a failure, resets the socket to an unconnected one, as Linux's
+/// `__inet_stream_connect` does by `tcp_disconnect`.
 pub(crate) fn conclude_connect(handle: &OpenSocket, ended: Result<()>) -> Result<()> {
     match ended {
         Ok(()) => note_connect(handle, connect_asked::TOLD),
-        // `disconnect` fails only if the socket was closed meanwhile, or the engine has ended.
+        // Ignore an error: `disconnect` fails only if the socket was closed meanwhile, or the
+        // engine has ended.
         Err(_) => _ = disconnect(handle, IF_FAILED),
     }
     ended
 }
 
-/// Sets the state of a connect (`connect_asked`), unless a concurrent call has closed the socket.
+/// Stores the progress of a connect in the socket's shared state, unless a concurrent call has
+/// closed the socket.
 pub(crate) fn note_connect(handle: &OpenSocket, asked: u8) {
     let _ = handle.change(|slot| slot.connect_asked.store(asked, Release));
 }
 
-/// Makes a stream socket unconnected, so that it can connect or listen again. `when`: 0, or
-/// [`IF_FAILED`].
+/// Makes a stream socket unconnected, so that it can connect or listen again. If `when` is
+/// [`IF_FAILED`], does so only if the connect has failed; if it is 0, always.
 fn disconnect(handle: &OpenSocket, when: u32) -> Result<()> {
     handle.call(call::CONNECT, |request| {
         (request.addr, request.a) = (RawAddr::default(), when);
@@ -352,12 +359,12 @@ fn disconnect(handle: &OpenSocket, when: u32) -> Result<()> {
     })
 }
 
-/// shutdown(2). A listener that is shut down for reading stops listening. A connect in progress is
-/// aborted, and leaves the socket unconnected.
+/// Implements shutdown(2). A listener that is shut down for reading stops listening. A connect in
+/// progress is aborted, and leaves the socket unconnected.
 ///
 /// # Errors
-/// ENOTCONN without a peer, although the socket is shut down, as on Linux. EINVAL for an unknown
-/// `how`.
+/// ENOTCONN if there is no peer; the socket is shut down nevertheless, as on Linux. EINVAL for an
+/// unknown `how`.
 pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
     let handle = OpenSocket::new(posix, fd)?;
     let bits = match how {
@@ -368,7 +375,8 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
     };
     let seen = handle.slot.flags.load(Acquire);
     let connected = match handle.kind() {
-        // A listener sends nothing, but stops listening when it is shut for reading.
+        // Shutting a listener for writing has no effect. Shutting it for reading makes it stop
+        // listening.
         Kind::Listener if bits & shut::READ == 0 => return Ok(()),
         Kind::Listener => return disconnect(&handle, 0),
         Kind::Stream if seen & (flags::CONNECTING | flags::OPENING) != 0 => {
@@ -377,18 +385,18 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
         Kind::Stream => handle.is_open_stream(),
         _ => seen & flags::CONNECTED != 0,
     };
-    // As inet_shutdown: a socket without a peer is shut down as well, although the call fails.
-    // Waiting threads wake up, and the direction stays shut when the socket is connected later.
+    // A socket without a peer is shut down, too, although the call fails (`inet_shutdown` of
+    // Linux). Waiting threads wake up, and a later connection begins with that direction shut.
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
-    // A stream without a peer has nothing to end in the engine. No thread waits for such a stream,
-    // because poll(2) returns POLLHUP.
+    // Do not notify the engine if a stream has no peer, because there is nothing to end. No thread
+    // waits for such a stream, because poll(2) returns POLLHUP at once.
     if connected || !handle.is_tcp() {
         handle.client.tell_end(handle.socket, op::SHUTDOWN, bits);
     }
     if connected { Ok(()) } else { fail(libc::ENOTCONN) }
 }
 
-/// getsockname(2).
+/// Implements getsockname(2).
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes.
@@ -406,7 +414,7 @@ pub unsafe fn getsockname(
     unsafe { address::write(&address::local(handle.slot), addr, len) }
 }
 
-/// getpeername(2).
+/// Implements getpeername(2).
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes.
@@ -423,8 +431,7 @@ pub unsafe fn getpeername(
     }
     let remote = address::remote(handle.slot);
     if remote.port == 0 {
-        // As on Linux: a peer with port 0 counts as no peer here, although datagrams are sent to
-        // it.
+        // As on Linux, getpeername fails if the peer has port 0, although datagrams are sent to it.
         return fail(libc::ENOTCONN);
     }
     if addr.is_null() || len.is_null() {
@@ -434,13 +441,13 @@ pub unsafe fn getpeername(
     unsafe { address::write(&remote, addr, len) }
 }
 
-/// Closes a socket whose last descriptor in this process is being closed.
+/// Closes a socket, because its last descriptor in this process is being closed.
 pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
     let Ok(client) = posix.client() else {
         return;
     };
     posix.remembered.forget(socket);
     posix.cork.forget(socket);
-    // Linux lingers with O_NONBLOCK as well (`inet_release` does not look at it).
+    // Linger even if O_NONBLOCK is set, because `inet_release` of Linux ignores that flag.
     towpath_client::Handle { client, socket }.close(true);
 }

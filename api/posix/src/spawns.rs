@@ -1,4 +1,4 @@
-//! State of the programs that this process starts.
+//! State that this process keeps about programs that it starts.
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -9,83 +9,85 @@ use towpath_client::{HighFd, LockGuard, ProcessLock};
 
 use crate::numbers::Numbers;
 
-/// A stream that popen(3) created.
+/// A stream that popen(3) has created.
 #[derive(Debug, Clone, Copy)]
 pub struct Pipe {
-    /// Address of the FILE.
+    /// Address of the stream's `FILE`.
     pub stream: usize,
-    /// Descriptor of the stream.
+    /// Descriptor of the stream's file.
     pub fd: i32,
-    /// Process ID of the command.
+    /// Process ID of the command that popen(3) has started.
     pub command: i32,
 }
 
-/// State of the programs that this process starts.
+/// State that this process keeps about programs that it starts.
 #[derive(Debug)]
 pub(crate) struct Spawns {
     started: ProcessLock<Started>,
-    /// Length of [`Started::pipes`], so that closing any other stream takes no lock.
+    /// Number of open popen(3) streams. If it is 0, closing a stream takes no lock.
     pipes: AtomicUsize,
-    /// Numbers that any file action of posix_spawn duplicates. The numbers cannot be read at the
-    /// spawn, because posix_spawn_file_actions_t is opaque and libc runs the actions in the new
-    /// process. Giving a descriptor a name without need costs only a token.
+    /// Descriptor numbers that file actions of posix_spawn(3) duplicate. They cannot be read from
+    /// the actions at the spawn, because posix_spawn_file_actions_t is opaque. Storing a socket's
+    /// name in its kernel descriptor without need costs little.
     pub in_actions: Numbers,
-    /// Set if the engine is in this process; leaked, and otherwise null.
+    /// State needed at exec if the engine is in this process. A leaked box, or null if the engine
+    /// is elsewhere.
     host: AtomicPtr<EngineHost>,
 }
 
-/// State for a program that is executed in place of a process with the engine: the program creates
-/// a new engine from it.
+/// State for exec in a process that contains the engine. The executed program starts a new engine
+/// with it.
 #[derive(Debug)]
 pub(crate) struct EngineHost {
-    /// Socket over which the program receives the parameters of the engine.
+    /// Socket from which the executed program receives the engine's configuration.
     pub socket: HighFd,
-    /// Path of the library that creates the engine.
+    /// Path of the library that starts the engine.
     pub library: Vec<u8>,
 }
 
-/// State that the lock of [`Spawns`] protects.
+/// State protected by the lock of [`Spawns`].
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// Reserved number, at which a spawned program finds its control socket. `None` until the
-    /// program uses posix_spawn_file_actions_addclosefrom_np(3): earlier actions do not close all
-    /// numbers, so any number will do. While no program is being spawned, a blank token occupies
-    /// the number.
+    /// Reserved descriptor number at which a spawned program finds its control socket. `None` until
+    /// the program calls posix_spawn_file_actions_addclosefrom_np(3), because only that action
+    /// closes all numbers. While no program is being spawned, an unused kernel socket occupies the
+    /// number.
     pub seat: Option<HighFd>,
-    /// Open streams of popen(3), by address.
+    /// Open popen(3) streams, by the address of their `FILE`.
     pipes: BTreeMap<usize, Pipe>,
 }
 
 impl Spawns {
-    /// Creates the state without started programs.
+    /// Creates the state of a process that has not started any program.
     pub const fn new() -> Self {
         let started = Started { seat: None, pipes: BTreeMap::new() };
         let (pipes, host) = (AtomicUsize::new(0), AtomicPtr::new(null_mut()));
         Self { started: ProcessLock::new(started), pipes, in_actions: Numbers::new(), host }
     }
 
-    /// Returns the state for a program executed in place of this one, if this process contains the
-    /// engine.
+    /// Returns the state with which an executed program starts a new engine. None: this process
+    /// does not contain the engine.
     pub fn host(&self) -> Option<&EngineHost> {
         // SAFETY: the pointer is null or was leaked by `set_host`.
         unsafe { self.host.load(Acquire).as_ref() }
     }
 
-    /// Sets the state, in the process that contains the engine.
+    /// Sets the state with which an executed program starts a new engine. Called in a process that
+    /// contains the engine.
     pub fn set_host(&self, host: EngineHost) {
         self.host.store(Box::into_raw(Box::new(host)), Release);
     }
 
-    /// Takes the lock, which is held while a channel is cloned, and while a control socket is open
-    /// that a program to be started inherits.
+    /// Locks the state. Held while a channel is cloned, and while a control socket is open that a
+    /// program to be started inherits.
     ///
-    /// `None` in a signal handler that has interrupted a holder of the lock, because the handler
-    /// would wait for its own thread.
+    /// Returns `None` in a signal handler that interrupted a holder of the lock, because the
+    /// handler would wait for its own thread.
     pub fn lock(&self) -> Option<LockGuard<'_, Started>> {
         self.started.lock_unless_mine()
     }
 
-    /// Notes a stream that popen(3) has created.
+    /// Records a stream that popen(3) has created.
     pub fn note_pipe(&self, pipe: Pipe) {
         if let Some(mut started) = self.lock() {
             started.pipes.insert(pipe.stream, pipe);
@@ -100,8 +102,8 @@ impl Spawns {
         started.map(|it| it.pipes.values().map(|pipe| pipe.fd).collect()).unwrap_or_default()
     }
 
-    /// Forgets a stream that is closed. Returns the process of its command, if popen(3) created the
-    /// stream.
+    /// Removes a stream that is being closed. Returns the process ID of its command, if popen(3)
+    /// created the stream.
     pub fn take_pipe(&self, stream: usize) -> Option<i32> {
         if self.pipes.load(Relaxed) == 0 {
             return None;

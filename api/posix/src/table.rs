@@ -1,14 +1,15 @@
 //! Order of steps when descriptors change.
 //!
-//! A number has two sides: the entry in [`descriptors`] and the kernel's descriptor. Calls first
-//! look up the entry. Without an entry, they act on the kernel's descriptor, as calls that bypass
-//! this library always do. Other threads may use, close, replace and allocate numbers at any time.
-//! So:
+//! A descriptor number of the stack has an entry in the table of [`descriptors`], and a kernel
+//! descriptor. Calls first look up the entry. Without an entry, they act on the kernel's
+//! descriptor, as calls that bypass this library always do. Other threads may use, close, replace
+//! and allocate numbers at any time. So:
 //!
 //! - The kernel descriptor of a socket is a [`towpath_shm::token`], on which every call fails with
 //!   EBADF. A thread that finds the descriptor without its entry gets the error that it would get a
 //!   moment later.
-//! - Both sides change under this lock, which serializes changes of the stack's numbers. Otherwise
+//! - Entry and kernel descriptor change under one lock, which serializes changes of the stack's
+//!   numbers. Otherwise
 //!   an entry could remain for a number that names another file by now. The kernel assigns numbers
 //!   without this lock. So an entry is removed before its descriptor is closed, and added after its
 //!   descriptor is created. A number that the program closes is also closed in the kernel, even if
@@ -32,29 +33,31 @@ use towpath_client::{Client, LockGuard, Socket};
 use crate::errno::fail;
 use crate::{Errno, Posix, Result};
 
-/// Guard of the lock under which the stack's descriptors change.
+/// Guard of the lock that is held while descriptors of the stack change.
 #[derive(Debug)]
 pub(crate) struct TableGuard {
     descriptors: &'static Descriptors,
     _lock: Option<LockGuard<'static, ()>>,
 }
 
-/// Takes the lock. A signal handler that has interrupted the holder continues without it.
+/// Takes the lock for descriptor changes. A signal handler that interrupted the holder continues
+/// without the lock.
 pub(crate) fn lock(posix: &'static Posix) -> TableGuard {
-    // A child that was created without this library has no client, and the thread that held the
-    // lock may not exist there. That child has a single thread, and needs no lock.
+    // A child forked without this library has no client. It needs no lock, because it has a single
+    // thread. It must not wait for the lock, because the holder may be a thread of the parent.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     TableGuard { descriptors: &posix.process.descriptors, _lock: lock }
 }
 
-/// Returns whether this thread holds the lock, so that this is a signal handler that has
-/// interrupted a change.
+/// Returns whether this thread holds the lock for descriptor changes. If so, this is a signal
+/// handler that interrupted such a change.
 pub(crate) fn is_mine(posix: &'static Posix) -> bool {
     posix.changes.is_mine()
 }
 
 impl TableGuard {
-    /// Creates a descriptor for a socket: a duplicate of the blank token, and its entry.
+    /// Creates a descriptor for a socket of the stack: duplicates the kernel descriptor that stands
+    /// for sockets, and adds a table entry.
     pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         let fd = self.duplicate(client.blank().get(), command, 0)?;
@@ -62,13 +65,13 @@ impl TableGuard {
         Ok(fd)
     }
 
-    /// Duplicates a kernel descriptor by `command` (F_DUPFD or F_DUPFD_CLOEXEC). The new number has
-    /// no entry yet.
+    /// Duplicates a kernel descriptor with `command` (F_DUPFD or F_DUPFD_CLOEXEC). The new number
+    /// has no table entry yet.
     pub fn duplicate(&self, fd: i32, command: i32, lowest: usize) -> Result<i32> {
         let new = match syscall::fcntl(fd, command, lowest) {
             Ok(new) => new as i32,
-            // EINVAL with lowest number 0 means that RLIMIT_NOFILE is 0. dup(2) and socket(2),
-            // which have no such argument, return EMFILE then.
+            // With lowest number 0, EINVAL means that RLIMIT_NOFILE is 0. Return EMFILE, as dup(2)
+            // and socket(2) do, which have no such argument.
             Err(libc::EINVAL) if lowest == 0 => return fail(libc::EMFILE),
             Err(errno) => return fail(errno),
         };
@@ -79,8 +82,8 @@ impl TableGuard {
         Ok(new)
     }
 
-    /// Removes the entry of a number and closes the kernel descriptor. The caller then releases the
-    /// socket or epoll set, without the lock.
+    /// Removes the table entry of a number and closes its kernel descriptor. The caller must then
+    /// release the socket or epoll set, without holding the lock.
     pub fn close(&self, fd: i32) -> descriptors::ClosedDescriptor {
         let taken = self.descriptors.take(fd);
         if !matches!(taken.entry, DescriptorKind::Kernel | DescriptorKind::Internal) {
@@ -89,17 +92,18 @@ impl TableGuard {
         taken
     }
 
-    /// Implements dup3(2), and copies the entry. The caller then releases the socket or epoll set
-    /// that `new` stood for, without the lock.
+    /// Calls dup3(2), and copies the table entry. The caller must then release the socket or epoll
+    /// set that had the number `new`, without holding the lock.
     ///
-    /// A concurrent thread that uses `new` must find either its old or its new meaning. Calls look
-    /// at the entry first. So if there was an entry before, the descriptor changes first; if there
-    /// is one only afterwards, the descriptor changes last. (Between a file and a socket, a call
-    /// that has read the entry but not acted yet gets EBADF.)
+    /// A concurrent thread that uses `new` must find either its old or its new meaning. Every call
+    /// looks up the table entry first, then uses the kernel descriptor. So if `new` has an entry,
+    /// its kernel descriptor is replaced before the entry; otherwise the entry is set first. (If a
+    /// file replaces a socket or vice versa, a call that has just read the entry fails with EBADF.)
     pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::ClosedDescriptor> {
         self.descriptors.evacuate(new);
         if self.descriptors.lookup(new) == DescriptorKind::Internal {
-            // The library's descriptor could not move to another number.
+            // Fail, because the library's internal descriptor at `new` could not be moved to
+            // another number.
             return fail(libc::EMFILE);
         }
         let (entry, before) = (self.descriptors.lookup(old), self.descriptors.lookup(new));
@@ -110,7 +114,8 @@ impl TableGuard {
             let taken = self.descriptors.replace(new, entry);
             return match dup3(old, new, flags) {
                 Ok(()) => Ok(taken),
-                // dup3 failed because the soft limit is below `new`, so nothing has changed.
+                // dup3 failed because the soft limit (RLIMIT_NOFILE) is below `new`. The descriptor
+                // `new` was not replaced.
                 Err(errno) => {
                     self.descriptors.take(new);
                     Err(errno)
@@ -121,8 +126,8 @@ impl TableGuard {
         Ok(self.descriptors.replace(new, entry))
     }
 
-    /// Replaces the token behind the number of a socket, if the number still belongs to `socket`.
-    /// The caller must have blocked signals before it took the lock.
+    /// Replaces the kernel descriptor that stands for `socket` by `token`, if the number `fd` still
+    /// belongs to `socket`. The caller must have blocked signals before it took the lock.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
         if self.descriptors.socket(fd) != Some(socket) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! read, write, recv, send and their vector forms.
+//! Implements read, write, recv, send and their variants with several buffers.
 
 mod arrival;
 mod datagrams;
@@ -26,14 +26,14 @@ use opening::peer_to_open;
 use streams::{open_and_send, recv_stream, send_stream};
 use urgent::{recv_urgent, takes_urgent};
 
-/// Maximum number of buffers of readv(2) (UIO_MAXIOV).
+/// Maximum number of buffers of one readv(2) or writev(2) call (UIO_MAXIOV).
 pub const BUFFERS_MAX: usize = 1024;
 
-/// Returns the buffers of an iovec array.
+/// Returns an iovec array as a slice of buffers.
 ///
 /// # Errors
-/// `too_many`, if there are more than [`BUFFERS_MAX`] buffers: EMSGSIZE as sendmsg(2), or EINVAL as
-/// readv(2). EINVAL, if they are longer than `isize::MAX` together.
+/// `too_many` if there are more than [`BUFFERS_MAX`] buffers: EMSGSIZE for sendmsg(2), EINVAL for
+/// readv(2). EINVAL if their total length exceeds `isize::MAX`.
 ///
 /// # Safety
 /// `at` must point to `count` iovecs, which outlive the result.
@@ -58,8 +58,8 @@ pub unsafe fn buffers<'a>(
     Ok(buffers)
 }
 
-/// Returns EFAULT if a buffer is in the first page, where no program has memory. Further checks
-/// would cost system calls.
+/// Fails with EFAULT if a buffer is in the first page, which no program maps. Other invalid
+/// addresses are not detected, because that would cost system calls.
 fn check_pointers(buffers: &[Buffer]) -> Result<()> {
     const PAGE: usize = 4096;
     if buffers.iter().any(|buffer| buffer.len > 0 && buffer.at.addr() < PAGE) {
@@ -68,7 +68,7 @@ fn check_pointers(buffers: &[Buffer]) -> Result<()> {
     Ok(())
 }
 
-/// recv(2) and its variants.
+/// Implements recv(2) and its variants.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -83,7 +83,8 @@ pub unsafe fn recv(
         // SAFETY: the buffers are valid for writes, by the contract of this function.
         return unsafe { crate::report::recv(&handle, buffers) };
     }
-    // MSG_TRUNC of a stream does not use the buffer.
+    // Do not check the buffers for MSG_TRUNC on a stream, which discards the bytes without using
+    // the buffers.
     if flags & libc::MSG_TRUNC == 0 || !handle.is_tcp() {
         check_pointers(buffers)?;
     }
@@ -103,7 +104,8 @@ pub unsafe fn recv(
     }
 }
 
-/// read(2) and readv(2). As sock_read_iter, an empty buffer takes no datagram.
+/// Implements read(2) and readv(2). With an empty buffer, returns 0 without receiving a datagram,
+/// as `sock_read_iter` of Linux.
 ///
 /// # Safety
 /// As for [`recv`].
@@ -120,7 +122,8 @@ pub unsafe fn read(
     unsafe { recv(posix, fd, buffers, flags) }.map(|arrival| arrival.len)
 }
 
-/// writev(2). As vfs_writev, it sends no empty datagram, although write(2) does.
+/// Implements writev(2). Like Linux's `vfs_writev`, but unlike write(2), it sends no empty
+/// datagram.
 ///
 /// # Safety
 /// As for [`send`].
@@ -137,8 +140,8 @@ pub unsafe fn write_vector(
     unsafe { send(posix, fd, buffers, flags, None, &SendControl::default()) }
 }
 
-/// Parses the destination of sendto(2) and sendmsg(2). Streams ignore the address, except with
-/// MSG_FASTOPEN.
+/// Parses the destination address that a program passed to sendto(2) or sendmsg(2). Streams ignore
+/// the address, except with MSG_FASTOPEN.
 ///
 /// # Errors
 /// EINVAL if the address is too short or too long for the socket, EAFNOSUPPORT if its family
@@ -167,13 +170,14 @@ pub unsafe fn destination(
     }
     bind_any(&handle)?;
     let family = handle.slot.family.load(Relaxed);
-    // An IPv6 socket checks the family first, because an IPv4 address is shorter.
+    // Check the length only for an AF_INET socket. An AF_INET6 socket checks the family first,
+    // because an IPv4 address is shorter.
     if family == address::INET && !address::is_long_enough(len, family) {
         return fail(libc::EINVAL);
     }
     // SAFETY: `at` is not null, and points to `len` readable bytes.
     match unsafe { address::read(at, len) } {
-        // udpv6_sendmsg returns EINVAL for unknown families.
+        // For unknown address families, Linux's `udpv6_sendmsg` returns EINVAL.
         Err(Errno(libc::EAFNOSUPPORT))
             if family == address::INET6 && handle.kind() == Kind::Datagram =>
         {
@@ -183,7 +187,8 @@ pub unsafe fn destination(
     }
 }
 
-/// send(2) and its variants. `to` is the destination; `None` if the program passed no address.
+/// Implements send(2) and its variants. `to` is the destination, or `None` if the program passed no
+/// address.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -237,7 +242,7 @@ pub unsafe fn send(
 fn raise_sigpipe() {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as usize;
     let args = [std::process::id() as usize, tid, libc::SIGPIPE as usize, 0, 0, 0];
-    // SAFETY: tgkill takes integers only. The signal goes to this thread, as the kernel's write(2)
-    // sends it.
+    // SAFETY: tgkill takes integers only. SIGPIPE is sent to this thread only, as the kernel does
+    // for write(2).
     let _ = unsafe { towpath_client::syscall::syscall(libc::SYS_tgkill as usize, args) };
 }

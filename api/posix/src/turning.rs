@@ -1,28 +1,29 @@
-//! Calls that wait for lists of descriptors while the engine is in this process
+//! Runs the engine in calls that wait for several descriptors, if the engine is in this process
 //! ([`towpath_client::driver`]).
 
 use towpath_client::driver::{DriverLock, ListSleeper, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
-/// State of a waiting thread that runs turns of the engine in its process.
+/// State of a waiting thread that may run the event loop of an engine in its process.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadTurning<'a> {
-    /// Driver lock, held while this thread runs turns of the engine.
+    /// The driver lock, held while this thread runs the event loop of the engine.
     pub driver_lock: Option<DriverLock<'a>>,
     patience: Patience,
 }
 
-/// Next step of a waiting thread.
+/// What a waiting thread must do next.
 pub(crate) enum WaitStep<'a> {
-    /// Look for events.
+    /// Check the descriptors for events.
     Look,
-    /// Sleep. The value counts this thread as a sleeper that would take the driver lock.
+    /// Sleep. The value counts this thread as a sleeper that would take the driver lock, until it
+    /// is dropped.
     Sleep(Option<ListSleeper<'a>>),
 }
 
 impl<'a> ThreadTurning<'a> {
-    /// Runs turns of the engine until `deadline`, if no other thread does. Called before a sleep is
-    /// prepared. Returns false if there are events to look for.
+    /// Runs turns of the engine's event loop until `deadline`, if no other thread does. Called
+    /// before a sleep is prepared. Returns false if the caller must check for events.
     pub fn turn(&mut self, client: &'a Client, deadline: Option<Deadline>) -> bool {
         let Some(driver) = client.driver() else { return true };
         if self.driver_lock.is_none() && self.is_willing() {
@@ -40,20 +41,19 @@ impl<'a> ThreadTurning<'a> {
         true
     }
 
-    /// Returns false if this thread has retired from running the engine, after too many turns and
-    /// wake-ups without an event of its own ([`Patience`]).
+    /// Returns whether this thread may run the engine. Returns false after too many turns and
+    /// wake-ups without an event for this thread ([`Patience`]).
     pub fn is_willing(&self) -> bool {
         !self.patience.has_ended()
     }
 
-    /// Ends the retirement of this thread, so that it may take the driver lock again. Called when
-    /// another thread has woken it.
+    /// Allows this thread to run the engine again. Called when another thread has woken it.
     pub fn on_wakeup(&mut self) {
         self.patience.renew();
     }
 
-    /// Returns the next step. Called after the sleep was prepared, so that wake-ups reach this
-    /// thread.
+    /// Returns whether the thread must check for events or sleep. Called after the sleep was
+    /// prepared, so that later wake-ups reach this thread.
     pub fn next(&self, client: &'a Client) -> WaitStep<'a> {
         match client.driver().filter(|_| self.driver_lock.is_none() && self.is_willing()) {
             Some(driver) => driver
@@ -63,8 +63,8 @@ impl<'a> ThreadTurning<'a> {
         }
     }
 
-    /// Makes a system call that sleeps. If this thread has the driver lock, it lends the lock to
-    /// other threads meanwhile.
+    /// Makes a system call that sleeps. If this thread holds the driver lock, other threads may
+    /// take it during the call.
     pub fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
         let Some(driver_lock) = self.driver_lock.as_mut() else { return sleep() };
         let (slept, is_ours) = driver_lock.lend(sleep);

@@ -1,4 +1,4 @@
-//! Conversion of results to return values of C functions.
+//! Converts results to return values of C functions.
 
 use libc::{c_int, ssize_t};
 use towpath_posix::{Errno, Result};

@@ -1,7 +1,7 @@
-//! Messages of the library itself, on the program's stderr.
+//! Writes messages of this library to the program's standard error.
 
-/// Writes to the kernel's descriptor 2, regardless of redirections by the program, using a direct
-/// system call.
+/// Writes to descriptor 2 of the kernel by a direct system call, regardless of redirections inside
+/// the program.
 pub fn write(text: &[u8]) {
     let args = [2, text.as_ptr() as usize, text.len(), 0, 0, 0];
     // SAFETY: the pointer and length are those of `text`. A failed write loses the message.

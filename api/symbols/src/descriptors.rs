@@ -1,4 +1,4 @@
-//! Descriptors: close, dup, fcntl, ioctl.
+//! Exports close, dup, fcntl, ioctl and similar functions.
 
 use libc::{c_int, c_uint, c_ulong};
 use towpath_posix::{descriptor, ioctl as posix_ioctl};
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     if POSIX.is_active() {
-        // closefrom returns no error; a negative number closes all descriptors.
+        // closefrom returns no error. A negative number closes all descriptors.
         let _ = descriptor::close_range(&POSIX, first.max(0) as u32, u32::MAX, 0);
         return;
     }
@@ -61,8 +61,8 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     unsafe { real::dup3(old, new, flags) }
 }
 
-/// Declared with a fixed third argument. C's variadic argument is passed in the same register on
-/// x86_64 and aarch64 Linux.
+/// fcntl(2), declared with a fixed third argument: C's variadic argument is passed in the same
+/// register on x86_64 and aarch64 Linux.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -74,14 +74,14 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     }
 }
 
-/// Same as [`fcntl`].
+/// fcntl64, which is the same function as [`fcntl`] on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe { fcntl(fd, command, arg) }
 }
 
-/// Declared with a fixed third argument, as [`fcntl`].
+/// ioctl(2), declared with a fixed third argument for the same reason as [`fcntl`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int {
     // SAFETY: the caller upholds the C function's contract.

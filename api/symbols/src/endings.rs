@@ -1,8 +1,8 @@
-//! Process exits that run no code of the program: _exit(2), exit_group(2), and the default action
-//! of signals.
+//! Exits of the process that run no code of the program: _exit(2), exit_group(2), and the default
+//! action of signals.
 //!
-//! An engine in the process must deliver unsent bytes first ([`before_it_ends`]), as the kernel
-//! does for its own sockets.
+//! An engine in the process must first deliver bytes that were not sent yet ([`before_it_ends`]),
+//! as the kernel does for its own sockets.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -14,14 +14,14 @@ use towpath_posix::signal as posix;
 use crate::signals::ENDING;
 use crate::{POSIX, real};
 
-/// Address of the function to call before this process ends, or 0 if there is none.
+/// Address of the function that must be called before this process ends. 0 if there is none.
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
-/// Id of the process that registered `BEFORE`. A child created by a raw vfork(2) shares its
-/// parent's memory, and must not call the function.
+/// ID of the process that registered [`BEFORE`]. A child created by a raw vfork(2) shares its
+/// parent's memory, but must not call the function.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Registers `before`, called when this process is about to end by _exit(2) or by the default
-/// action of a terminating signal. Children do not call it.
+/// Registers a function that is called when this process is about to end by _exit(2) or by the
+/// default action of a signal. Forked children do not call it.
 pub fn before_it_ends(before: extern "C" fn()) {
     PROCESS.store(process(), Relaxed);
     BEFORE.store(before as *const () as usize, Relaxed);
@@ -30,14 +30,14 @@ pub fn before_it_ends(before: extern "C" fn()) {
     posix::stand_for_default(&POSIX, by_signal, real);
 }
 
-/// Asks the kernel for the process number, because libc may have cached a parent's.
+/// Asks the kernel for the process ID, because libc may have cached that of the parent.
 fn process() -> u32 {
     // SAFETY: getpid(2) has no arguments.
     unsafe { syscall(libc::SYS_getpid as usize, [0; 6]) }.unwrap_or(0) as u32
 }
 
-/// Calls the registered function, unless this process is a child of the one that registered it.
-/// Called when the process is about to end.
+/// Calls the function registered in `BEFORE`, unless this process is a child of the one that
+/// registered it. Called when the process is about to end.
 pub fn come() {
     let before = BEFORE.load(Relaxed);
     if before != 0 && PROCESS.load(Relaxed) == process() {
@@ -47,9 +47,11 @@ pub fn come() {
     }
 }
 
-/// Performs the default action of `signal`. Called with all signals blocked.
+/// Signal handler that performs the default action of `signal`, which ends the process. Called with
+/// all signals blocked.
 extern "C" fn by_signal(signal: c_int) {
-    // The handler may have interrupted a thread that sleeps as the driver.
+    // Record that a handler runs, because it may have interrupted a thread that sleeps in the
+    // engine's event loop.
     interrupt::handler_runs(true);
     come();
     // SAFETY: zeroed memory is valid for these C structures. The called functions are
@@ -64,7 +66,8 @@ extern "C" fn by_signal(signal: c_int) {
     }
 }
 
-/// Unblocks the terminating signals in a process that ends within a signal handler.
+/// Unblocks the signals that end a process. Called in a process that ends within a signal handler,
+/// where they are blocked.
 pub fn hear_wishes_to_end() {
     // SAFETY: zeroed memory is a valid sigset_t.
     unsafe {

@@ -1,4 +1,4 @@
-//! Properties of descriptors in the file system: stat and readlink.
+//! Exports stat and readlink functions, which return properties of the stack's sockets.
 
 use std::ffi::CStr;
 
@@ -8,22 +8,23 @@ use towpath_posix::{descriptor, others};
 
 use crate::{POSIX, answer, real};
 
-/// Descriptor that a successful call refers to.
+/// The file that a successful stat or readlink call refers to.
 #[derive(Clone, Copy)]
 enum CallSubject {
-    /// Descriptor passed to the call.
+    /// The descriptor that was passed to the call.
     Itself(c_int),
-    /// Descriptor of this process, from a path /proc/self/fd/N that the call follows.
+    /// A descriptor of this process: the call followed the path /proc/self/fd/N.
     Linked(c_int),
-    /// Process id and descriptor of another process, from a path /proc/PID/fd/N.
+    /// A descriptor of another process: the call followed the path /proc/PID/fd/N. Contains process
+    /// ID and descriptor.
     Others(u32, c_int),
-    /// File that the call does not reach through a descriptor.
+    /// A file that the call does not reach through a descriptor.
     Other,
 }
 
 impl CallSubject {
-    /// Finds the descriptor that a path of /proc names. The kernel has read the path already: an
-    /// invalid address would have failed the call with EFAULT.
+    /// Parses a path such as /proc/self/fd/N, and returns the descriptor that it names. The kernel
+    /// has read the path already: with an invalid address, the call would have failed with EFAULT.
     unsafe fn path(path: *const c_char) -> Self {
         // SAFETY: the kernel has read `path` as a NUL-terminated string.
         match identity::descriptor(unsafe { CStr::from_ptr(path) }) {
@@ -33,7 +34,7 @@ impl CallSubject {
         }
     }
 
-    /// Finds the descriptor that an fstatat(2) call refers to.
+    /// Returns the file that an fstatat(2) call refers to.
     unsafe fn at(dir: c_int, path: *const c_char, flags: c_int) -> Self {
         // SAFETY: `path` is not null here, and the kernel has read it as a NUL-terminated string,
         // so it has at least one byte.
@@ -48,8 +49,8 @@ impl CallSubject {
         }
     }
 
-    /// Returns the identity that the program should see. Fails with EBADF or ENOENT for the
-    /// library's hidden descriptors.
+    /// Returns the device and inode number that the program should see. `None` if the file is not a
+    /// socket of the stack. Fails with EBADF or ENOENT for internal descriptors of this library.
     fn identity(self) -> Result<Option<Identity>, c_int> {
         match self {
             Self::Itself(fd) if descriptor::is_hidden(&POSIX, fd) => Err(libc::EBADF),
@@ -61,8 +62,9 @@ impl CallSubject {
     }
 }
 
-/// Corrects the result of stat(2) and its variants, because programs use it to detect sockets and
-/// to compare descriptors. `about` finds the descriptor; it is called only if stat succeeded.
+/// Corrects the result of stat(2) and its variants for sockets of the stack, because programs use
+/// it to detect sockets and to compare descriptors. `about` returns the file; it is called only if
+/// stat succeeded.
 unsafe fn correct(
     about: impl FnOnce() -> CallSubject,
     to: *mut libc::stat,
@@ -79,8 +81,8 @@ unsafe fn correct(
             to.st_mode = libc::S_IFSOCK | 0o777;
             to.st_dev = identity.device;
             to.st_ino = identity.inode;
-            // All timestamps but ctime may be used to store a token (`towpath_shm::token`), so show
-            // ctime.
+            // Replace the other timestamps by ctime, because those of the kernel descriptor may
+            // contain the name of a socket (`towpath_shm::token`).
             (to.st_atime, to.st_atime_nsec) = (to.st_ctime, to.st_ctime_nsec);
             (to.st_mtime, to.st_mtime_nsec) = (to.st_ctime, to.st_ctime_nsec);
         }
@@ -98,27 +100,28 @@ pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     unsafe { fstat_by(fd, to, || real::fstat(fd, to)) }
 }
 
-/// Performs fstat(2) using `real`.
+/// Implements fstat(2). `real` calls libc's function.
 pub unsafe fn fstat_by(fd: c_int, to: *mut libc::stat, real: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe { correct(|| CallSubject::Itself(fd), to, real()) }
 }
 
-/// Same as [`fstat`]: struct stat64 equals struct stat on the supported 64-bit machines.
+/// fstat64: same as [`fstat`], because struct stat64 equals struct stat on the supported 64-bit
+/// machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstat64(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe { fstat(fd, to) }
 }
 
-/// Entry point of fstat for programs built against an old glibc.
+/// Entry point of fstat for programs built with an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe { fstat_by(fd, to, || real::__fxstat(version, fd, to)) }
 }
 
-/// Same as [`__fxstat`] for `stat64`.
+/// Entry point of fstat64 for programs built with an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstat64(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -131,7 +134,7 @@ pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int
     unsafe { stat_by(path, to, || real::stat(path, to)) }
 }
 
-/// Performs stat(2) using `real`.
+/// Implements stat(2) and lstat(2). `real` calls libc's function.
 pub unsafe fn stat_by(
     path: *const c_char,
     to: *mut libc::stat,
@@ -141,14 +144,14 @@ pub unsafe fn stat_by(
     unsafe { correct(|| CallSubject::path(path), to, real()) }
 }
 
-/// Same as the function without `64`: struct stat64 equals struct stat on 64-bit machines.
+/// Same as the function without `64`, because struct stat64 equals struct stat on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat64(path: *const c_char, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe { stat(path, to) }
 }
 
-/// Entry point for programs built against an old glibc, as [`__fxstat`].
+/// Entry point of stat for programs built with an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __xstat(
     version: c_int,
@@ -159,7 +162,7 @@ pub unsafe extern "C" fn __xstat(
     unsafe { stat_by(path, to, || real::__xstat(version, path, to)) }
 }
 
-/// Entry point for programs built against an old glibc, as [`__fxstat64`].
+/// Entry point of stat64 for programs built with an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __xstat64(
     version: c_int,
@@ -181,7 +184,7 @@ pub unsafe extern "C" fn fstatat(
     unsafe { fstatat_by(dir, path, to, flags, || real::fstatat(dir, path, to, flags)) }
 }
 
-/// Performs fstatat(2) using `real`.
+/// Implements fstatat(2). `real` calls libc's function.
 pub unsafe fn fstatat_by(
     dir: c_int,
     path: *const c_char,
@@ -193,7 +196,7 @@ pub unsafe fn fstatat_by(
     unsafe { correct(|| CallSubject::at(dir, path, flags), to, real()) }
 }
 
-/// Same as the function without `64`: struct stat64 equals struct stat on 64-bit machines.
+/// fstatat64: same as [`fstatat`], because struct stat64 equals struct stat on 64-bit machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstatat64(
     dir: c_int,
@@ -205,7 +208,7 @@ pub unsafe extern "C" fn fstatat64(
     unsafe { fstatat(dir, path, to, flags) }
 }
 
-/// Entry point for programs built against an old glibc, as [`__fxstat`].
+/// Entry point of fstatat for programs built with an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstatat(
     version: c_int,
@@ -218,7 +221,7 @@ pub unsafe extern "C" fn __fxstatat(
     unsafe { fstatat_by(dir, path, to, flags, || real::__fxstatat(version, dir, path, to, flags)) }
 }
 
-/// Entry point for programs built against an old glibc, as [`__fxstat64`].
+/// Entry point of fstatat64 for programs built with an old glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstatat64(
     version: c_int,
@@ -243,7 +246,7 @@ pub unsafe extern "C" fn statx(
     unsafe { statx_by(dir, path, flags, to, || real::statx(dir, path, flags, mask, to)) }
 }
 
-/// Performs statx(2) using `real`.
+/// Implements statx(2). `real` calls libc's function.
 pub unsafe fn statx_by(
     dir: c_int,
     path: *const c_char,
@@ -265,7 +268,8 @@ pub unsafe fn statx_by(
                 (*to).stx_dev_major = libc::major(identity.device);
                 (*to).stx_dev_minor = libc::minor(identity.device);
                 (*to).stx_ino = identity.inode;
-                // Show ctime in all timestamps, because the others may store a token.
+                // Replace the other timestamps by ctime, because those of the kernel descriptor may
+                // contain the name of a socket.
                 (*to).stx_atime = (*to).stx_ctime;
                 (*to).stx_mtime = (*to).stx_ctime;
             }
@@ -278,8 +282,8 @@ pub unsafe fn statx_by(
     0
 }
 
-/// Performs readlink(2) or a variant by calling `real`. For a link of /proc/PID/fd that leads to a
-/// socket, replaces the result by the name of that socket.
+/// Implements readlink(2) and its variants. `real` calls libc's function. For a link in
+/// /proc/PID/fd that leads to a socket of the stack, returns the name of that socket.
 pub unsafe fn readlink_by(
     path: *const c_char,
     to: *mut c_char,

@@ -1,8 +1,8 @@
-//! Directory reads of /proc/self/fd that hide the library's own descriptors. The program did not
-//! open these, and close(2), fcntl(2) and fstat(2) report them as closed.
+//! Exports directory reads that hide this library's internal descriptors in /proc/self/fd. The
+//! program did not open them, and close(2), fcntl(2) and fstat(2) report them as closed.
 //!
-//! If an entry has the name of a hidden descriptor, the kernel is asked for the identity of the
-//! directory. Therefore every path to /proc/self/fd is covered.
+//! If an entry has the number of an internal descriptor, the path of the directory is read from the
+//! kernel. Therefore every path to /proc/self/fd is covered.
 
 use std::ffi::CStr;
 
@@ -11,7 +11,7 @@ use towpath_posix::identity;
 
 use crate::{POSIX, real};
 
-/// Offsets of the length and the name in `struct linux_dirent64`.
+/// Byte offset of the entry's length in `struct linux_dirent64`. [`NAME_AT`] is that of its name.
 const LENGTH_AT: usize = 16;
 const NAME_AT: usize = 19;
 
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn getdents64(fd: c_int, to: *mut c_void, len: size_t) -> 
     unsafe { getdents64_by(fd, to, || real::getdents64(fd, to, len)) }
 }
 
-/// Performs getdents64(2) using `real`.
+/// Implements getdents64(2). `real` calls libc's function.
 pub unsafe fn getdents64_by(
     fd: c_int,
     to: *mut c_void,
@@ -92,10 +92,11 @@ pub unsafe fn getdents64_by(
         if len <= 0 {
             return len;
         }
-        // SAFETY: the call has just written `len` bytes there.
+        // SAFETY: the call has just written `len` bytes to `to`.
         let entries = unsafe { std::slice::from_raw_parts_mut(to.cast(), len as usize) };
         match without_hidden(entries, || identity::lists_descriptors(fd)) {
-            // A result of 0 means end of directory, so read on if every entry was hidden.
+            // A result of 0 would mean the end of the directory, so read further entries if all
+            // were hidden.
             0 => {}
             left => return left as ssize_t,
         }
@@ -110,8 +111,9 @@ unsafe fn is_hidden(folder: *mut DIR, name: &[libc::c_char]) -> bool {
         && identity::lists_descriptors(unsafe { libc::dirfd(folder) })
 }
 
-/// Removes entries of hidden descriptors, and returns the remaining length in bytes. `in_list`
-/// returns whether the directory is /proc/PID/fd; called only for an entry that may be hidden.
+/// Removes the entries of internal descriptors from a directory listing, and returns its remaining
+/// length in bytes. `in_list` returns whether the directory is /proc/PID/fd. It is called only for
+/// an entry that may be hidden.
 fn without_hidden(entries: &mut [u8], mut in_list: impl FnMut() -> bool) -> usize {
     let (mut at, mut left) = (0, 0);
     while let Some(entry) = entries.get(at..).filter(|rest| rest.len() > NAME_AT) {

@@ -1,4 +1,5 @@
-//! Functions that list the network interfaces: of the stack instead of the kernel.
+//! Exports the functions that list network interfaces. They return those of the stack instead of
+//! the kernel's.
 
 use std::ffi::CStr;
 
@@ -7,8 +8,8 @@ use towpath_posix::interface;
 
 use crate::{POSIX, answer, real};
 
-/// Allocates the list as one block by malloc, as glibc does, so that either freeifaddrs can free
-/// the list.
+/// Returns a list that is one block from malloc, as glibc's is. So both freeifaddrs of glibc and
+/// that of this library can free it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     if !POSIX.is_active() {
@@ -19,7 +20,7 @@ pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     answer::zero(interface::getifaddrs(&POSIX).map(|first| unsafe { *to = first }))
 }
 
-/// Frees our list or glibc's, because both are one block from malloc.
+/// Frees a list of glibc or of this library, because both are one block from malloc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     // SAFETY: the caller upholds the C function's contract.
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mu
     }
 }
 
-/// Returns an array that libc's if_freenameindex can free.
+/// Returns an array that if_freenameindex(3) of libc can free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_nameindex() -> *mut libc::if_nameindex {
     if !POSIX.is_active() {

@@ -1,8 +1,8 @@
-//! The C functions that the interposing libraries (`api/preload`) export in place of libc's.
+//! The C functions that the preloaded library (`api/preload`) exports instead of libc's.
 //!
-//! Every function has the name and the contract of a libc function. [`towpath_posix`] does the work
-//! if the descriptor is ours, otherwise libc's own function is called. A shared library that
-//! depends on this crate exports all functions, and calls [`start`] when it is loaded.
+//! Every function has the name and the contract of a libc function. For sockets of the stack it
+//! calls [`towpath_posix`], and otherwise libc's own function. A shared library that depends on
+//! this crate exports all functions, and calls [`start`] when it is loaded.
 //!
 //! - `state`: state of the process's calls; `real`: libc's functions, resolved once;
 //! - `cancel`: cancellation points; `complaint`: messages of the library itself;
@@ -73,13 +73,13 @@ pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     }
 }
 
-/// Reports a panic of this library. std's default hook prints using libc functions that we
-/// interpose, and may take a lock that the panicking call holds.
+/// Prints a panic of this library. std's default hook cannot be used: it calls libc functions that
+/// this library replaces, and may take a lock that the panicking call holds.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     use std::io::Write;
     let mut text = [0; 512];
     let mut rest = &mut text[..];
-    // A message that does not fit is truncated.
+    // Ignore the result: a message that does not fit is truncated.
     let _ = writeln!(rest, "towpath: {panic}");
     let len = 512 - rest.len();
     complaint::write(&text[..len]);

@@ -1,4 +1,5 @@
-//! Limits of a process's address space and descriptors: see [`towpath_posix::limit`].
+//! Exports the functions that read and set limits of address space and descriptors: see
+//! [`towpath_posix::limit`].
 
 use libc::{c_int, pid_t, rlimit, rlimit64};
 use towpath_posix::limit::{is_translated, set_lowered, to_kernel, to_program};
@@ -8,8 +9,8 @@ use crate::{POSIX, answer, real};
 
 type Resource = libc::__rlimit_resource_t;
 
-/// Performs prlimit(2) on this process. The program's limits are translated to those of the kernel,
-/// and back.
+/// Implements prlimit(2) for this process. Translates the limits that the program sees to those of
+/// the kernel, and back.
 ///
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
@@ -17,8 +18,8 @@ unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) ->
     let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `before` outlives the call.
     unsafe { ask(resource, 0, (&raw mut before).addr()) }?;
-    // `new` is read before `old` is written, because both may be the same structure.
-    // SAFETY: `new` is null or points to a structure, by the contract of this function.
+    // Read `new` before `old` is written, because both may point to the same structure. SAFETY:
+    // `new` is null or points to a structure, by the contract of this function.
     if let Some(new) = unsafe { new.as_ref() } {
         let told = to_program(&POSIX, resource, before);
         let kernels = to_kernel(&POSIX, resource, *new, before)?;
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn prlimit(
     }
 }
 
-// rlimit and rlimit64 are equal on 64-bit machines.
+// On 64-bit machines, rlimit and rlimit64 are the same structure.
 const _: () = assert!(size_of::<rlimit>() == size_of::<rlimit64>());
 
 #[unsafe(no_mangle)]

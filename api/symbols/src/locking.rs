@@ -1,4 +1,4 @@
-//! Memory locks (mlock(2) and variants): see [`towpath_posix::memory_lock`].
+//! Exports mlockall(2), which locks memory: see [`towpath_posix::memory_lock`].
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use towpath_posix::memory_lock;
 use crate::{POSIX, answer, real};
 
 unsafe extern "C" {
-    /// ELF header of this library, defined by the linker.
+    /// ELF header of this library. The linker defines this symbol.
     static __ehdr_start: Elf64_Ehdr;
 }
 
-/// Returns the address range of this library, including its static variables.
+/// Returns the address range at which this library is loaded, including its static variables.
 fn image() -> Range<usize> {
     let header = &raw const __ehdr_start;
     // SAFETY: the loader maps the program headers together with the ELF header.

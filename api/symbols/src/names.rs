@@ -1,8 +1,9 @@
-//! Name lookups (getaddrinfo(3) and relatives). The machine's own name resolves to the stack, and
-//! names that the user gave the run resolve to their addresses.
+//! Exports name lookups (getaddrinfo(3) and similar functions). The machine's own host name
+//! resolves to the stack's addresses, and names that the user configured for the run to their
+//! addresses.
 //!
-//! libc allocates the results, because we call its own functions with numeric addresses. libc also
-//! parses the services and hints.
+//! To build a result, these functions call libc's own with numeric addresses. So libc allocates the
+//! results, and parses services and hints.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -46,7 +47,7 @@ pub unsafe extern "C" fn getaddrinfo(
         if wanted.is_empty() && family == libc::AF_INET6 && flags & libc::AI_V4MAPPED != 0 {
             wanted = of(libc::AF_INET).collect();
         }
-        // As with /etc/hosts: if the run has no address of this family for the name, ask DNS.
+        // As with /etc/hosts, ask DNS if the run has no address of the wanted family for the name.
         if wanted.is_empty() && !names::is_own(&POSIX, CStr::from_ptr(node)) {
             return real::getaddrinfo(node, service, hints, to);
         }
@@ -67,7 +68,8 @@ pub unsafe extern "C" fn getaddrinfo(
             while !(*last).ai_next.is_null() {
                 last = (*last).ai_next;
             }
-            // Only the first entry of a getaddrinfo list has the canonical name.
+            // In a getaddrinfo list, only the first entry has the canonical name, so free the name
+            // of this entry.
             if !list.is_null() {
                 libc::free((*list).ai_canonname.cast());
                 (*list).ai_canonname = std::ptr::null_mut();
@@ -82,8 +84,8 @@ pub unsafe extern "C" fn getaddrinfo(
     }
 }
 
-/// getaddrinfo_a(3). glibc looks the names up in its own threads, using internal calls that cannot
-/// be interposed. `prepare` configures glibc to use the stack's resolver for them.
+/// getaddrinfo_a(3). glibc looks up the names in its own threads, with internal calls that this
+/// library cannot replace. Therefore `prepare` configures glibc to use the stack's resolver.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getaddrinfo_a(
     mode: c_int,
@@ -96,8 +98,8 @@ pub unsafe extern "C" fn getaddrinfo_a(
     unsafe { real::getaddrinfo_a(mode, list, count, event) }
 }
 
-/// Applies AI_ADDRCONFIG using the addresses of the stack, because glibc would use the kernel's.
-/// Returns None if glibc should use the hints unchanged.
+/// Restricts hints with AI_ADDRCONFIG to address families that the stack has, because glibc would
+/// use the kernel's addresses. Returns `None` if glibc can use the hints unchanged.
 fn narrowed(hints: Option<&addrinfo>) -> Result<Option<addrinfo>, c_int> {
     // SAFETY: zeroed memory is a valid addrinfo. Without hints of the program, the flags are
     // glibc's AI_DEFAULT.
@@ -290,21 +292,22 @@ pub unsafe extern "C" fn uname(to: *mut utsname) -> c_int {
     unsafe { named(real::uname(to), to) }
 }
 
-/// Replaces `nodename` in the result of a successful uname(2) by the hostname of this run, if one
-/// is set. Returns `result`.
+/// Replaces `nodename` in the result of a successful uname(2) by the host name of this run, if one
+/// is configured. Returns `result`.
 pub(crate) unsafe fn named(result: c_int, to: *mut utsname) -> c_int {
     let Some(name) = given::hostname(&POSIX).filter(|_| result == 0) else { return result };
     // SAFETY: the call succeeded, so the kernel has filled in the structure.
     let place = unsafe { &mut (*to).nodename };
     place.fill(0);
-    // The last byte stays NUL because a hostname is shorter than the field.
+    // The last byte stays NUL, because a host name is shorter than the field.
     for (to, from) in place.iter_mut().zip(name.bytes()) {
         *to = *from as c_char;
     }
     result
 }
 
-/// Copies the hostname as glibc does: truncated, with ENAMETOOLONG if the NUL does not fit.
+/// Copies the host name to the program's buffer as glibc does: truncates it, and fails with
+/// ENAMETOOLONG if the NUL does not fit.
 unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     let name = name.bytes();
     let copied = name.len().min(len);
@@ -320,8 +323,8 @@ unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     0
 }
 
-/// Returns an address as text, and the name of the run for this address. Returns `None` if the run
-/// has none.
+/// Returns an address as text, and the host name that this run has for it. Returns `None` if the
+/// run has no name for the address.
 unsafe fn own_name(
     addr: *const c_void,
     len: socklen_t,
@@ -340,14 +343,14 @@ unsafe fn own_name(
     Some((number(&ip), CString::new(name).ok()?))
 }
 
-/// Returns the addresses of a name, or None if the run does not define this name.
+/// Returns the addresses of a host name. None: the run does not define this name.
 unsafe fn own_addresses(name: *const c_char) -> Option<Vec<IpAddr>> {
     // SAFETY: `name` is null or NUL-terminated, by the contract of the C functions.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
     names::of_name(&POSIX, name)
 }
 
-/// Returns, as text, the first address of a family that the run defines for a name.
+/// Returns, as text, the first address of a family that the run defines for a host name.
 unsafe fn own_number(name: *const c_char, family: c_int) -> Option<CString> {
     // SAFETY: `name` is null or NUL-terminated, by the contract of the C functions.
     let all = unsafe { own_addresses(name) }?;
@@ -362,7 +365,8 @@ fn number(ip: &IpAddr) -> CString {
     CString::new(ip.to_string()).expect("an address has no NUL")
 }
 
-/// Replaces the canonical name in the result of a numeric lookup by the requested name.
+/// Replaces the canonical name in a getaddrinfo(3) result by the requested name. The result is from
+/// a lookup of a numeric address.
 unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     // SAFETY: `first` is from libc, which allocated its canonical name by malloc. `name` is
     // NUL-terminated.
@@ -377,9 +381,10 @@ unsafe fn rename(first: *mut addrinfo, name: *const c_char) {
     }
 }
 
-/// Replaces the name in a hostent that lies in libc's static memory.
+/// Replaces the name in a `hostent` that is in libc's static memory.
 ///
-/// The name is valid until the next call of this function, as usual for results in static memory.
+/// The name is valid until the next call of this function, as is usual for results in static
+/// memory.
 unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     static NAME: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
     // SAFETY: `host` is null or libc's structure. The previous name was
@@ -396,8 +401,9 @@ unsafe fn renamed(host: *mut hostent, name: &CStr) -> *mut hostent {
     host
 }
 
-/// Has `ask` build a result in the program's buffer of `len` bytes, and puts the name at the end of
-/// the buffer. `ask` gets the length that is left. Returns ERANGE if the buffer is too small.
+/// Copies `name` to the end of the program's buffer of `len` bytes, and calls `ask` to build a
+/// result in the rest of the buffer. `ask` gets the length of that rest. Returns ERANGE if the
+/// buffer is too small.
 unsafe fn within(
     name: *const c_char,
     (to, buffer, len): (*mut hostent, *mut c_char, usize),
@@ -418,7 +424,7 @@ unsafe fn within(
     }
 }
 
-/// Returns the IP address in a sockaddr of `len` bytes. Returns `None` for other families.
+/// Returns the IP address in a sockaddr of `len` bytes. Returns `None` for other address families.
 pub(crate) unsafe fn ip_in(addr: *const sockaddr, len: socklen_t) -> Option<IpAddr> {
     let len = len as usize;
     if addr.is_null() || len < size_of::<libc::sockaddr_in>() {

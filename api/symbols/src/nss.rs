@@ -1,8 +1,9 @@
 //! The service `towpath` of glibc's name service switch: resolves hostnames by DNS over the stack.
 //!
 //! glibc loads a service as `libnss_NAME.so.2`, unless a library with that soname is loaded
-//! already, as this one is (`build.rs` of `api/preload` and `api/inline`). Functions and their
-//! contracts are those of nss.h. Results are allocated from the caller's buffer.
+//! already. This library has that soname, set in `build.rs` of `api/preload` and `api/inline`.
+//! Functions and their contracts are those of nss.h. Results are allocated from the caller's
+//! buffer.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +14,7 @@ use towpath_posix::dns::{self, Family, FoundAddresses, ResolveError};
 
 use crate::POSIX;
 
-// Values of enum nss_status in nss.h.
+// Return values of service functions: enum nss_status in nss.h.
 const TRYAGAIN: c_int = -2;
 const UNAVAIL: c_int = -1;
 const NOTFOUND: c_int = 0;
@@ -26,7 +27,7 @@ const NO_DATA: c_int = 4;
 
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// struct gaih_addrtuple of nss.h: an address in a list.
+/// An entry in a list of addresses: struct gaih_addrtuple of nss.h.
 #[repr(C)]
 pub struct AddrTuple {
     next: *mut Self,
@@ -39,8 +40,8 @@ pub struct AddrTuple {
 /// Configures glibc to resolve hosts using this library, if the run has a nameserver. Must be
 /// called before each name lookup.
 ///
-/// Uses no lock, because a child forked meanwhile would find it locked. Concurrent threads make the
-/// same change.
+/// Uses no lock, because in a child forked meanwhile the lock would stay locked. Threads that call
+/// this concurrently make the same change.
 pub fn prepare() {
     if IS_PREPARED.load(Ordering::Acquire) {
         return;
@@ -65,7 +66,7 @@ fn configure(services: &CStr) {
     }
 }
 
-/// Pointers by which a service function returns errno and h_errno.
+/// Pointers to which a service function writes errno and h_errno.
 struct NssErrors {
     errno: *mut c_int,
     h_errno: *mut c_int,
@@ -90,8 +91,8 @@ impl NssErrors {
         }
     }
 
-    /// Returns the outcome of a lookup to glibc. `put` writes the result; None means that the
-    /// buffer is too small, so that glibc retries with a larger one.
+    /// Returns the outcome of a lookup to glibc. `put` writes the result to the caller's buffer. It
+    /// returns `None` if the buffer is too small; glibc then retries with a larger buffer.
     unsafe fn ended(
         &self,
         found: Result<FoundAddresses, ResolveError>,
@@ -113,7 +114,7 @@ impl NssErrors {
     }
 }
 
-/// Unused part of the caller's buffer, from which parts of a result are allocated.
+/// The unused part of the caller's buffer, from which memory for a result is allocated.
 struct Arena {
     at: *mut u8,
     left: usize,
@@ -124,7 +125,8 @@ impl Arena {
         Self { at: at.cast(), left }
     }
 
-    /// Allocates aligned space for `count` values of T. Returns `None` if the buffer is too small.
+    /// Allocates aligned space for `count` values of `T` from the caller's buffer. Returns `None`
+    /// if the buffer is too small.
     fn take<T>(&mut self, count: usize) -> Option<*mut T> {
         let gap = self.at.align_offset(align_of::<T>());
         let len = gap.checked_add(size_of::<T>().checked_mul(count)?)?;
@@ -146,7 +148,8 @@ impl Arena {
         self.put(text.as_bytes_with_nul()).map(|at| at.cast())
     }
 
-    /// Stores an array of pointers, terminated by null. Returns `None` if the buffer is too small.
+    /// Stores a null-terminated array of pointers in the caller's buffer. Returns `None` if the
+    /// buffer is too small.
     fn put_list(&mut self, all: &[*mut c_char]) -> Option<*mut *mut c_char> {
         let to: *mut *mut c_char = self.take(all.len() + 1)?;
         // SAFETY: `take` has allocated aligned space for these pointers and the null.
@@ -164,7 +167,7 @@ impl Arena {
         let aliases = self.put_list(&aliases?)?;
         let mut addresses = Vec::new();
         for ip in &found.addresses {
-            // Aligned as integers because programs read addresses as integers.
+            // Align addresses as integers, because programs read them as integers.
             let at: *mut u32 = self.take(if ip.is_ipv4() { 1 } else { 4 })?;
             write_address(ip, at);
             addresses.push(at.cast());
@@ -180,9 +183,9 @@ impl Arena {
         Some(())
     }
 
-    /// Stores the found addresses as a list of tuples. If `to` points to a tuple of the caller,
-    /// this is used as the first. If the buffer is too small, `to` stays unchanged, because glibc
-    /// before 2.36 frees the buffer and retries with the same `to`.
+    /// Stores the found addresses as a list of tuples. If `to` points to a tuple that the caller
+    /// provides, that tuple becomes the first of the list. If the buffer is too small, `to` stays
+    /// unchanged, because glibc before 2.36 frees the buffer and retries with the same `to`.
     fn put_tuples(&mut self, found: &FoundAddresses, to: &mut *mut AddrTuple) -> Option<()> {
         let before = *to;
         let put = self.chain_tuples(found, to);
@@ -196,7 +199,8 @@ impl Arena {
         let name = self.put_text(&found.name)?;
         let mut place: *mut *mut AddrTuple = to;
         for ip in &found.addresses {
-            // SAFETY: `place` is the caller's pointer, or `next` of the tuple written last.
+            // SAFETY: `place` is the caller's pointer, or the field `next` of the last tuple
+            // written.
             unsafe {
                 if (*place).is_null() {
                     *place = self.take(1)?;
@@ -212,7 +216,7 @@ impl Arena {
     }
 }
 
-/// Writes the address in network order, as one or four 32-bit integers.
+/// Writes an IP address in network byte order, as one or four 32-bit integers.
 fn write_address(ip: &IpAddr, to: *mut u32) {
     // SAFETY: each caller has allocated space for an address of this family.
     unsafe {

@@ -1,5 +1,5 @@
-//! Opening of files. A few files are replaced by generated ones: see [`towpath_posix::resolver`],
-//! [`towpath_posix::proc_net`] and [`towpath_posix::given`].
+//! Exports the functions that open files. A few files are replaced by generated ones: see
+//! [`towpath_posix::resolver`], [`towpath_posix::proc_net`] and [`towpath_posix::given`].
 
 use std::ffi::CStr;
 
@@ -8,10 +8,11 @@ use towpath_posix::{given, proc_net, resolver};
 
 use crate::{POSIX, answer, real};
 
-/// Returns the descriptor that the program gets for a file that it has opened. A relative path
-/// starts at `dir`.
+/// Replaces a file that the program has just opened as `fd`, if it is one of those that this
+/// library generates. Returns the descriptor for the program. A relative path starts at `dir`.
 ///
-/// The kernel has read the path already, because an invalid address fails with EFAULT.
+/// The kernel has read `path` already: with an invalid address, the call would have failed with
+/// EFAULT.
 pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -30,7 +31,7 @@ pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c
     }
 }
 
-/// open(2). Programs pass `mode` only if the flags require one. Otherwise `mode` is undefined, and
+/// open(2). Programs pass `mode` only if the flags require it. Otherwise `mode` is undefined, and
 /// the kernel ignores it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -91,8 +92,8 @@ pub unsafe extern "C" fn __openat64_2(dir: c_int, path: *const c_char, flags: c_
     unsafe { opened(real::__openat64_2(dir, path, flags), dir, path, flags) }
 }
 
-/// Returns the stream that the program gets for a file that it has opened by fopen(3). `stream` has
-/// not been read from yet.
+/// Replaces the file of a stream that the program has just opened by fopen(3), if it is one of
+/// those that this library generates. Nothing has been read from `stream` yet.
 unsafe fn streamed(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: `path` and `mode` are NUL-terminated, by the contract of fopen. fopen succeeded if
     // `stream` is not null.

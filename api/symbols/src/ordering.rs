@@ -1,4 +1,4 @@
-//! Sorting of getaddrinfo(3) results by the addresses of the stack.
+//! Sorts results of getaddrinfo(3) by the source addresses that the stack would use.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,8 @@ use towpath_posix::dns;
 
 use crate::{POSIX, names};
 
-/// Adjacent entries with the same address. glibc returns one entry for each socket type.
+/// Adjacent entries of a getaddrinfo list with the same address. glibc returns one entry for each
+/// socket type.
 #[derive(Clone, Copy)]
 struct Group {
     first: *mut addrinfo,
@@ -15,7 +16,7 @@ struct Group {
     address: SocketAddr,
 }
 
-/// Sorts a list allocated by glibc as [`dns::order`] does.
+/// Sorts a getaddrinfo list of glibc in the order that [`dns::order`] returns.
 ///
 /// # Safety
 /// `list` must point to a list of getaddrinfo(3).
@@ -27,7 +28,8 @@ pub unsafe fn order(list: *mut *mut addrinfo) {
     // SAFETY: `list` points to a list of getaddrinfo. Each entry is in one group, and each group is
     // linked once.
     unsafe {
-        // Only the first entry of a getaddrinfo list has the canonical name.
+        // Only the first entry of a getaddrinfo list has the canonical name, so remove it before
+        // the entries are sorted.
         let name = std::mem::replace(&mut (**list).ai_canonname, std::ptr::null_mut());
         let mut next = std::ptr::null_mut();
         for place in places.into_iter().rev() {
@@ -40,7 +42,8 @@ pub unsafe fn order(list: *mut *mut addrinfo) {
     }
 }
 
-/// Groups the entries by address. Returns None if an address is neither IPv4 nor IPv6.
+/// Groups the entries of a getaddrinfo list by address. Returns `None` if an address is neither
+/// IPv4 nor IPv6.
 unsafe fn groups(mut entry: *mut addrinfo) -> Option<Vec<Group>> {
     let mut groups: Vec<Group> = Vec::new();
     // SAFETY: `entry` is null, or an entry of a getaddrinfo list.

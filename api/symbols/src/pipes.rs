@@ -1,6 +1,6 @@
-//! popen(3) and pclose(3). libc's popen would pass the program's environment to the command, which
-//! needs other variables to find its engine. The environment cannot be changed while other threads
-//! read it.
+//! Exports popen(3) and pclose(3). libc's popen would pass the program's environment to the
+//! command, which needs different variables to find its engine. The environment cannot be changed
+//! while other threads read it.
 
 use libc::{FILE, c_char, c_int};
 use towpath_posix::exec::{self, Pipe};
@@ -15,7 +15,7 @@ struct StreamMode {
 }
 
 impl StreamMode {
-    /// Parses `r` or `w`, optionally with `e` (close-on-exec).
+    /// Parses a mode of popen(3): `r` or `w`, optionally with `e` (close-on-exec).
     unsafe fn parse(mode: *const c_char) -> Result<Self> {
         // SAFETY: `mode` is NUL-terminated, by the contract of popen.
         let mode = unsafe { std::ffi::CStr::from_ptr(mode) }.to_bytes();
@@ -70,8 +70,8 @@ unsafe fn open(command: *const c_char, mode: &StreamMode) -> Result<*mut FILE> {
     }
 }
 
-/// Spawns a shell that runs the command, with `end` of the pipe as its descriptor `at` (standard
-/// input or output). Returns the process id.
+/// Spawns a shell that runs the command. `end` of the pipe becomes its descriptor `at` (standard
+/// input or output). Returns the process ID.
 unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
     // SAFETY: zeroed memory is valid for these C structures, which outlive the calls.
@@ -81,8 +81,8 @@ unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> 
         for fd in exec::pipe_descriptors(&POSIX) {
             real::posix_spawn_file_actions_addclose(&raw mut actions, fd);
         }
-        // If the program has closed its standard stream, both numbers may be equal: dup2 onto
-        // itself then clears close-on-exec.
+        // If the program has closed its standard stream, `end` and `at` may be equal. dup2 then
+        // only clears close-on-exec.
         real::posix_spawn_file_actions_adddup2(&raw mut actions, end, at);
         let (mut pid, none) = (0, std::ptr::null());
         let shell = c"/bin/sh".as_ptr();
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn pclose(stream: *mut FILE) -> c_int {
     }
 }
 
-/// Waits for the command, and returns its status in the format of waitpid(2).
+/// Waits for the command of a popen(3) stream, and returns its status in the format of waitpid(2).
 pub fn wait(command: c_int) -> c_int {
     let mut status = 0;
     // SAFETY: `status` is writable.

@@ -1,4 +1,4 @@
-//! poll, select, epoll.
+//! Exports poll, select, epoll and similar functions.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use towpath_posix::{Errno, Result, descriptor, epoll};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Converts a timeout in milliseconds to a deadline. Returns `None` if it is negative, so never
-/// expires.
+/// Converts a timeout in milliseconds to a deadline. Returns `None` for a negative timeout, which
+/// never expires.
 fn after_ms(timeout: c_int) -> Option<Deadline> {
     u64::try_from(timeout).ok().map(|ms| Deadline::after(Duration::from_millis(ms)))
 }
@@ -27,10 +27,11 @@ unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
     }
 }
 
-/// Returns whether `count` is above the number of descriptors that the process may open. The kernel
-/// refuses such a call, so the list must not be read: its address may be invalid.
+/// Returns whether `count` exceeds the number of descriptors that the process may open. The kernel
+/// rejects such a call, so the list must not be read: its address may be invalid.
 fn too_many(count: nfds_t) -> bool {
-    // Less than every usual limit, so polling a few descriptors needs no extra system call.
+    // Threshold that is below every usual descriptor limit, so that polling a few descriptors needs
+    // no extra system call.
     const FEW: nfds_t = 256;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable.
@@ -39,7 +40,7 @@ fn too_many(count: nfds_t) -> bool {
         && count > limit.rlim_cur
 }
 
-/// Returns whether a list of poll(2) contains a descriptor of ours.
+/// Returns whether the list of a poll(2) call contains a descriptor of the stack.
 pub unsafe fn any_ours(fds: *mut pollfd, count: nfds_t) -> bool {
     // SAFETY: the program upholds the C function's contract.
     POSIX.is_active() && !too_many(count) && unsafe { posix::any_ours(&POSIX, list(fds, count)) }
@@ -149,7 +150,7 @@ pub unsafe extern "C" fn select(
             None => None,
         };
         let result = point(|| answer::int(sets.select(&POSIX, deadline, std::ptr::null())));
-        // Linux writes the remaining time to the timeout.
+        // Write the remaining time to the timeout of select(2), as Linux does.
         if let (Some(deadline), Some(timeout)) = (deadline, timeout.as_mut()) {
             let left = deadline.left();
             timeout.tv_sec = left.as_secs() as libc::time_t;

@@ -1,4 +1,5 @@
-//! Reads and writes at a file position. Sockets have no position and fail as in the kernel.
+//! Exports reads and writes at a file position. Sockets have no position, so these functions fail
+//! for them as in the kernel.
 
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
@@ -6,12 +7,13 @@ use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Fails with the error of preadv2 and pwritev2 on a socket, for a position other than -1.
+/// Fails with the error that preadv2 and pwritev2 return for a socket and a position other than -1.
 fn no_position<T>(offset: off_t) -> Result<T> {
     Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
 }
 
-/// Converts RWF_* flags to MSG_*. Flags that only concern files have no effect on sockets.
+/// Converts RWF_* flags of preadv2 and pwritev2 to MSG_* flags. Flags that only concern files have
+/// no effect on sockets.
 fn message_flags(flags: c_int) -> Result<c_int> {
     const FOR_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
     match flags & !FOR_FILES {
@@ -21,8 +23,8 @@ fn message_flags(flags: c_int) -> Result<c_int> {
     }
 }
 
-/// Regenerates a file of /proc/net if it is read from the beginning, so that its content is
-/// current.
+/// Regenerates a file of /proc/net that shows the stack, because the program reads it from the
+/// beginning again.
 #[inline]
 fn reread(fd: c_int) -> Result<()> {
     if proc_net::is_shown(&POSIX, fd) { proc_net::reread(&POSIX, fd) } else { Ok(()) }
@@ -176,7 +178,8 @@ pub unsafe extern "C" fn pwritev2(
     }
 }
 
-// off64_t equals off_t on the supported 64-bit machines.
+// off64_t equals off_t on the supported 64-bit machines, so the functions with `64` call those
+// without it.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {

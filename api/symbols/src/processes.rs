@@ -1,4 +1,4 @@
-//! Process creation: fork, exec, posix_spawn and relatives.
+//! Exports functions that create processes: fork, exec, posix_spawn and similar ones.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -16,11 +16,12 @@ const UNKNOWN: u8 = 0;
 const THERE: u8 = 1;
 const NONE: u8 = 2;
 
-/// Returns whether libc calls our handlers on fork. We register ours before any other handlers,
-/// even if the constructor of an earlier library registers some.
+/// Registers this library's pthread_atfork handlers, and returns whether libc calls them on fork.
+/// They must be registered before all others, even if the constructor of an earlier library
+/// registers some.
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
-        // musl lacks the function, so fork is handled without pthread_atfork handlers there.
+        // musl lacks __register_atfork. There, fork is handled without pthread_atfork handlers.
         let done = real::has_register_atfork() && malloc_is_libcs() && {
             let (prepare, parent, child) =
                 (Some(prepare as Handler), Some(parent as _), Some(child as _));
@@ -46,10 +47,10 @@ extern "C" fn child() {
     fork::child(&POSIX);
 }
 
-/// Returns whether malloc is libc's. Replacements such as jemalloc and tcmalloc take their locks in
-/// atfork handlers of their own. Our handlers would run while these locks are held, so that an
-/// allocation would deadlock. With such a malloc we do the work of our handlers outside libc's
-/// fork, so the program's own atfork handlers cannot use sockets.
+/// Returns whether malloc is that of libc. Replacements such as jemalloc and tcmalloc take their
+/// locks in atfork handlers. This library's handlers would run while these locks are held, so an
+/// allocation would deadlock. With such a malloc, their work is done outside libc's fork, so the
+/// program's own atfork handlers cannot use sockets.
 fn malloc_is_libcs() -> bool {
     let object = |function: *const c_void| {
         // SAFETY: all fields of Dl_info are nullable pointers, so zeroed memory is valid.
@@ -61,8 +62,8 @@ fn malloc_is_libcs() -> bool {
     object(libc::malloc as *const c_void) == object(libc::abort as *const c_void)
 }
 
-/// Registers fork handlers for pthread_atfork(3), whose caller-side part is linked statically into
-/// each object. `object` identifies the caller.
+/// Registers fork handlers. pthread_atfork(3) is linked statically into each program and library,
+/// and calls this function. `object` identifies that program or library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __register_atfork(
     prepare: Option<Handler>,
@@ -86,7 +87,8 @@ pub unsafe extern "C" fn fork() -> pid_t {
     }
 }
 
-/// Calls fork, because a child after fork may do everything that a child after vfork may do.
+/// vfork(2). Calls fork, because a child after fork may do everything that a child after vfork may
+/// do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: the caller upholds the C function's contract.
@@ -99,7 +101,8 @@ pub unsafe extern "C" fn _Fork() -> pid_t {
     fork::fork_without_handlers(&POSIX, || unsafe { real::_Fork() })
 }
 
-/// Replaces glibc's login_tty, whose internal dup2 calls could overwrite our sockets unnoticed.
+/// Replaces glibc's login_tty, because its internal dup2 calls could overwrite sockets of the stack
+/// unnoticed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -107,7 +110,7 @@ pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
         if !POSIX.is_active() {
             return real::login_tty(fd);
         }
-        // Ignore an error: the process is then a session leader already.
+        // Ignore an error of setsid: the process then is a session leader already.
         libc::setsid();
         if libc::ioctl(fd, libc::TIOCSCTTY, 0) == -1 {
             return -1;
@@ -122,7 +125,7 @@ pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
     }
 }
 
-/// Replaces glibc's forkpty, because its internal fork and dup2 would bypass ours.
+/// Replaces glibc's forkpty, because its internal calls of fork and dup2 would bypass this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkpty(
     terminal: *mut c_int,
@@ -160,7 +163,7 @@ pub unsafe extern "C" fn forkpty(
     }
 }
 
-/// Replaces glibc's daemon, because its internal fork would bypass ours.
+/// Replaces glibc's daemon, because its internal call of fork would bypass this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -177,7 +180,7 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
             return -1;
         }
         if nochdir == 0 {
-            // As in glibc, a failure to enter `/` is ignored.
+            // Ignore a failure to enter `/`, as glibc does.
             let _ = libc::chdir(c"/".as_ptr());
         }
         if noclose == 0 {
@@ -196,8 +199,9 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
-/// Determines whether the new program will use sockets of the stack or of the kernel. Reports a
-/// program that will use the kernel's to the engine. Fails if the user forbids such programs.
+/// Determines whether a program that is about to be executed will use sockets of the stack or of
+/// the kernel. Notifies the engine if it will use those of the kernel. Fails if the user forbids
+/// such programs.
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,
@@ -209,7 +213,8 @@ unsafe fn told<'a>(
     outside::tell(&POSIX, program(unsafe { CStr::from_ptr(name) }))
 }
 
-/// Performs exec using `real`, which is called with the environment to pass.
+/// Implements exec functions. `real` calls libc's function with the environment for the new
+/// program.
 unsafe fn exec(
     told: towpath_posix::Result<Executable>,
     envp: Strings,
@@ -265,7 +270,7 @@ pub unsafe extern "C" fn execveat(
     unsafe { execveat_by(dir, path, envp, |envp| real::execveat(dir, path, argv, envp, flags)) }
 }
 
-/// Performs execveat(2) using `real`, which is called with the environment to pass.
+/// Implements execveat(2). `real` calls libc's function with the environment for the new program.
 pub unsafe fn execveat_by(
     dir: c_int,
     path: *const c_char,
@@ -276,8 +281,8 @@ pub unsafe fn execveat_by(
     unsafe { exec(told(path, |path| Program::At(dir, path)), envp, real) }
 }
 
-/// Performs posix_spawn using `real`, which is called with the environment to pass and the location
-/// for the process id.
+/// Implements posix_spawn(3) and its variants. `real` calls libc's function with the environment
+/// for the new program, and the location for its process ID.
 unsafe fn spawn(
     told: towpath_posix::Result<Executable>,
     pid: *mut pid_t,
@@ -294,7 +299,7 @@ unsafe fn spawn(
     let failed = unsafe { exec::spawn(&POSIX, &program, envp, |envp| real(pid, envp)) };
     let failed = failed.unwrap_or_else(|errno| errno.0);
     if failed == 0 && program.sockets == SocketsPlace::Kernel {
-        // SAFETY: posix_spawn succeeded, so it has written the process id.
+        // SAFETY: posix_spawn succeeded, so it has written the process ID.
         limit::lower_of(&POSIX, unsafe { *pid });
     }
     failed
@@ -347,8 +352,8 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
 }
 
-/// Adds an action that closes all descriptors from `from` on, except the control socket by which
-/// the new program attaches to the engine.
+/// posix_spawn_file_actions_addclosefrom_np(3). Adds an action that closes all descriptors from
+/// `from` on, except the control socket with which the new program attaches to the engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     actions: *mut posix_spawn_file_actions_t,
@@ -365,8 +370,8 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     }
 }
 
-/// Replaces glibc's system: its internal posix_spawn would bypass ours, so that the command could
-/// not find its engine.
+/// Replaces glibc's system(3). Its internal posix_spawn would bypass this library, so that the
+/// command could not find its engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -400,8 +405,8 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     }
 }
 
-/// Former dispositions of SIGINT and SIGQUIT and the former signal mask, restored on drop. While
-/// system(3) waits, SIGINT and SIGQUIT are ignored and SIGCHLD is blocked.
+/// Signal state of a thread during system(3): SIGINT and SIGQUIT are ignored, and SIGCHLD is
+/// blocked. Contains the previous dispositions and signal mask, which are restored on drop.
 struct Quiet {
     interrupt: libc::sigaction,
     quit: libc::sigaction,
@@ -425,7 +430,8 @@ impl Quiet {
         }
     }
 
-    /// Returns spawn attributes that restore the program's signal state in the command.
+    /// Returns posix_spawn attributes with which the command of system(3) gets the signal state
+    /// that the program had before.
     unsafe fn attributes(&self) -> posix_spawnattr_t {
         // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local
         // variables.

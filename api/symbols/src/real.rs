@@ -1,8 +1,9 @@
-//! libc's own functions, which this library interposes.
+//! libc's own functions, for those that this library replaces.
 //!
-//! The constructor resolves all of them. A later lookup in a forked child could deadlock if another
-//! thread held the loader's lock during the fork. A call before the constructor resolves its
-//! function on demand: a malloc replacement may read files in its own constructor.
+//! The constructor of this library resolves all of them. A later lookup in a forked child could
+//! deadlock if another thread held the loader's lock during the fork. A call before the constructor
+//! resolves its function on demand, because a malloc replacement may read files in its own
+//! constructor.
 
 #![allow(clippy::too_many_arguments, non_snake_case)] // Signatures as in libc.
 
@@ -37,7 +38,7 @@ impl Symbol {
         at
     }
 
-    /// Aborts the program, because libc lacks the function: the program was linked against a newer
+    /// Aborts the program, because libc lacks the function. The program was linked with a newer
     /// libc.
     #[cold]
     fn missing(&self) -> ! {

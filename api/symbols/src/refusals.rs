@@ -8,7 +8,7 @@ use towpath_posix::{Errno, descriptor};
 
 use crate::{POSIX, answer, real};
 
-/// Defines functions that fail with -1 and an errno if the descriptor is a socket.
+/// Defines functions that fail with -1 and an errno if the descriptor is a socket of the stack.
 macro_rules! refused {
     ($($name:ident($fd:ident: c_int $(, $arg:ident: $kind:ty)*) -> $errno:ident;)*) => {$(
         #[unsafe(no_mangle)]
@@ -22,7 +22,8 @@ macro_rules! refused {
     )*};
 }
 
-// off64_t equals off_t on the supported 64-bit machines.
+// off64_t equals off_t on the supported 64-bit machines, so the types below fit the functions with
+// `64`, too.
 refused! {
     tcgetattr(fd: c_int, to: *mut termios) -> ENOTTY;
     fsync(fd: c_int) -> EINVAL;
@@ -59,7 +60,8 @@ pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t)
     unsafe { posix_fallocate(fd, offset, len) }
 }
 
-/// Validates the arguments and ignores the advice, as the kernel does for sockets.
+/// posix_fadvise(3). For a socket, validates the arguments and ignores the advice, as the kernel
+/// does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fadvise(fd: c_int, from: off_t, len: off_t, advice: c_int) -> c_int {
     if descriptor::is_socket(&POSIX, fd) {
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn posix_fadvise64(
     unsafe { posix_fadvise(fd, from, len, advice) }
 }
 
-/// Fails on sockets, because tee(2) supports only pipes.
+/// tee(2). Fails for sockets of the stack, because tee supports only pipes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
     if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
@@ -91,7 +93,7 @@ pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint)
     unsafe { real::tee(from, to, len, flags) }
 }
 
-/// Fails on sockets, because copy_file_range(2) supports only files.
+/// copy_file_range(2). Fails for sockets of the stack, because it supports only files.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn copy_file_range(
     from: c_int,

@@ -1,10 +1,10 @@
-//! resolver(3): whole DNS messages, requested over the stack.
+//! Exports the functions of resolver(3), which return whole DNS messages. They query nameservers
+//! over the stack.
 //!
 //! glibc keeps the resolver's settings in a `struct __res_state`, one per thread or one that the
 //! program allocates. Functions that create or parse messages (res_mkquery, dn_expand, ns_parserr)
-//! stay glibc's.
-//! Each function has two names. Since glibc 2.34 libc exports it by the name in the manual page;
-//! before that libresolv exported it by the name with underscores.
+//! are not replaced. Each function has two names. Since glibc 2.34, libc exports it by the name in
+//! the manual page. Before that, libresolv exported it by a name with underscores.
 
 use std::ffi::CStr;
 use std::slice;
@@ -19,10 +19,10 @@ use towpath_posix::dns::raw::{
 use crate::res_state::ResState;
 use crate::{POSIX, answer, real};
 
-/// Minimum buffer length, in bytes, that includes the byte with the RCODE.
+/// Minimum length in bytes of a buffer that includes the byte of a DNS header with the RCODE.
 const CODE_END: usize = 4;
 
-/// Resolver function of libc or libresolv, which is exported by one of two names.
+/// A resolver function of libc or libresolv, which is exported by one of two names.
 struct Own {
     at: AtomicUsize,
     names: [&'static CStr; 2],
@@ -33,7 +33,8 @@ impl Own {
         Self { at: AtomicUsize::new(0), names }
     }
 
-    /// Returns the function's address, or 0 if neither name exists (libresolv is not loaded).
+    /// Returns the address of the function, or 0 if neither name exists because libresolv is not
+    /// loaded.
     fn get(&self) -> usize {
         let known = self.at.load(Ordering::Relaxed);
         if known != 0 {
@@ -47,11 +48,12 @@ impl Own {
     }
 }
 
-/// Defines resolver functions under both names. If the run has no nameserver,
-/// libc's functions are called.
+/// Defines resolver functions under both of their names. If the run has no nameserver, they call
+/// libc's functions.
 macro_rules! functions {
     ($($name:ident $other:ident ($($arg:ident: $kind:ty),*) in $settings:expr => $ours:expr;)*) => {
-        /// Looks up libc's functions. Called by the constructor, see [`crate::real`].
+        /// Looks up the addresses of libc's resolver functions. Called by the constructor, see
+        /// [`crate::real`].
         pub fn resolve_all() {
             $(own::$name.get();)*
         }
@@ -138,14 +140,14 @@ functions! {
     };
 }
 
-/// res_init(3): reinitializes the settings of this thread.
+/// res_init(3): initializes the resolver settings of this thread again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __res_init() -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe { initialised(real::__res_init(), real::__res_state().cast()) }
 }
 
-/// res_ninit(3): initializes the settings in `state`.
+/// res_ninit(3): initializes the resolver settings in `state`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __res_ninit(state: *mut ResState) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -162,9 +164,9 @@ unsafe fn initialised(result: c_int, state: *mut ResState) -> c_int {
     result
 }
 
-/// Returns the resolver settings of this thread. A lookup of a numeric name makes glibc first read
-/// /etc/resolv.conf, if it has not yet done so or the file has changed. Returns None if the
-/// kernel's network resolves names in this run.
+/// Returns the resolver settings of this thread. First looks up a numeric name, so that glibc reads
+/// /etc/resolv.conf if it has not yet done so or the file has changed. Returns `None` if names are
+/// resolved over the kernel's network in this run.
 unsafe fn of_thread() -> Option<(*mut ResState, StubSettings)> {
     let substitution = Substitution::new(&POSIX)?;
     // SAFETY: the pointers are to local variables. A numeric name sends no query.
@@ -182,8 +184,8 @@ unsafe fn of_thread() -> Option<(*mut ResState, StubSettings)> {
     }
 }
 
-/// Returns the resolver settings in a structure of the program. Returns None if the structure is
-/// missing, or if the kernel's network resolves names in this run.
+/// Returns the resolver settings in a structure of the program. Returns `None` if `state` is null,
+/// or if names are resolved over the kernel's network in this run.
 unsafe fn of(state: *mut ResState) -> Option<(*mut ResState, StubSettings)> {
     if state.is_null() {
         return None;
@@ -220,7 +222,8 @@ unsafe fn search(
 ) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
     unsafe {
-        // glibc sets h_errno and errno first, and leaves them unchanged if an answer is found.
+        // As glibc does, set h_errno and errno first, and leave them unchanged if an answer is
+        // found.
         set_h_errno(state.as_mut(), h_errno::HOST_NOT_FOUND);
         answer::set_errno(0);
         let name = CStr::from_ptr(name).to_bytes();
@@ -281,13 +284,14 @@ fn room(len: c_int) -> usize {
     usize::try_from(len).unwrap_or(0)
 }
 
-/// Copies the answer of a query to the program's buffer, sets h_errno, and returns the value for
-/// the program.
+/// Copies the answer to a DNS question to the program's buffer, sets h_errno, and returns the value
+/// that the C function returns.
 unsafe fn tell(state: *mut ResState, asked: Asked, to: *mut c_uchar, len: c_int) -> c_int {
     // SAFETY: `to` has `len` writable bytes, by the contract of the C functions.
     unsafe {
         if room(len) >= CODE_END {
-            // Clear the RCODE, because programs read it even if no message was received.
+            // Clear the RCODE in the program's buffer, because programs read it even if no message
+            // was received.
             *to.add(CODE_END - 1) &= 0xf0;
         }
         copy(&asked.message, to, len);

@@ -1,4 +1,5 @@
-//! `struct __res_state` of resolv.h: the settings of glibc's resolver, which programs may change.
+//! `struct __res_state` of resolv.h, which contains the settings of glibc's resolver. Programs may
+//! change them.
 
 use std::ffi::CStr;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -8,13 +9,15 @@ use libc::{c_char, c_int, c_ulong, c_void, in_addr, sockaddr_in, sockaddr_in6};
 use towpath_posix::dns::Substitution;
 use towpath_posix::dns::raw::StubSettings;
 
-/// Maximum numbers of nameservers and of search domains: MAXNS and MAXDNSRCH of resolv.h.
+/// Maximum number of nameservers (MAXNS of resolv.h). [`DOMAINS_MAX`] is that of search domains
+/// (MAXDNSRCH).
 const SERVERS_MAX: usize = 3;
 const DOMAINS_MAX: usize = 6;
 /// Mask of the bit field `ndots` in [`ResState`]'s `bits`.
 const NDOTS_MASK: u32 = 15;
 
-/// Resolver state. Fields with an underscore are used by glibc alone, and named as in resolv.h.
+/// State of glibc's resolver (`struct __res_state`). Fields with an underscore are used by glibc
+/// alone, and are named as in resolv.h.
 #[repr(C)]
 pub struct ResState {
     retrans: c_int,
@@ -26,7 +29,7 @@ pub struct ResState {
     dnsrch: [*const c_char; DOMAINS_MAX + 1],
     _defdname: [c_char; 256],
     pfcode: c_ulong,
-    /// `ndots` and other bit fields.
+    /// Bit fields of the structure: `ndots` and others.
     bits: u32,
     _sort_list: [[u32; 2]; 10],
     _hooks: [*const c_void; 2],
@@ -36,7 +39,7 @@ pub struct ResState {
     ext: Extension,
 }
 
-/// Extension `_u._ext` of the structure.
+/// The part `_u._ext` of `struct __res_state`.
 #[repr(C)]
 struct Extension {
     _nscount: u16,
@@ -48,7 +51,8 @@ struct Extension {
     _index: [u32; 2],
 }
 
-// Layout as in glibc since 2.2 (resolv/bits/types/res_state.h).
+// Check the layout of the structure, which has been the same since glibc 2.2
+// (resolv/bits/types/res_state.h).
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(
     size_of::<ResState>() == 568
@@ -59,8 +63,8 @@ const _: () = assert!(
 );
 
 impl ResState {
-    /// Returns the settings, with nameservers replaced by those that programs of the run should
-    /// use.
+    /// Returns the settings in this structure, in which nameservers are replaced by that of the
+    /// run.
     ///
     /// # Safety
     /// glibc or the program must have initialized the state as resolv.h requires.
@@ -78,7 +82,7 @@ impl ResState {
         }
     }
 
-    /// Returns the nameservers in the order of the structure.
+    /// Returns the nameservers in the order in which the structure contains them.
     unsafe fn servers(&self) -> Vec<SocketAddr> {
         let count = usize::try_from(self.nscount).unwrap_or(0).min(SERVERS_MAX);
         let mut all = Vec::with_capacity(count);
@@ -92,7 +96,8 @@ impl ResState {
                 let v6 = unsafe { v6.read_unaligned() };
                 let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
                 let port = u16::from_be(v6.sin6_port);
-                // The stack cannot reach a server whose scope is a link of the host.
+                // Skip a server with a scope id, because the stack cannot reach a server on a link
+                // of the host.
                 if v6.sin6_scope_id == 0 {
                     all.push(SocketAddrV6::new(ip, port, 0, 0).into());
                 }
@@ -107,7 +112,8 @@ impl ResState {
         all.map(|domain| unsafe { CStr::from_ptr(*domain) }.to_bytes().to_vec()).collect()
     }
 
-    /// Replaces the nameservers in the structure, for programs that read it.
+    /// Replaces nameservers in the structure by that of the run, for programs that read the
+    /// structure.
     ///
     /// # Safety
     /// glibc must have just initialized the state.
@@ -126,7 +132,8 @@ impl ResState {
         self.nscount = count as c_int;
     }
 
-    /// Stores a nameserver at index `at`. Returns false if memory for an IPv6 address is missing.
+    /// Stores a nameserver at index `at`. Returns false if memory for an IPv6 address cannot be
+    /// allocated.
     unsafe fn put(&mut self, at: usize, server: SocketAddr) -> bool {
         let (family, ip) = match server {
             SocketAddr::V4(v4) => (libc::AF_INET, u32::from_ne_bytes(v4.ip().octets())),
@@ -134,7 +141,7 @@ impl ResState {
         };
         if let SocketAddr::V6(v6) = server {
             let place = &mut self.ext.nsaddrs[at];
-            // SAFETY: glibc frees this memory by free(3) in res_nclose.
+            // SAFETY: this memory is from malloc, because glibc frees it by free(3) in res_nclose.
             unsafe {
                 if place.is_null() {
                     *place = libc::malloc(size_of::<sockaddr_in6>()).cast();

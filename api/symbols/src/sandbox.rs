@@ -1,12 +1,12 @@
-//! Seccomp filters that programs install on themselves: see
+//! Exports prctl(2), with which programs install seccomp filters on themselves: see
 //! [`towpath_client::Process::calls_are_filtered`].
 
 use libc::{c_int, c_ulong};
 
 use crate::{POSIX, real};
 
-/// Declared with five fixed arguments. libc's prctl is variadic, but all arguments are passed in
-/// registers, so passing all five is harmless.
+/// prctl(2), declared with five fixed arguments. C's prctl is variadic, but all arguments are
+/// passed in registers, so passing all five is harmless.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(
     option: c_int,

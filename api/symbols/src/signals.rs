@@ -1,4 +1,4 @@
-//! Signal handlers: see [`towpath_posix::signal`].
+//! Exports functions that set signal handlers: see [`towpath_posix::signal`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,9 +7,9 @@ use towpath_posix::{Errno, signal as posix};
 
 use crate::{POSIX, answer, real};
 
-/// Entry point that the kernel calls for a signal. `begin` returns the program's handler, which is
-/// called with the kernel's arguments by a tail call. A return or an exception therefore leaves the
-/// handler as if the kernel had called it.
+/// Handler that the kernel calls for every signal. It gets the program's handler from `begin`, and
+/// jumps to that with the kernel's arguments (a tail call). So the program's handler returns or
+/// unwinds as if the kernel had called it.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     #[cfg(target_arch = "x86_64")]
@@ -41,7 +41,7 @@ extern "C" fn begin(signal: c_int) -> usize {
     posix::begin(&POSIX, signal)
 }
 
-/// Returns the address of [`entry`], for libc's cancellation handler.
+/// Returns the address of [`entry`], which replaces libc's handler of the cancellation signal.
 pub fn entry_address() -> usize {
     entry as *const () as usize
 }
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn sigaction(
     unsafe { posix::sigaction(&POSIX, signal, new, old, entry_address(), real) }
 }
 
-/// glibc's internal name of sigaction.
+/// sigaction(2) under its internal name in glibc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sigaction(
     signal: c_int,
@@ -72,12 +72,12 @@ pub unsafe extern "C" fn __sigaction(
     unsafe { sigaction(signal, new, old) }
 }
 
-/// Signals that request the termination of a process.
+/// Signals with which users request the end of a process.
 pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
-/// Installs `handler` for terminating signals that the program does not ignore. Called in exit(3)
-/// after the program's own handlers, because the signals' default action would replace the exit
-/// status.
+/// Sets `handler` for the signals that request the end of the process, unless the program ignores
+/// them. Called in exit(3) after the program's own exit handlers. Otherwise the default action of
+/// such a signal would replace the exit status.
 pub fn on_end_request(handler: extern "C" fn(c_int)) {
     for signal in ENDING {
         // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local
@@ -95,14 +95,15 @@ pub fn on_end_request(handler: extern "C" fn(c_int)) {
     }
 }
 
-// Bitmap of signals for which siginterrupt(3) disabled restarts under signal(3).
+// Signals for which siginterrupt(3) has disabled restarts of system calls, as a bit mask. signal(3)
+// reads it.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 
 fn bit(signal: c_int) -> u64 {
     1u64.checked_shl(signal as u32 - 1).unwrap_or(0)
 }
 
-/// Sets a handler and returns the previous one.
+/// Sets the handler of a signal, and returns the previous handler.
 unsafe fn set(
     signal: c_int,
     handler: sighandler_t,
@@ -117,7 +118,7 @@ unsafe fn set(
         new.sa_sigaction = handler;
         new.sa_flags = flags;
         if let Some(blocked) = blocked {
-            // An invalid signal makes sigaction below fail, too.
+            // Ignore an error: for an invalid signal number, sigaction below fails, too.
             libc::sigaddset(&raw mut new.sa_mask, blocked);
         }
         if handler == libc::SIG_ERR {
@@ -131,7 +132,8 @@ unsafe fn set(
     }
 }
 
-/// Sets a handler with BSD semantics: the handler stays installed and system calls are restarted.
+/// signal(3) with BSD semantics: the handler stays set after it has run, and system calls are
+/// restarted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let interrupts = signal > 0 && INTERRUPTS.load(Relaxed) & bit(signal) != 0;

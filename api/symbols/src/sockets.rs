@@ -1,4 +1,4 @@
-//! Functions that create, bind and connect sockets, and get or set their options.
+//! Exports functions that create, bind and connect sockets, and get or set their options.
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use towpath_posix::{descriptor, netlink, option, socket as posix};

@@ -1,7 +1,8 @@
-//! State of the socket calls of this process.
+//! State of this process's socket calls.
 
 use towpath_posix::Posix;
 
-/// The state of this process. Zero-initialized, so it is valid before any constructor runs: a
-/// constructor of another library, or a malloc replacement, may call us before our own constructor.
+/// State of this process's socket calls. It consists of zeros, so it is valid before any
+/// constructor runs. A constructor of another library, or a malloc replacement, may call these
+/// functions before our own constructor.
 pub static POSIX: Posix = Posix::new();

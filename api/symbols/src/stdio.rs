@@ -1,14 +1,14 @@
-//! FILE streams on our sockets, and printing to a descriptor.
+//! Exports functions for FILE streams on sockets of the stack, and for printing to a descriptor.
 //!
-//! libc's own functions refuse our sockets, because they first examine the file behind the number
-//! by calls that cannot be interposed.
+//! libc's own functions reject such sockets, because they first examine the kernel descriptor by
+//! internal calls that cannot be replaced.
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_posix::descriptor;
 
 use crate::{POSIX, answer, real};
 
-/// `cookie_io_functions_t` of fopencookie(3).
+/// `cookie_io_functions_t` of fopencookie(3): the functions that a stream calls.
 #[repr(C)]
 struct Functions {
     read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
@@ -73,7 +73,8 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
 }
 
-/// Replaces libc's freopen, whose internal dup2 would overwrite a socket's number unnoticed.
+/// Replaces libc's freopen, because its internal dup2 would overwrite a socket of the stack
+/// unnoticed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen(
     path: *const c_char,
@@ -87,7 +88,7 @@ pub unsafe extern "C" fn freopen(
     }
 }
 
-/// Same as [`freopen`] for `fopen64`.
+/// freopen64, implemented as [`freopen`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freopen64(
     path: *const c_char,
@@ -101,21 +102,22 @@ pub unsafe extern "C" fn freopen64(
     }
 }
 
-/// Releases the stream's socket: freopen(3) closes the stream's descriptor even if it fails.
+/// Closes a socket of the stack that the stream uses, because freopen(3) closes the stream's
+/// descriptor even if it fails.
 unsafe fn give_up_socket(stream: *mut FILE) {
     // SAFETY: `stream` is valid, by the contract of freopen.
     unsafe {
         let fd = libc::fileno(stream);
         if descriptor::is_socket(&POSIX, fd) {
-            // Send buffered bytes first. As in freopen, an error is ignored.
+            // Send buffered bytes first, and ignore an error, as freopen does.
             libc::fflush(stream);
             let _ = descriptor::give_up(&POSIX, fd);
         }
     }
 }
 
-/// Replaces the standard streams that are sockets, as for a program started by inetd. Needed with
-/// libcs whose own streams cannot be patched to support sockets ([`crate::streams`]).
+/// Replaces those standard streams that are sockets, as in a program started by inetd. Needed if
+/// libc's own streams cannot be patched to support sockets of the stack ([`crate::streams`]).
 pub fn wrap_standard_streams() {
     // SAFETY: called in the constructor, when the streams are not in use yet; programs read these
     // variables on each use.
@@ -136,7 +138,7 @@ pub fn wrap_standard_streams() {
 type Do = unsafe extern "C" fn();
 type Next = unsafe extern "C" fn(*mut FILE) -> *mut FILE;
 
-/// Flushes the buffers of all streams as exit(3) does, except streams in use by another thread.
+/// Flushes the buffers of all streams, as exit(3) does, except streams that another thread uses.
 /// fflush(3) would wait for such a stream, possibly until input arrives at a terminal.
 pub fn write_out_streams() {
     let names = [c"_IO_list_lock", c"_IO_list_unlock", c"_IO_iter_begin", c"_IO_iter_next"];
@@ -144,8 +146,8 @@ pub fn write_out_streams() {
     let [lock, unlock, begin, next] =
         names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     if [lock, unlock, begin, next].contains(&std::ptr::null_mut()) {
-        // A libc other than glibc lacks these functions.
-        // SAFETY: a null pointer makes fflush flush all streams.
+        // This libc is not glibc, and lacks these functions. SAFETY: a null pointer makes fflush
+        // flush all streams.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         return;
     }
@@ -171,7 +173,8 @@ pub fn write_out_streams() {
     }
 }
 
-/// Sends the text that `print` allocates, and frees it. Returns the number of bytes, or -1.
+/// Sends text to a socket. `print` formats the text into memory that it allocates, which is freed
+/// here. Returns the number of bytes, or -1.
 unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
     let mut text: *mut c_char = std::ptr::null_mut();
     let len = print(&raw mut text);
@@ -192,7 +195,7 @@ unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int)
     if done == len as usize { len } else { -1 }
 }
 
-/// vdprintf(3). `arguments` is a va_list, which x86_64 and aarch64 both pass as a pointer.
+/// vdprintf(3). `arguments` is a va_list, which is passed as a pointer on both x86_64 and aarch64.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(
     fd: c_int,

@@ -1,10 +1,10 @@
-//! Support of our sockets in libc's own FILE streams.
+//! Supports sockets of the stack in libc's own FILE streams.
 //!
-//! A FILE reads and writes using functions inside libc that cannot be interposed by name. `dup2`
+//! A FILE reads and writes by internal functions of libc that cannot be replaced by name. `dup2`
 //! may replace the descriptor of any FILE by a socket at any time, as a shell's redirection does.
-//! glibc calls the lowest layer of a stream through a table of functions. We replace read, write,
-//! seek and close in the tables of files; the replacements call glibc's own functions unless the
-//! descriptor is a socket.
+//! glibc calls the lowest layer of a stream through a table of functions. This module replaces
+//! read, write, seek and close in the tables of files. The replacements call glibc's own functions
+//! unless the descriptor is a socket of the stack.
 //!
 //! glibc checks that a stream points to one of its read-only tables, so the constructor patches the
 //! tables in place. Their layout has been the same since glibc 2.1 ([`Jumps`]). A table stays
@@ -23,27 +23,27 @@ type Write = unsafe extern "C" fn(*mut FILE, *const c_void, ssize_t) -> ssize_t;
 type Seek = unsafe extern "C" fn(*mut FILE, off64_t, c_int) -> off64_t;
 type Close = unsafe extern "C" fn(*mut FILE) -> c_int;
 
-/// `struct _IO_jump_t` of glibc's libio.
+/// Table of a stream's functions: `struct _IO_jump_t` of glibc's libio.
 #[repr(C)]
 struct Jumps {
-    // dummy, dummy2, finish, overflow, underflow, uflow, pbackfail, xsputn, xsgetn, seekoff,
-    // seekpos, setbuf, sync, doallocate.
+    // Entries of the table that are not replaced: dummy, dummy2, finish, overflow, underflow,
+    // uflow, pbackfail, xsputn, xsgetn, seekoff, seekpos, setbuf, sync, doallocate.
     before: [usize; 14],
     own: [usize; 4],
 }
 
-/// `struct _IO_FILE_plus`: a FILE, which has 216 bytes on 64-bit machines since glibc 2.1, and the
-/// pointer to its table.
+/// A FILE with the pointer to its table of functions: `struct _IO_FILE_plus` of glibc. The FILE has
+/// had 216 bytes on 64-bit machines since glibc 2.1.
 #[repr(C)]
 struct Plus {
     flags: c_int,
     file: [u32; 53],
     jumps: *mut Jumps,
 }
-/// Flag `_IO_ERR_SEEN`, which ferror(3) returns.
+/// Flag of a FILE that ferror(3) returns (`_IO_ERR_SEEN` of glibc).
 const ERROR_SEEN: c_int = 0x20;
 
-// Addresses of glibc's functions, in the order of the table.
+// Addresses of glibc's original functions, in the order of the table.
 static GLIBC: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 const NAMES: [&std::ffi::CStr; 4] =
     [c"_IO_file_read", c"_IO_file_write", c"_IO_file_seek", c"_IO_file_close"];
@@ -52,8 +52,8 @@ unsafe extern "C" {
     static mut stdin: *mut FILE;
 }
 
-/// Patches glibc's tables, so that streams support our sockets. Called by the constructor. Returns
-/// false if libc is not glibc, or if the layout of its tables differs.
+/// Patches glibc's tables of stream functions, so that streams support sockets of the stack. Called
+/// by the constructor. Returns false if libc is not glibc, or if the layout of its tables differs.
 pub fn take_part() -> bool {
     for (name, at) in NAMES.iter().zip(&GLIBC) {
         // SAFETY: `name` is NUL-terminated.
@@ -73,8 +73,8 @@ pub fn take_part() -> bool {
     }
 }
 
-/// Replaces the four functions in a table by ours. Returns false and changes nothing if the table
-/// does not contain glibc's functions at the expected places.
+/// Replaces the four functions in a stream's table by those of this library. Returns false and
+/// changes nothing if the table does not contain glibc's functions at the expected places.
 ///
 /// # Safety
 /// `jumps` must be the address of a table of glibc.
@@ -99,7 +99,7 @@ unsafe fn change(jumps: *mut Jumps) -> bool {
     true
 }
 
-/// Pages in a segment that the loader made read-only (PT_GNU_RELRO).
+/// Memory pages in a segment that the loader has made read-only (PT_GNU_RELRO).
 struct Pages {
     start: usize,
     len: usize,
@@ -109,8 +109,8 @@ const PAGE: usize = 4096;
 const PROT_WRITE: usize = libc::PROT_WRITE as usize;
 
 impl Pages {
-    /// Returns the pages of a table at address `at`. Returns `None` if it is in no PT_GNU_RELRO
-    /// segment.
+    /// Returns the pages that contain a table of stream functions at address `at`. Returns `None`
+    /// if the table is in no PT_GNU_RELRO segment.
     fn around(at: usize) -> Option<Self> {
         let mut found = (at, 0);
         // SAFETY: `look` only reads its arguments and writes to `found`, which outlives the call.
@@ -129,8 +129,8 @@ impl Pages {
     }
 }
 
-/// Callback of dl_iterate_phdr(3). `found` points to an address and a page size, which is set if
-/// the address is in a PT_GNU_RELRO segment of `object`.
+/// Callback of dl_iterate_phdr(3). `found` points to an address and a page size. Sets the page size
+/// if the address is in a PT_GNU_RELRO segment of `object`.
 unsafe extern "C" fn look(
     object: *mut libc::dl_phdr_info,
     _len: size_t,
@@ -171,7 +171,8 @@ unsafe extern "C" fn read(file: *mut FILE, to: *mut c_void, len: ssize_t) -> ssi
     }
 }
 
-/// Writes all bytes. On an error returns the count written so far, and sets the error flag.
+/// Writes all bytes of a stream's buffer to its descriptor. On an error, returns the number of
+/// bytes written so far, and sets the error flag of the stream.
 unsafe extern "C" fn write(file: *mut FILE, from: *const c_void, len: ssize_t) -> ssize_t {
     // SAFETY: glibc passes valid arguments. `GLIBC` has the address of a function of this type.
     unsafe {
@@ -211,7 +212,7 @@ unsafe extern "C" fn close(file: *mut FILE) -> c_int {
         if descriptor::is_socket(&POSIX, fd) {
             return descriptors::close(fd);
         }
-        // As in glibc, fclose(3) on a stream from popen(3) acts as pclose(3).
+        // As in glibc, fclose(3) of a popen(3) stream acts as pclose(3).
         let command = exec::take_pipe(&POSIX, file as usize);
         let closed = std::mem::transmute::<usize, Close>(GLIBC[3].load(Relaxed))(file);
         command.map_or(closed, crate::pipes::wait)

@@ -14,10 +14,10 @@ use crate::{
     refusals, sockets, transfer,
 };
 
-/// Number of bits of [`LOOKED_AT`]. Calls with higher numbers go to the kernel.
+/// Number of bits in [`LOOKED_AT`]. System calls with higher numbers go to the kernel.
 const NUMBERS: usize = 512;
 
-/// Bitmap of the system calls in `CALLS`, which may concern our descriptors.
+/// Bit mask of the system calls in `CALLS`, which may concern descriptors of the stack.
 static LOOKED_AT: [u64; NUMBERS / 64] = {
     let mut bits = [0; NUMBERS / 64];
     let mut n = 0;
@@ -104,7 +104,7 @@ const CALLS: [c_long; 65] = [
     libc::SYS_writev,
 ];
 
-/// Calls of `LOOKED_AT` that newer architectures such as aarch64 lack.
+/// System calls in `LOOKED_AT` that newer architectures such as aarch64 lack.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: [c_long; 11] = [
     libc::SYS_dup2,
@@ -120,11 +120,11 @@ const OLD_CALLS: [c_long; 11] = [
     libc::SYS_sync_file_range,
 ];
 
-/// syscall(2). Calls the kernel without using the thread's stack memory, or jumps to `special` for
-/// a call in `LOOKED_AT`.
+/// syscall(2). Jumps to `special` for a call in `LOOKED_AT`. Passes all other calls to the kernel,
+/// without using the thread's stack memory.
 ///
 /// clone(2) may return on another stack, or in two processes that share one (CLONE_VM). `special`
-/// receives the arguments in place: the kernel's sixth argument is C's seventh.
+/// receives the arguments in the same registers, so the kernel's sixth argument is its seventh.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
@@ -197,7 +197,8 @@ pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
     );
 }
 
-/// Converts a negative errno from the kernel to C's -1 and errno.
+/// Converts a negative errno, which the kernel returned, to the result of a C function: -1 and
+/// errno.
 extern "C" fn fail(result: c_long) -> c_long {
     answer::set_errno(-result as i32);
     -1
@@ -249,15 +250,15 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(match number {
-            // io_uring would operate on the kernel's side of our descriptors. Event loops fall back
-            // to epoll if it is missing.
+            // Pretend that io_uring is missing, because it would use the kernel descriptors that
+            // stand for sockets. Event loops then use epoll.
             libc::SYS_io_uring_setup => fail(-c_long::from(libc::ENOSYS)),
-            // With CLONE_FILES the child shares its parent's descriptors, so it is not a process of
-            // its own.
+            // With CLONE_FILES the child shares the descriptors of its parent, so it is not treated
+            // as a new process.
             libc::SYS_clone if a & libc::CLONE_FILES as usize == 0 => c_long::from(fork()),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => c_long::from(fork()),
-            // Performed as fork, so the parent continues at once.
+            // vfork is implemented as fork, so the parent does not wait for the child.
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => c_long::from(processes::vfork()),
             libc::SYS_exit_group => {
@@ -275,8 +276,8 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles messages of all sockets, because messages on AF_UNIX sockets may contain our
-/// descriptors.
+/// Handles system calls that transfer messages. Includes those on AF_UNIX sockets, because their
+/// messages may contain descriptors of the stack.
 unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     let (fd, messages) = (a as c_int, b as *mut mmsghdr);
     // SAFETY: the program upholds the contract of the system call.
@@ -304,7 +305,8 @@ unsafe fn of_polling(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c
         Some(c_long::from(match number {
             libc::SYS_ppoll if polled() => polling::ppoll(a as _, b as _, c as _, d as _),
             libc::SYS_pselect6 if selected() => {
-                // The sixth argument points to a pair: the mask's address and length.
+                // The sixth argument of pselect6 points to a pair: address and length of the signal
+                // mask.
                 let mask = (f as *const usize).as_ref().map_or(0, |mask| *mask);
                 polling::pselect(a as c_int, b as _, c as _, d as _, e as _, mask as _)
             }
@@ -364,9 +366,9 @@ unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles calls whose path may name a socket in /proc or a file that we replace. The kernel
-/// performs the call first. libc's functions of these names are not used, because they may be
-/// missing: glibc before 2.33 has no fstatat.
+/// Handles system calls whose path may name a socket in /proc, or a file that this library
+/// replaces. The kernel performs the call first. libc's functions of these names are not used,
+/// because they may be missing: glibc before 2.33 has no fstatat.
 unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     let fd = a as c_int;
@@ -390,7 +392,8 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
             libc::SYS_openat => opening::opened(status(), fd, b as _, c as c_int).into(),
             libc::SYS_openat2 => {
                 let result = status();
-                // The kernel has read the struct, whose first field contains the flags.
+                // The call has succeeded, so the kernel has read the struct open_how, whose first
+                // field contains the flags.
                 let flags = if result < 0 { 0 } else { (c as *const u64).read_unaligned() };
                 opening::opened(result, fd, b as _, flags as c_int).into()
             }
@@ -407,7 +410,7 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles calls that take one or two descriptors and are not covered by the functions above.
+/// Handles system calls that take one or two descriptors and that the functions above do not cover.
 unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, _, c, ..] = args;
     let second = match number {
@@ -460,7 +463,8 @@ unsafe fn of_bytes(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
             libc::SYS_sendto => transfer::sendto(fd, bytes, c, d as c_int, e as _, f as _),
             libc::SYS_sendfile => transfer::sendfile(fd, b as c_int, c as _, d),
             libc::SYS_splice => transfer::splice(fd, b as _, c as c_int, d as _, e, f as c_uint),
-            // On 64-bit machines one register holds the whole offset; the next register is ignored.
+            // On 64-bit machines, one register contains the whole offset, and the next register is
+            // ignored.
             libc::SYS_preadv2 => positional::preadv2(fd, vector, c as c_int, d as _, f as c_int),
             libc::SYS_pwritev2 => positional::pwritev2(fd, vector, c as c_int, d as _, f as c_int),
             libc::SYS_preadv => positional::preadv(fd, vector, c as c_int, d as _),
@@ -486,7 +490,7 @@ unsafe fn of_files(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Option<c_lon
             libc::SYS_fdatasync => refusals::fdatasync(fd).into(),
             libc::SYS_ftruncate => refusals::ftruncate(fd, b as _).into(),
             libc::SYS_fallocate => refusals::fallocate(fd, b as c_int, c as _, d as _).into(),
-            // posix_fadvise(3) returns an errno directly.
+            // posix_fadvise(3) returns an errno directly, instead of -1 and errno.
             libc::SYS_fadvise64 => match refusals::posix_fadvise(fd, b as _, c as _, d as c_int) {
                 0 => 0,
                 errno => fail(-c_long::from(errno)),

@@ -1,4 +1,4 @@
-//! Transfer of bytes, datagrams and messages.
+//! Exports functions that transfer bytes, datagrams and messages.
 
 use libc::{
     c_int, c_uint, c_void, iovec, loff_t, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
@@ -34,7 +34,7 @@ unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> s
     })
 }
 
-/// Sends to a netlink socket that we emulate, as sendto(2).
+/// Sends a request to a netlink socket that this library emulates, for sendto(2).
 unsafe fn send_netlink(
     fd: c_int,
     from: &[Buffer],
@@ -45,7 +45,7 @@ unsafe fn send_netlink(
     answer::size(unsafe { netlink::send(&POSIX, fd, from, to, to_len) })
 }
 
-/// Sends to a netlink socket that we emulate, as sendmsg(2).
+/// Sends a request to a netlink socket that this library emulates, for sendmsg(2).
 unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
     // SAFETY: the program upholds the contract of sendmsg.
     unsafe {
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     }
 }
 
-/// Calls `visit` for each descriptor in a message of an AF_UNIX socket.
+/// Calls `visit` for each descriptor that a message of an AF_UNIX socket contains (SCM_RIGHTS).
 unsafe fn each_right(message: *const msghdr, visit: impl Fn(&'static Posix, c_int)) {
     // SAFETY: `message` is valid, because the kernel has just filled it in or is about to read it.
     unsafe {
@@ -320,7 +320,7 @@ pub unsafe extern "C" fn sendmmsg(
         if netlink::is_ours(&POSIX, fd) {
             return send_netlink_messages(fd, messages, count);
         }
-        // The kernel processes at most UIO_MAXIOV messages.
+        // The kernel processes at most 1024 messages (UIO_MAXIOV).
         let count = count.min(1024);
         for n in 0..count as usize {
             each_right(&raw const (*messages.add(n)).msg_hdr, rights::sent);
@@ -333,8 +333,8 @@ pub unsafe extern "C" fn sendmmsg(
     }
 }
 
-/// Performs sendmmsg on a netlink socket that we emulate. An error is returned only if no message
-/// was sent before it.
+/// Implements sendmmsg(2) for a netlink socket that this library emulates. Returns an error only if
+/// no message was sent before it.
 unsafe fn send_netlink_messages(fd: c_int, messages: *mut mmsghdr, count: c_uint) -> c_int {
     for n in 0..count as usize {
         // SAFETY: the program upholds the contract of sendmmsg.
@@ -369,7 +369,8 @@ pub unsafe extern "C" fn sendfile(
     }
 }
 
-/// Same as sendfile: off64_t equals off_t on the supported 64-bit machines.
+/// sendfile64, which is the same as sendfile: off64_t equals off_t on the supported 64-bit
+/// machines.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile64(
     to: c_int,

@@ -1,15 +1,15 @@
-//! Variadic functions: execl and its variants, and dprintf. Assembly reads their arguments from
-//! registers and the stack.
+//! Exports variadic functions: execl and its variants, and dprintf. Assembly code reads their
+//! arguments from registers and the stack.
 
 use libc::{c_char, c_int};
 use towpath_posix::Errno;
 
 use crate::answer;
 
-/// Maximum number of arguments to execl and its variants; longer lists fail with E2BIG.
+/// Maximum number of arguments of execl and its variants. Longer lists fail with E2BIG.
 const ARGUMENTS_MAX: usize = 65536;
 
-/// Locations of the variable arguments: registers first, then the stack.
+/// Locations of the variable arguments of a C function: first in registers, then on the stack.
 #[derive(Clone, Copy)]
 struct VariadicArguments {
     registers: *const usize,
@@ -33,8 +33,8 @@ impl VariadicArguments {
         }
     }
 
-    /// Returns the arguments up to and including the terminating null. Returns `None` if there are
-    /// more than `ARGUMENTS_MAX`.
+    /// Returns the arguments up to and including the terminating null pointer. Returns `None` if
+    /// there are more than `ARGUMENTS_MAX`.
     unsafe fn strings(&self) -> Option<Vec<*const c_char>> {
         let mut argv = Vec::new();
         while argv.len() < ARGUMENTS_MAX {
@@ -106,8 +106,9 @@ unsafe extern "C" fn execle_list(
     unsafe { exec_list(path, registers, stack, VariadicForm::Environment) }
 }
 
-/// Saves the argument registers after the first on the stack. Then calls `$to` with the first
-/// argument, the address of the saved registers, and the address of the stack arguments.
+/// Defines a variadic function. It saves the argument registers after the first on the stack. Then
+/// it calls `$to` with the first argument, the address of the saved registers, and the address of
+/// the stack arguments.
 macro_rules! take_apart {
     ($name:ident, $to:ident) => {
         #[unsafe(no_mangle)]
@@ -147,9 +148,10 @@ macro_rules! take_apart {
     };
 }
 
-/// Saves the argument registers and builds a va_list at the stack pointer; only the offset into the
-/// general registers is left to set. On x86_64 the va_list has 24 bytes, followed by the save area
-/// (System V ABI, 3.5.7); on aarch64 it has 32 bytes (AAPCS64, appendix B).
+/// Assembly that saves the argument registers and builds a va_list at the stack pointer. Only the
+/// offset into the general registers must be set afterwards. On x86_64 the va_list has 24 bytes,
+/// followed by the save area (System V ABI, 3.5.7). On aarch64 it has 32 bytes (AAPCS64, appendix
+/// B).
 #[cfg(target_arch = "x86_64")]
 macro_rules! save_registers {
     () => {
@@ -210,7 +212,7 @@ take_apart!(execl, execl_list);
 take_apart!(execlp, execlp_list);
 take_apart!(execle, execle_list);
 
-/// dprintf(3): builds a va_list of the arguments after the first two, and calls vdprintf.
+/// dprintf(3). Builds a va_list of the arguments after the first two, and calls vdprintf.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dprintf() -> c_int {
@@ -238,7 +240,8 @@ pub unsafe extern "C" fn dprintf() -> c_int {
     );
 }
 
-/// Entry point of dprintf for programs built with _FORTIFY_SOURCE: has a flag before the format.
+/// Entry point of dprintf for programs built with _FORTIFY_SOURCE. Has an additional argument, a
+/// flag, before the format.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn __dprintf_chk() -> c_int {

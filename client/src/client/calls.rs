@@ -1,4 +1,4 @@
-//! Requests in shared memory, and the wait for their answers.
+//! Requests to the engine in shared memory, and the wait for their answers.
 
 use towpath_shm::control::{ControlReply, Request, call};
 
@@ -8,13 +8,14 @@ use crate::syscall::SignalsBlocked;
 use crate::{Error, wait};
 
 impl Client {
-    /// Makes a request that passes no descriptors, and waits for the answer.
+    /// Sends the engine a request that passes no descriptors, and waits for the answer.
     ///
     /// # Errors
     /// `Refused` with the errno of the engine; `Dead` if the engine has ended.
     pub fn call(&self, request: &Request) -> Result<ControlReply, Error> {
         let end = self.end(match request.call {
-            // Sockets are distributed among the shards.
+            // A request for a socket may go to any shard, because sockets are distributed among the
+            // shards.
             call::SOCKET => return self.open(request),
             call::SOCKETS | call::SOCKET_ROWS | call::SOCKET_FIGURES | call::TALLY => request.a,
             _ => request.slot,
@@ -29,7 +30,8 @@ impl Client {
     ) -> Result<ControlReply, Error> {
         self.exclusively(end, || {
             let number = towpath_ring::ask(&end.channel, request);
-            // A waiting thread turns an engine in this process.
+            // If the engine is in this process, this thread runs the engine while it waits, so it
+            // need not wake it.
             if self.driver().is_none() {
                 self.ring(end);
                 let answered = || towpath_ring::answer_to(&end.channel, number);
@@ -41,8 +43,8 @@ impl Client {
         })
     }
 
-    /// Makes a request with signals blocked, and while no other thread makes a request to the
-    /// shard.
+    /// Makes a request to a shard. Signals are blocked, and other threads cannot make requests to
+    /// that shard meanwhile.
     pub(super) fn exclusively(
         &self,
         end: &ShardLink,
@@ -77,8 +79,8 @@ impl Client {
                 towpath_ring::await_answer(&end.channel)
             };
             if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
-                // The engine's end may have woken only this thread. Note the end, which wakes all
-                // waiting threads.
+                // Check whether the engine has ended. Its end may have woken only this thread, and
+                // `is_dead` then wakes all other waiting threads.
                 self.is_dead();
                 return Ok(reply);
             }
@@ -86,7 +88,7 @@ impl Client {
                 return Err(Error::Dead);
             }
             if !turns && self.driver().is_some() {
-                // Wake the thread that turns the engine, because it may sleep.
+                // Another thread runs the engine. Wake it, because it may sleep.
                 self.ring(end);
             }
             if wait::sleep_on(self, word, expected, !turns) && !self.check_alive() {

@@ -1,4 +1,4 @@
-//! Requests by the control socket, whose answers may contain descriptors.
+//! Requests over the control socket, whose answers may contain descriptors.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -16,23 +16,23 @@ use super::{Client, Cloned, PROTOCOL};
 use crate::driver::Who;
 use crate::{Error, HighFd, Socket};
 
-/// Result of [`Client::tokens`].
+/// Result of [`Client::tokens`]: kernel descriptors with the names of sockets.
 #[derive(Debug)]
 pub struct Tokens {
-    /// Tokens, each with the index of its socket in the request. Sockets without a token are left
-    /// out.
+    /// Kernel descriptors that contain names of sockets, each with the index of its socket in the
+    /// request. Sockets for which the engine returned none are left out.
     pub tokens: Vec<(usize, Fd)>,
-    /// Number of sockets, from the first of the request, that need not be requested again.
+    /// Number of sockets, counted from the first of the request, that need not be requested again.
     pub dealt_with: usize,
 }
 
 impl Client {
-    /// Tells the engine that this process holds a socket whose descriptor it received by
+    /// Notifies the engine that this process now uses a socket whose descriptor it received by
     /// SCM_RIGHTS.
     ///
     /// # Errors
-    /// `Dead` if the engine has ended. If the socket was closed meanwhile, no error is returned,
-    /// because later calls on the socket will fail.
+    /// `Dead` if the engine has ended. Returns no error if the socket was closed meanwhile, because
+    /// later calls on the socket will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
@@ -42,13 +42,13 @@ impl Client {
         }
     }
 
-    /// Creates a second channel, for a [`towpath_shm::control::purpose`] such as fork. The engine
-    /// copies the list of held sockets to the channel, which takes time in proportion to their
-    /// number.
+    /// Creates a second channel to the engine, for a [`towpath_shm::control::purpose`] such as
+    /// fork. The engine copies the list of this process's sockets to the channel, which takes time
+    /// in proportion to their number.
     ///
     /// # Errors
-    /// As for [`Self::call`]; `Refused` with EAGAIN, as for fork(2), if there are too many
-    /// processes or too many processes are being created.
+    /// As for [`Self::call`]. `Refused` with EAGAIN, as for fork(2), if the run has too many
+    /// processes, or too many are being created.
     pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
         let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
         let (reply, fds) = self.call_with_descriptors(&request)?;
@@ -61,7 +61,8 @@ impl Client {
         Ok(Cloned { control, number, channels, engine_notifiers, notifier })
     }
 
-    /// Returns [tokens](towpath_shm::token) of as many sockets as one request takes.
+    /// Requests kernel descriptors that contain the names of sockets
+    /// ([tokens](towpath_shm::token)), for as many sockets as one request can list.
     ///
     /// # Errors
     /// As for [`Self::call`]; `Refused` with EMFILE if the process has no free descriptor.
@@ -73,7 +74,8 @@ impl Client {
         let named = (0..TOKENS_MAX).filter(|n| reply.b >> n & 1 == 1);
         let are_all = fds.len() == count;
         let tokens: Vec<(usize, Fd)> = named.zip(fds).collect();
-        // If the process has too few free descriptors, the kernel passes only the first tokens.
+        // If this process has too few free descriptors, the kernel passes only the first of the
+        // requested ones.
         let dealt_with =
             if are_all { dealt_with } else { tokens.last().map_or(0, |last| last.0 + 1) };
         if dealt_with == 0 {
@@ -82,14 +84,14 @@ impl Client {
         Ok(Tokens { tokens, dealt_with })
     }
 
-    /// Frees the descriptor number that is reserved for [`Self::tokens`]. Called if the process has
-    /// no other free number.
+    /// Frees the descriptor number reserved for [`Self::tokens`]. Called if the process has no
+    /// other free number.
     pub fn use_spare(&self) {
         self.spare.close();
     }
 
-    /// Reserves a descriptor number again, after the token that used it was closed. Called by one
-    /// thread at a time.
+    /// Reserves a descriptor number for [`Self::tokens`] again, after the descriptor that used it
+    /// was closed. Called by one thread at a time.
     pub fn spare_again(&self) {
         self.spare.renew(&self.blank);
     }
@@ -107,8 +109,9 @@ impl Client {
         Ok((reply, fds))
     }
 
-    /// Turns an engine of this process until the answer has arrived, unless another thread turns
-    /// the engine. Otherwise this thread would wait for the stand-by thread.
+    /// Runs the event loop of an engine in this process until the answer has arrived, unless
+    /// another thread runs it. Otherwise this thread would wait until the stand-by thread runs the
+    /// engine.
     fn turn_until_answered(&self) {
         if let Some(driver_lock) = self.driver().and_then(|driver| driver.take(Who::Asks)) {
             let control = self.control.get();
@@ -117,7 +120,7 @@ impl Client {
     }
 }
 
-/// Sends HELLO with the list of the sockets that this process image inherited.
+/// Sends the engine the request HELLO with a list of the sockets that this process image inherited.
 pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(ControlReply, Vec<Fd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
@@ -135,7 +138,7 @@ pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(ControlReply, 
     }
 }
 
-/// Writes the (slot, generation) pairs of sockets into the data of a request.
+/// Writes slot number and generation of each socket to the data of a request.
 fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
     for (to, socket) in request.data.chunks_exact_mut(8).zip(sockets) {
         to[..4].copy_from_slice(&socket.slot.to_ne_bytes());
@@ -144,8 +147,8 @@ fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
     }
 }
 
-/// Makes one request on a control socket. Returns the reply and its descriptors. Used before a
-/// [`Client`] exists.
+/// Makes one request over a control socket. Returns the reply and the descriptors that it contains.
+/// Used before a [`Client`] exists.
 pub(super) fn exchange(
     control: &HighFd,
     request: &Request,
@@ -172,8 +175,8 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error> {
     let mut bytes = [0; size_of::<ControlReply>()];
-    // Room for the maximum number of descriptors of a reply. The kernel closes those that do not
-    // fit.
+    // Provide room for the maximum number of descriptors in a reply, because the kernel closes
+    // those that do not fit.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -197,15 +200,16 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error
     Ok(ControlReply::from_bytes(&bytes[..received.min(size_of::<ControlReply>())]))
 }
 
-/// Returns whether a message can be received, or the engine has closed its end of the socket.
+/// Returns whether a message can be received from the control socket, or the engine has closed its
+/// end.
 fn is_readable(control: BorrowedFd<'_>) -> bool {
     let mut byte = [MaybeUninit::uninit(); 1];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// Returns the control socket with this number, which is from the environment. Returns `None` if
-/// the number is no SOCK_SEQPACKET socket.
+/// Returns the control socket with a descriptor number from the environment. Returns `None` if the
+/// descriptor is no SOCK_SEQPACKET socket.
 ///
 /// # Safety
 /// No other owner of that number may exist.

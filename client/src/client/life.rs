@@ -1,4 +1,4 @@
-//! Detection of the engine's end, and abandoning of the parent's attachment after fork.
+//! Detects that the engine has ended, and gives up the parent's attachment after fork.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use super::Client;
 
 impl Client {
     /// Returns whether the engine has ended, or no longer serves this process. Makes no system
-    /// call, because nonblocking calls of the program check this, too.
+    /// call, because nonblocking socket calls check this, too.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
@@ -18,13 +18,13 @@ impl Client {
 
     #[inline]
     fn has_ended(&self) -> bool {
-        // Checking one shard is enough, because all shards end together, and stop serving a process
+        // Check one shard only, because all shards end together, and stop serving a process
         // together.
         let end = &self.links[0];
         end.status.has_ended(self.number) || towpath_ring::has_ended(&end.channel)
     }
 
-    /// Returns whether the engine is alive, by a system call. Needed on kernels without robust
+    /// Checks by a system call whether the engine is alive. Needed on kernels without robust futex
     /// lists, where [`Self::is_dead`] does not notice that an engine was killed.
     pub fn check_alive(&self) -> bool {
         if self.is_dead() || self.is_abandoned() {
@@ -43,13 +43,13 @@ impl Client {
         !gone
     }
 
-    /// Returns a futex word that changes, or is woken, when the engine ends, and the word's value
-    /// until then. Returns `None` if a thread that sleeps on the word would not be woken.
+    /// Returns a futex word that changes, or is woken, when the engine ends, and the value that it
+    /// has until then. Returns `None` if a thread that sleeps on the word would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.links[0].status.life(self.number)
     }
 
-    /// Notes that the engine has ended, and returns true. The first call wakes all sleeping
+    /// Records that the engine has ended, and returns true. The first call wakes all sleeping
     /// threads, because the kernel has woken at most one of them.
     #[cold]
     pub(super) fn set_dead(&self) -> bool {
@@ -59,16 +59,16 @@ impl Client {
         true
     }
 
-    /// Returns whether this thread is sending a command or making a request. The caller is then a
-    /// signal handler. If it forks, the interrupted call would continue in the child on the
-    /// parent's channel.
+    /// Returns whether this thread is sending a command or making a request to the engine. If so,
+    /// the caller is a signal handler. If it forked, the interrupted call would continue in the
+    /// child on the parent's channel.
     pub fn is_in_midst(&self) -> bool {
         self.links.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
-    /// Closes the parent's control socket and notification descriptors in a child after fork.
-    /// Otherwise the engine would not notice the parent's end. The memory stays mapped, because
-    /// references to it may live on the stack of the thread that forked.
+    /// Closes the parent's control socket and notification descriptors in a forked child. Otherwise
+    /// the engine would not notice the parent's end. The memory stays mapped, because the stack of
+    /// the thread that forked may contain references to it.
     ///
     /// If a signal handler has forked, the interrupted call continues in the child. There, the
     /// call must neither write into the parent's rings nor take events. Requests fail with
@@ -86,15 +86,18 @@ impl Client {
     }
 
     /// [Abandons](Self::abandon) the parent's attachment in a child that was forked without
-    /// [`Self::clone_channel`]. Each further call fails with [`Error::Dead`](crate::Error::Dead).
+    /// [`Self::clone_channel`], and so has no channel. Each further call fails with
+    /// [`Error::Dead`](crate::Error::Dead).
     pub fn disown(&self) {
         self.abandon();
         self.process.reactor.disown();
-        // Do not wake sleeping threads, since those of the parent sleep on the same words.
+        // Do not wake sleeping threads here, because the parent's threads sleep on the same futex
+        // words.
         self.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the attachment belongs to the parent. See [`Self::abandon`].
+    /// Returns whether the attachment belongs to the parent process, because this is a forked
+    /// child. See [`Self::abandon`].
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }

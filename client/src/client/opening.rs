@@ -1,4 +1,4 @@
-//! Opening of sockets, requested one by one or in advance.
+//! Opens sockets. They are requested from the engine one by one or in advance.
 
 use std::sync::atomic::Ordering;
 
@@ -10,11 +10,13 @@ use super::{Client, ShardLink};
 use crate::{Error, Socket};
 
 impl Client {
-    /// Opens a socket. The order of the shards has no period, because programs may open sockets in
-    /// recurring patterns. If a shard is full, the next one opens the socket.
+    /// Opens a socket on one of the shards. The shards are not chosen in a recurring order, because
+    /// programs may open sockets in recurring patterns. If a shard is full, the next one opens the
+    /// socket.
     pub(super) fn open(&self, request: &Request) -> Result<ControlReply, Error> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        // Multiples of the golden section (Knuth, "The Art of Computer Programming" 6.4).
+        // Choose the shard by multiples of the golden ratio (Knuth, "The Art of Computer
+        // Programming" 6.4), which distributes successive sockets evenly.
         let place = u64::from(turn.wrapping_mul(0x9e37_79b9));
         let first = ((place * self.links.len() as u64) >> 32) as usize;
         let shards = self.links.len();
@@ -32,8 +34,8 @@ impl Client {
     fn open_at(&self, end: &ShardLink, request: &Request) -> Result<ControlReply, Error> {
         let (family, protocol) = (request.a, request.b);
         if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
-            // An engine that has ended cannot serve the socket, and in a forked child the socket is
-            // the parent's.
+            // Do not return the socket: an engine that has ended cannot serve it, and in a forked
+            // child it belongs to the parent.
             return match self.is_abandoned() {
                 true => Err(Error::Forked),
                 false if self.is_dead() => Err(Error::Dead),
@@ -57,12 +59,13 @@ impl Client {
         Ok(reply)
     }
 
-    /// Notifies the engine that all spawned programs run or have failed, so they inherit no sockets
-    /// that this process opens afterwards.
+    /// Notifies the engine that all programs being spawned have started or failed. So they do not
+    /// inherit sockets that this process opens from now on.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
-        // The spawned programs may hold sockets that were opened in advance, even those that a
-        // concurrent call has requested and not received.
+        // Close the sockets that were opened in advance, because the spawned programs may have
+        // inherited them. The counter makes a concurrent call also close those that it has
+        // requested but not yet received.
         self.spawned.fetch_add(1, Ordering::AcqRel);
         self.give_back_ahead();
     }

@@ -1,4 +1,5 @@
-//! The driver lock, which the thread holds that turns the engine or sleeps for it.
+//! The driver lock. The thread that runs the engine's event loop, or sleeps on the engine's behalf,
+//! holds it.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -11,26 +12,26 @@ use crate::interrupt::{self, Handled, SleepLimit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
 
-/// Exclusive right of a thread to turn the engine; dropping it releases the right. The thread's
-/// signals are blocked, because a handler that needs the engine would wait for the thread that it
-/// interrupts. Only in a sleep of a thread that waits (`Who::Waits`) its former signal mask
-/// applies.
+/// Exclusive right of a thread to run the engine's event loop. Dropping it releases the right. The
+/// thread's signals are blocked, because a handler that needs the engine would wait for the thread
+/// it interrupts. A thread with the role `Who::Waits` unblocks them while it sleeps.
 #[derive(Debug)]
 pub struct DriverLock<'a> {
     driver: &'a Driver,
-    /// Number of this thread in the relay.
+    /// Number that identifies this thread as holder of the lock.
     me: u32,
-    /// Another thread has become the driver, or this is a child that a handler has forked.
+    /// Whether this thread no longer holds the lock: another thread has taken it, or this is a
+    /// forked child.
     is_lost: bool,
-    /// Number of forks of the process when the lock was taken.
+    /// Number of forks of the process when this thread took the lock.
     forks: u32,
-    /// Latest time of the engine's next turn. `None`: no limit.
+    /// Time at which the engine's next turn is due. `None`: the engine has no timer.
     until: Option<Deadline>,
     signals: Option<SignalsBlocked>,
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// struct pollfd of poll(2).
+/// An entry of poll(2): struct pollfd.
 #[repr(C)]
 struct Watched {
     fd: i32,
@@ -39,7 +40,7 @@ struct Watched {
 }
 
 const POLLIN: i16 = 1;
-/// Null pointer for an absent time or mask of a system call.
+/// Null pointer, which a system call gets if there is no timeout or signal mask.
 const NULL: usize = 0;
 
 impl<'a> DriverLock<'a> {
@@ -49,8 +50,9 @@ impl<'a> DriverLock<'a> {
         Self { driver, me, is_lost: false, forks, until: None, signals, _of_this_thread }
     }
 
-    /// Turns the engine until `is_done` returns true, which is called after each turn, or until the
-    /// engine has nothing to do. `own` is the time limit of the thread's own wait.
+    /// Runs turns of the engine's event loop until `is_done` returns true, or the engine has
+    /// nothing to do. `is_done` is called after each turn. `own` is the deadline of the calling
+    /// thread's own wait.
     pub fn turn(&mut self, own: Option<Deadline>, mut is_done: impl FnMut() -> bool) -> Turned {
         debug_assert!(!self.is_lost);
         let driver = self.driver;
@@ -63,27 +65,27 @@ impl<'a> DriverLock<'a> {
         turned
     }
 
-    /// Returns the maximum number of bytes that turns have used of the engine's stack, and its
-    /// size.
+    /// Returns the maximum number of bytes of the engine's stack used so far, and the size of the
+    /// stack in bytes.
     pub fn stack_used(&mut self) -> (usize, usize) {
         self.state().stack_used()
     }
 
     fn state(&mut self) -> &mut DriverState {
-        // SAFETY: this thread holds the relay, which one thread at a time can hold. Another thread
-        // can take the relay only while it is lent, within `lend_to`. A thread has one driver lock,
-        // which is borrowed exclusively here.
+        // SAFETY: this thread holds the driver lock, as at most one thread can. Another thread can
+        // take it only while it is lent, within `lend_to`. A thread has one `DriverLock`, which is
+        // borrowed exclusively here.
         unsafe { &mut *self.driver.engine.get() }
     }
 
-    /// Returns the latest time at which a sleep after a turn must end: the engine's or `own`, the
-    /// limit of the thread's own wait. `None`: no limit.
+    /// Returns the deadline of a sleep after a turn: that of the engine's next turn or `own`, the
+    /// deadline of the thread's own wait. `None`: no limit.
     pub fn until(&self, own: Option<Deadline>) -> Option<Deadline> {
         self.until.into_iter().chain(own).min()
     }
 
-    /// Returns whether the `patience` of this thread has ended, so that it should release the
-    /// driver lock. Called after a turn without an event for this thread.
+    /// Returns whether this thread should release the driver lock, because its `patience` has
+    /// ended. Called after a turn without an event for this thread.
     pub fn has_ended(&self, patience: &mut Patience) -> bool {
         if self.driver.is_stood_by.load(Relaxed) {
             patience.has_turned(self.driver.relay.wanted());
@@ -91,28 +93,30 @@ impl<'a> DriverLock<'a> {
         patience.has_ended()
     }
 
-    /// Returns the engine's descriptor, which the driver polls for input in its sleep.
+    /// Returns the engine's descriptor, which the driver polls for input while it sleeps.
     pub fn descriptor(&self) -> i32 {
         self.driver.descriptor.get()
     }
 
-    /// Returns the address of the signal mask for the thread's sleep, as for ppoll(2). 0 means that
-    /// the mask stays unchanged.
+    /// Returns the address of the signal mask during the thread's sleep, for ppoll(2). 0 means that
+    /// the mask is not changed.
     pub fn mask(&self) -> usize {
         self.signals.as_ref().map_or(NULL, SignalsBlocked::before)
     }
 
-    /// Calls `sleep`, which sleeps on [`Self::descriptor`] and the thread's own descriptors.
-    /// Another thread may become the driver meanwhile; then false is returned with the result.
+    /// Calls `sleep`, which sleeps on [`Self::descriptor`] and the thread's own descriptors. Other
+    /// threads may take the driver lock meanwhile. Returns false with the result if one has taken
+    /// it.
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
-        // Count this thread first, so that a thread that becomes the driver sees the count.
+        // Count this thread as a sleeper first, so that a thread that takes the lock meanwhile sees
+        // the count.
         let _sleeper = driver.count_list_sleeper();
         self.lend_to(sleep)
     }
 
-    /// Lends the driver lock during `sleep`, without counting this thread as a sleeper. Returns
-    /// false with the result if another thread has become the driver.
+    /// Lets other threads take the driver lock during `sleep`, without counting this thread as a
+    /// sleeper. Returns false with the result if another thread has taken the lock.
     fn lend_to<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
         driver.relay.lend(self.me);
@@ -122,13 +126,13 @@ impl<'a> DriverLock<'a> {
         (slept, is_ours)
     }
 
-    /// Returns whether this process is a forked child, in which the lock belongs to the parent.
+    /// Returns whether this process is a forked child. In it, the lock belongs to the parent.
     fn has_forked(&self) -> bool {
         self.driver.process.forks() != self.forks
     }
 
-    /// Turns the engine and sleeps until `has_changed` returns true, or until the `patience` of the
-    /// thread ends. Called by threads that wait for words of shared memory.
+    /// Runs the engine and sleeps until `has_changed` returns true, or until the thread's
+    /// `patience` ends. Called by threads that wait for futex words in shared memory.
     ///
     /// # Errors
     /// `TimedOut` when the deadline passed; `Interrupted` when a signal handler ran.
@@ -151,7 +155,7 @@ impl<'a> DriverLock<'a> {
             let limit = SleepLimit::within(self.until(deadline));
             let slept = since.sleep(limited, limit, |limit| self.sleep(limit, None));
             match slept {
-                // The handler has released the driver lock.
+                // A signal handler has run and has released the driver lock, so return without it.
                 Some(Err(EINTR)) if since.is_restarted(limited) => return Ok(()),
                 None | Some(Err(EINTR)) => return Err(Error::Interrupted),
                 Some(_) if self.is_lost => return Ok(()),
@@ -163,21 +167,21 @@ impl<'a> DriverLock<'a> {
         }
     }
 
-    /// Turns the engine and sleeps until `is_done` returns true, with signals blocked. The sleep
-    /// also ends when the descriptor `own`, if any, is readable.
+    /// Runs the engine and sleeps until `is_done` returns true, with signals blocked. The sleep
+    /// also ends when descriptor `own` is readable.
     pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
         while matches!(self.turn(None, &mut is_done), Turned::Idle | Turned::Busy) {
             let limit = self.until.map(Deadline::timespec);
-            // The result is ignored, because the next turn calls `is_done` in any case.
+            // Ignore the result, because the next turn calls `is_done` in any case.
             let _ = self.sleep(place(limit.as_ref()), own);
         }
     }
 
-    /// Sleeps on the engine's descriptor and the descriptor `own`, while this thread keeps the
-    /// driver lock. `limit` is the address of a timespec, or 0 for no limit.
+    /// Sleeps on the engine's descriptor and the descriptor `own`. This thread keeps the driver
+    /// lock meanwhile. `limit` is the address of a timespec, or 0 for no timeout.
     pub(super) fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
-        // poll(2) ignores negative descriptor numbers.
+        // If there is no descriptor `own`, use -1, because poll(2) ignores negative numbers.
         let mut list = [watched(self.descriptor()), watched(own.unwrap_or(-1))];
         let at = list.as_mut_ptr().expose_provenance();
         let args = [at, list.len(), limit, self.mask(), 8, 0];
@@ -188,7 +192,7 @@ impl<'a> DriverLock<'a> {
     }
 
     /// Sleeps as the stand-by thread, until the engine has work or another thread takes the driver
-    /// lock. Returns false if the lock was taken.
+    /// lock. Returns false if another thread has taken the lock.
     pub(super) fn stand_by(&mut self) -> bool {
         let limit = self.until.map(Deadline::timespec);
         let limit = place(limit.as_ref());
@@ -210,7 +214,7 @@ impl<'a> DriverLock<'a> {
     }
 }
 
-/// Returns the address of a time limit, or 0 for no limit.
+/// Returns the address of a timeout for a system call, or 0 if there is none.
 pub(super) fn place(limit: Option<&[i64; 2]>) -> usize {
     limit.map_or(NULL, |limit| limit.as_ptr().addr())
 }

@@ -1,11 +1,12 @@
-//! Interface of an engine to the threads that turn it.
+//! Interface between an engine and the threads of its process that run it.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// An engine that threads of this process turn, one at a time.
+/// An engine that threads of its process run, one thread at a time.
 pub trait TurnedEngine: Send {
-    /// Makes one turn, which does at least a part of the pending work.
+    /// Runs one iteration of the event loop (a turn), which does at least a part of the pending
+    /// work.
     fn turn(&mut self) -> EngineStep;
     /// May poll for work for a short time, to avoid a sleep. Called before a sleep of at most
     /// `timeout`. Returns whether there is work.
@@ -17,17 +18,17 @@ pub trait TurnedEngine: Send {
     fn end_sleep(&mut self);
     /// Returns the descriptor that becomes readable when there is work, while the engine sleeps.
     fn descriptor(&self) -> BorrowedFd<'_>;
-    /// Releases the engine. Called after [`EngineStep::End`].
+    /// Frees the engine. Called after [`Self::turn`] has returned [`EngineStep::End`].
     fn finish(self: Box<Self>);
 }
 
-/// Next step after a turn of a [`TurnedEngine`].
+/// What the caller must do after a turn of a [`TurnedEngine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineStep {
-    /// Make another turn, because there is more work.
+    /// Run another turn, because there is more work.
     Turn,
-    /// Sleep, at most for this time. `None`: no limit, because no timer runs.
+    /// Sleep for at most this time. `None`: no limit, because the engine has no running timer.
     Sleep(Option<Duration>),
-    /// The engine was stopped.
+    /// Call no further turn, because the engine was stopped.
     End,
 }

@@ -1,4 +1,4 @@
-//! Turning of the engine by the thread that ends the process.
+//! Runs the engine on the thread that ends the process, until the engine has ended.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use super::driver_lock::place;
 use super::{Driver, Turned, Who};
 use crate::Deadline;
 
-/// Maximum interval of checks whether to continue.
+/// Maximum time between two calls of `go_on`, which tells whether to continue.
 const LOOK: Duration = Duration::from_millis(20);
-/// Interval of attempts to take the driver lock while another thread holds it.
+/// Time between two attempts to take the driver lock while another thread holds it.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
-    /// Turns the engine until it has ended, or until `go_on` returns false. `go_on` is called at
+    /// Runs the engine until it has ended, or until `go_on` returns false. `go_on` is called at
     /// least every 20 ms.
     pub fn drive_to_end(&self, mut go_on: impl FnMut() -> bool) {
         while !self.has_ended.load(Acquire) && go_on() {
             let Some(mut driver_lock) = self.take(Who::Waits) else {
-                // Another thread turns the engine meanwhile.
+                // Wait, because another thread holds the driver lock and runs the engine.
                 let _ = rustix::thread::nanosleep(&AGAIN);
                 continue;
             };
@@ -30,7 +30,7 @@ impl Driver {
                 Turned::Idle => {
                     let until = driver_lock.until(Some(Deadline::after(LOOK)));
                     let limit = until.map(Deadline::timespec);
-                    // The result is ignored, because the loop checks all conditions again.
+                    // Ignore the result, because the loop checks all conditions again.
                     let _ = driver_lock.sleep(place(limit.as_ref()), None);
                 }
             }

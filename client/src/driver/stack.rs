@@ -1,8 +1,8 @@
 //! The thread stack on which an engine of this process runs.
 //!
-//! Threads that turn the engine are the program's, and may have as little stack as
-//! PTHREAD_STACK_MIN, 16 KiB. The engine therefore has a stack of its own. A single one is enough,
-//! because one thread at a time turns the engine.
+//! Threads of the program run the engine, and their stacks may be as small as PTHREAD_STACK_MIN, 16
+//! KiB. Therefore the engine has a separate stack. One is enough, because only one thread at a time
+//! runs the engine.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,27 +11,29 @@ use std::ptr::{NonNull, null_mut};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Length of the mapping in bytes, including the guard. Untouched pages take no memory.
+/// Length in bytes of the memory mapping of the stack, including its guard. Pages that are never
+/// used take no memory.
 const LEN: usize = 256 << 10;
-/// Length in bytes of the inaccessible guard at the lower end, so that a stack overflow ends the
-/// process instead of overwriting other memory. The largest page size of the supported processors.
+/// Length in bytes of the inaccessible guard below the stack. A stack overflow hits it and ends the
+/// process, instead of overwriting other memory. It is the largest page size of the supported
+/// processors.
 const GUARD: usize = 64 << 10;
 
-/// Mapping for a thread stack, with a guard at the lower end.
+/// Memory mapping that contains a thread stack, with an inaccessible guard at its lower end.
 #[derive(Debug)]
 pub(super) struct ThreadStack(NonNull<u8>);
 
 // SAFETY: the mapping belongs to this value alone, and any thread may use it.
 unsafe impl Send for ThreadStack {}
 
-/// Function to call on the stack, and its result or panic.
+/// A function to be called on the separate stack, and its result or panic.
 struct StackCall<F, T> {
     work: Option<F>,
     done: Option<Result<T, Box<dyn Any + Send>>>,
 }
 
 impl ThreadStack {
-    /// Maps an unused stack.
+    /// Maps memory for a stack.
     ///
     /// # Errors
     /// ENOMEM if the process has too little address space (RLIMIT_AS).
@@ -46,8 +48,8 @@ impl ThreadStack {
         }
     }
 
-    /// Returns the maximum number of bytes that were ever used, and the number of all bytes. The
-    /// used part begins at the lowest word that is not zero.
+    /// Returns the maximum number of bytes of the stack that were ever used, and its size in bytes.
+    /// The used part begins at the lowest word that is not zero.
     pub fn used(&self) -> (usize, usize) {
         let words = (LEN - GUARD) / size_of::<u64>();
         let lowest = self.0.as_ptr().wrapping_add(GUARD).cast::<u64>();
@@ -58,13 +60,13 @@ impl ThreadStack {
     }
 
     /// Calls `work` on this stack, and returns its result on the caller's stack. The caller must
-    /// have blocked signals, because a handler that leaves by siglongjmp would abandon the call.
+    /// have blocked signals, because a handler that calls siglongjmp would abandon the call.
     pub fn call<F: FnOnce() -> T, T>(&mut self, work: F) -> T {
         let mut call = StackCall { work: Some(work), done: None };
         let top = self.0.as_ptr().wrapping_add(LEN);
         // SAFETY: the memory below `top` is an unused stack, because `self` is borrowed
-        // exclusively, and `top` is aligned as a page. `run` gets a `StackCall` of its types, and
-        // does not unwind.
+        // exclusively, and `top` is aligned as a page. `run` gets a `StackCall` of matching types,
+        // and does not unwind.
         unsafe { switch(top, run::<F, T>, (&raw mut call).cast()) };
         match call.done {
             Some(Ok(value)) => value,
@@ -81,8 +83,8 @@ impl Drop for ThreadStack {
     }
 }
 
-/// Runs the call on the engine's stack. Catches panics, because unwinding must not continue on the
-/// caller's stack.
+/// Runs the function in `call` on the separate stack. Catches panics, because unwinding must not
+/// continue on the caller's stack.
 ///
 /// # Safety
 /// `call` must point to a [`StackCall`] of these types.
@@ -99,7 +101,8 @@ unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
-    // The frame pointer, which `run` preserves, refers to this frame, also for debuggers.
+    // Save the frame pointer, which `run` preserves, so that the stack pointer can be restored from
+    // it and debuggers find the caller.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -125,7 +128,8 @@ unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), ca
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
-    // The frame pointer, which `run` preserves, refers to this frame, also for debuggers.
+    // Save the frame pointer, which `run` preserves, so that the stack pointer can be restored from
+    // it and debuggers find the caller.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "stp x29, x30, [sp, #-16]!",
@@ -177,7 +181,7 @@ mod tests {
         assert_eq!(stack.call(|| 5), 5);
     }
 
-    /// The call uses more memory than the thread's own stack has.
+    /// The called function uses more memory than the stack of the calling thread has.
     #[test]
     fn it_has_room_whatever_the_thread_has() {
         const ROOM: usize = LEN - GUARD - (16 << 10);

@@ -1,4 +1,4 @@
-//! The stand-by thread, which turns an engine while no other thread does.
+//! The stand-by thread, which runs the engine in this process while no other thread does.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -7,23 +7,24 @@ use rustix::time::Timespec;
 use super::{Driver, Turned, Who};
 use crate::syscall::SignalsBlocked;
 
-/// Interval of checks whether another thread turns the engine. If no thread waits, queued bytes are
-/// sent after at most two ticks.
+/// Time between two checks whether another thread runs the engine. If no thread waits, queued bytes
+/// are sent after at most two such intervals.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
-    /// Runs the stand-by thread until the engine has ended. The thread takes the driver
-    /// lock when no other thread does, and releases it to any thread that wants it. While another
-    /// thread holds the lock, the stand-by thread sleeps.
+    /// Runs the stand-by thread until the engine has ended. The thread takes the driver lock when
+    /// no other thread has it, and releases it to any thread that wants it. While another thread
+    /// has the lock, the stand-by thread sleeps.
     pub fn stand_by(&self) {
-        // Block signals, because the program's handlers must run on the program's threads.
+        // Block signals on this thread, because the program's handlers must run on the program's
+        // threads.
         let _signals = SignalsBlocked::new();
         self.is_stood_by.store(true, Relaxed);
-        // Turn the engine at once, because the process waits for the answer to its attachment.
+        // Run the engine at once, because the process waits for the engine's answer to attach.
         self.stand_in();
         while !self.has_ended.load(Acquire) {
             let seen = self.turns.load(Relaxed);
-            // Signals are blocked, so that a handler does not interrupt the tick.
+            // The sleep is not interrupted, because signals are blocked.
             let _ = rustix::thread::nanosleep(&TICK);
             if self.turns.load(Relaxed) == seen {
                 self.stand_in();
@@ -32,7 +33,7 @@ impl Driver {
         }
     }
 
-    /// Turns the engine until another thread takes the driver lock or waits for it.
+    /// Runs the engine until another thread takes the driver lock or waits for it.
     fn stand_in(&self) {
         let Some(mut driver_lock) = self.take(Who::StandsBy) else { return };
         loop {

@@ -1,4 +1,4 @@
-//! State of an engine that threads of this process turn, accessed by the driver alone.
+//! State of an engine in this process. Only the thread that holds the driver lock accesses it.
 
 use std::time::Duration;
 
@@ -8,66 +8,67 @@ use super::engine::{EngineStep, TurnedEngine};
 use super::stack::ThreadStack;
 use crate::{Deadline, Error};
 
-/// Maximum number of turns in a row without an event for the thread. Afterwards the thread checks
-/// its signals and its time limit.
+/// Maximum number of consecutive turns of the engine without an event for the thread. Afterwards
+/// the thread checks its signals and its timeout.
 const TURNS_MAX: u32 = 32;
-/// Interval at which a busy engine checks its descriptors, which costs a system call. An engine
-/// that is not busy checks them before each sleep.
+/// Interval at which a busy engine polls its descriptors, which costs a system call. An engine that
+/// is not busy polls them before each sleep.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// Maximum time that a thread continues to turn the engine because new work arrives whenever it is
-/// about to sleep. The thread's own descriptors and signals are not checked meanwhile.
+/// Maximum time for which a thread continues to run the engine when new work arrives each time it
+/// is about to sleep. Its own descriptors and signals are not checked meanwhile.
 const LOOKS_ON: Duration = Duration::from_micros(100);
 
-/// Reason why the thread stopped turning the engine.
+/// Reason why a thread has stopped running the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turned {
-    /// An event of the thread has arrived, or may have arrived.
+    /// An event for the thread has arrived, or may have arrived.
     Done,
-    /// The engine has nothing to do and expects the thread to sleep, at most until
+    /// The engine has nothing to do. The thread should sleep, at most until
     /// [`DriverLock::until`](crate::driver::DriverLock::until).
     Idle,
-    /// The engine has more work, but none for this thread. The thread should check its signals and
-    /// its time limit, and then continue.
+    /// The engine has more work, but no event for this thread. The thread should check its signals
+    /// and its timeout, and then continue.
     Busy,
     /// The engine has ended.
     Ended,
 }
 
-/// State that only the driver may access.
+/// State that only the thread with the driver lock may access.
 pub(super) struct DriverState {
     stack: ThreadStack,
     turning: Turning,
 }
 
-/// The engine, and state of its turns. Accessed on the engine's stack.
+/// The engine and the state of its event loop, which are accessed only on the engine's stack.
 struct Turning {
-    /// The engine, or `None` after it has ended.
+    /// The engine. `None` after it has ended.
     engine: Option<Box<dyn TurnedEngine>>,
     lowest: u32,
-    /// [`TurnedEngine::begin_sleep`] was called, but not `end_sleep` afterwards.
+    /// Whether the engine is prepared for a sleep: [`TurnedEngine::begin_sleep`] was called, but
+    /// `end_sleep` was not.
     is_asleep: bool,
-    /// Time of the next check of the engine's descriptors, unless the engine sleeps before.
+    /// Time at which to poll the engine's descriptors next, unless it sleeps before.
     look_at: Deadline,
 }
 
 impl DriverState {
-    /// Creates the state. `lowest` is the lowest number for descriptors that the engine opens
-    /// ([`placed`]).
+    /// Creates the state of an engine. `lowest` is the lowest number for descriptors that the
+    /// engine opens ([`placed`]).
     pub fn new(engine: Box<dyn TurnedEngine>, lowest: u32) -> Result<Self, Error> {
         let look_at = Deadline::after(Duration::ZERO);
         let turning = Turning { engine: Some(engine), lowest, is_asleep: false, look_at };
         Ok(Self { stack: ThreadStack::new()?, turning })
     }
 
-    /// Returns the used and the total number of bytes of the engine's stack.
+    /// Returns how many bytes of the engine's stack were ever used, and its size in bytes.
     pub fn stack_used(&self) -> (usize, usize) {
         self.stack.used()
     }
 
-    /// Turns the engine until `is_done` returns true, which is called after each turn, or until the
-    /// engine has nothing to do. Also returns the time until which the thread may sleep. `own` is
-    /// the time limit of the thread's own wait.
+    /// Runs turns of the engine's event loop until `is_done` returns true, or the engine has
+    /// nothing to do. `is_done` is called after each turn. Also returns the time until which the
+    /// thread may sleep. `own` is the deadline of the thread's own wait.
     pub fn turn(
         &mut self,
         own: Option<Deadline>,

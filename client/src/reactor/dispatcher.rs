@@ -1,4 +1,4 @@
-//! Dispatcher of events to tasks of an async runtime.
+//! [`Dispatcher`], which delivers events to tasks of an async runtime.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +9,7 @@ use super::locked::Result;
 use super::sleep::{cookie, new_place};
 use crate::{Client, Error, HighFd, Process};
 
-/// Takes the events of a process and wakes the tasks that wait for them
+/// Reads the events of a process from its rings, and wakes the tasks that wait for them
 /// ([`Registration`](super::Registration)). An async runtime needs one dispatcher, independent of
 /// the number of its sockets and threads.
 ///
@@ -20,18 +20,18 @@ use crate::{Client, Error, HighFd, Process};
 #[derive(Debug)]
 pub struct Dispatcher {
     process: &'static Process,
-    /// Epoll set with the notification descriptor and the control socket.
+    /// Kernel epoll set that contains the notification descriptor and the control socket.
     place: HighFd,
     /// Number of forks of the process when the dispatcher was created.
     forks: u32,
 }
 
 impl Dispatcher {
-    /// Creates a dispatcher. Afterwards the engine notifies the process of each event.
+    /// Creates a dispatcher. From now on, the engine notifies the process of each event.
     ///
     /// # Errors
-    /// `Refused` if no descriptor is free; `Forked` in a child whose attachment is the parent's;
-    /// otherwise as for [`Process::lock_reactor`].
+    /// `Refused` if no descriptor is free; `Forked` in a forked child that still has its parent's
+    /// attachment; otherwise as for [`Process::lock_reactor`].
     pub fn new(client: &Client) -> Result<Self> {
         let process = client.process();
         let place = new_place(client)?;
@@ -43,12 +43,12 @@ impl Dispatcher {
         Ok(Self { process, place, forks: process.forks() })
     }
 
-    /// Returns a descriptor that is readable when [`Self::dispatch`] has events to take.
+    /// Returns a descriptor that is readable when [`Self::dispatch`] must be called.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.place.borrow()
     }
 
-    /// Takes the events and wakes their tasks on this thread. Does not wait.
+    /// Reads all events and wakes their tasks, on the calling thread. Does not wait.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].
@@ -56,8 +56,9 @@ impl Dispatcher {
         if self.process.lock_reactor()?.drain(client) {
             return Ok(());
         }
-        // The control socket may have caused a wake-up without events. An engine of this process
-        // also records its end where `drain` finds it, so the check can wait for such a wake-up.
+        // There were no events, so the control socket may have caused the wake-up: check whether
+        // the engine has ended. An engine in this process also records its end where `drain` finds
+        // it, so the check is needed only here.
         const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let none = epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [none; 2];
@@ -69,8 +70,9 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Wakes all tasks of the process. Used when the runtime that polls [`Self::descriptor`] ends,
-    /// so that its tasks on other runtimes do not wait for a dispatch.
+    /// Wakes all tasks of the process. Called when the runtime that polls [`Self::descriptor`]
+    /// ends. Otherwise its tasks on other runtimes would wait for an event that is never
+    /// dispatched.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].

@@ -1,4 +1,4 @@
-//! Interests of epoll sets in sockets, and the reports of what is ready.
+//! Adds sockets to epoll sets, and reports which are ready.
 
 use rustix::io::Errno;
 
@@ -9,7 +9,7 @@ use crate::watches::{EventWatch, WatchTarget};
 use crate::{Client, Socket, ready};
 
 impl LockedReactor<'_> {
-    /// Adds one of our sockets to a set (EPOLL_CTL_ADD).
+    /// Adds a socket of the stack to an epoll set (EPOLL_CTL_ADD).
     pub fn add(
         &mut self,
         client: &Client,
@@ -32,7 +32,7 @@ impl LockedReactor<'_> {
         Ok(())
     }
 
-    /// Changes the interest in a socket of a set (EPOLL_CTL_MOD).
+    /// Changes the events that an epoll set reports for a socket (EPOLL_CTL_MOD).
     pub fn modify(
         &mut self,
         client: &Client,
@@ -53,15 +53,16 @@ impl LockedReactor<'_> {
         Ok(())
     }
 
-    /// Removes a socket from a set (EPOLL_CTL_DEL).
+    /// Removes a socket from an epoll set (EPOLL_CTL_DEL).
     pub fn delete(&mut self, number: u32, fd: i32, socket: Socket) -> Result<()> {
         let index = self.index(number, fd, socket)?;
         self.remove_watch(index);
         Ok(())
     }
 
-    /// Reports at most `most` ready entries of a set. Returns the number of entries that may still
-    /// be ready. If there are any, the next sleeping thread is woken to serve them, as on Linux.
+    /// Reports up to `most` ready sockets of an epoll set. Returns the number of entries that may
+    /// still be ready. If there are any, wakes the next sleeping thread to report them, as on
+    /// Linux.
     pub(super) fn collect(
         &mut self,
         client: &Client,
@@ -105,7 +106,7 @@ impl LockedReactor<'_> {
         left
     }
 
-    /// Reports the sets inside a set that have ready sockets. Returns their number.
+    /// Reports the epoll sets nested in an epoll set that have ready sockets. Returns their number.
     pub(super) fn collect_nested(
         &mut self,
         client: &Client,
@@ -135,8 +136,8 @@ impl LockedReactor<'_> {
         done
     }
 
-    /// Returns whether epoll_wait on a set would report a socket. Removes entries that are not
-    /// ready from the ready list, as `collect` does.
+    /// Returns whether epoll_wait on an epoll set would report a socket. Removes entries that are
+    /// not ready from the ready list, as `collect` does.
     pub fn is_ready(&mut self, client: &Client, number: u32) -> bool {
         while let Some(&index) = self.set(number).and_then(|set| set.ready.front()) {
             let watch = &mut self.watches[index];
@@ -160,7 +161,7 @@ impl LockedReactor<'_> {
         set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno::NOENT.into())
     }
 
-    /// Queues a new or changed interest for a report if its socket is ready already.
+    /// Queues a new or changed watch for a report if its socket is already ready.
     fn check_new(&mut self, client: &Client, index: u32) {
         self.watches[index].note_input(client);
         if self.watches[index].ready_now(client) != 0 {
@@ -169,14 +170,14 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Adds a watch of a socket. Returns its index.
+    /// Adds a watch (registered interest in events) to a socket. Returns its index.
     pub(super) fn watch(&mut self, watch: EventWatch) -> u32 {
         let head = &self.process.reactor.heads[watch.socket.slot as usize];
         self.watches.insert(head, watch)
     }
 
-    /// Removes a watch, which then gets no further events. A list or task has to
-    /// [release](Self::release) its watch instead.
+    /// Removes a watch, which then gets no further events. For a watch of a poll(2) list or a task,
+    /// call [`Self::release`] instead.
     pub(super) fn remove_watch(&mut self, index: u32) {
         let slot = self.watches[index].socket.slot;
         let head = &self.process.reactor.heads[slot as usize];
@@ -187,14 +188,14 @@ impl LockedReactor<'_> {
             if let Some(set) = self.set(number) {
                 set.by_fd.remove(&(fd, slot));
             }
-            // A queued entry becomes free when it leaves the ready list.
+            // A queued watch is still in a ready list, and is freed when it is removed from there.
             if !self.watches[index].queued {
                 self.watches.free(index);
             }
         }
     }
 
-    /// Removes the watch of a list or task, and makes its index available.
+    /// Removes the watch of a poll(2) list or a task, and frees its index.
     pub(super) fn release(&mut self, index: u32) {
         self.remove_watch(index);
         self.watches.free(index);
@@ -202,22 +203,22 @@ impl LockedReactor<'_> {
 }
 
 impl EventWatch {
-    /// Notes the state of the socket's input before an edge-triggered interest is reported. Bytes
-    /// that arrive during the report cause a new event.
+    /// Stores the input state of a socket before it is reported edge-triggered. Bytes that arrive
+    /// during the report then cause a new event.
     pub(super) fn note_input(&mut self, client: &Client) {
         if self.events & EPOLLET != 0 {
             self.seen = self.socket.input(client);
         }
     }
 
-    /// Returns the events that epoll_wait should report, or 0.
+    /// Returns the events that epoll_wait must report for this watch, or 0.
     fn report(&self, client: &Client) -> u32 {
         let mask = self.ready_now(client);
         if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }
     }
 
-    /// Returns the wanted events that are ready. Requests an event from the engine if room is
-    /// wanted and lacking.
+    /// Returns those of the wanted events for which the socket is ready. If EPOLLOUT is wanted and
+    /// the send buffer is full, requests an event from the engine.
     pub(super) fn ready_now(&self, client: &Client) -> u32 {
         if self.events & !PRIVATE == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! Wake-ups of threads that wait for lists of descriptors: poll(2) and select(2).
+//! Wakes threads that wait for lists of descriptors, as in poll(2) and select(2).
 
 use super::locked::{LockedReactor, Result};
 use super::sleep::{clear, new_wakeup};
@@ -8,7 +8,7 @@ use crate::{Client, Socket};
 
 impl LockedReactor<'_> {
     /// Reserves an eventfd for a thread that waits for a list of descriptors, until
-    /// [`Self::leave_list`]. Returns its number. With `is_willing` the thread takes the driver lock
+    /// [`Self::leave_list`]. Returns its index. With `is_willing`, the thread takes the driver lock
     /// when it is woken.
     ///
     /// # Errors
@@ -27,8 +27,8 @@ impl LockedReactor<'_> {
         Ok(at)
     }
 
-    /// Makes events of `socket` wake the thread of a list. Check the socket afterwards, because
-    /// earlier events do not wake the thread.
+    /// Makes events of `socket` wake the thread that uses the eventfd with index `at`. Check the
+    /// socket afterwards, because earlier events do not wake the thread.
     pub fn watch_in_list(&mut self, at: usize, socket: Socket, events: u32) {
         if self.lists[at].watches.len() == LIST_WATCHES_MAX || !self.watches.has_room() {
             return self.watch_all_in_list(at);
@@ -37,17 +37,17 @@ impl LockedReactor<'_> {
         self.lists[at].watches.push(index);
     }
 
-    /// Makes each event of the process wake the thread of a list.
+    /// Makes every event of the process wake the thread that uses the eventfd with index `at`.
     pub fn watch_all_in_list(&mut self, at: usize) {
         self.lists[at].is_for_all = true;
     }
 
-    /// Returns the descriptor to sleep on, which becomes readable at a wake-up.
+    /// Returns the eventfd with index `at`, which becomes readable when its thread must wake up.
     pub fn wakeup_of(&self, at: usize) -> i32 {
         self.lists.get(at).map_or(-1, |list| list.fd.get())
     }
 
-    /// Releases the eventfd and the watches of a list.
+    /// Releases the eventfd with index `at`, and removes the watches of its thread.
     pub fn leave_list(&mut self, at: usize) {
         let Some(list) = self.lists.get_mut(at) else { return };
         if std::mem::take(&mut list.is_rung) {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::{HighFd, MappedProcess, Process, ready};
 
-    /// Joins a list without a client.
+    /// Adds an eventfd to the list, as `join_list` does, but without a client.
     fn join(hub: &mut LockedReactor<'_>) -> usize {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");
         // SAFETY: the test closes the reactor before it drops the process.

@@ -1,4 +1,4 @@
-//! Locking of the reactor, and taking of events under the lock.
+//! Locks the reactor, and reads events from the rings while it is locked.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,24 +14,25 @@ use crate::{Client, Error, Process, Socket, ready};
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
-/// EPOLLERR and EPOLLHUP, which are always reported.
+/// Events EPOLLERR and EPOLLHUP, which epoll always reports.
 pub const ALWAYS: u32 = ready::ERR | ready::HUP;
 pub(super) const EPOLLET: u32 = EventFlags::ET.bits();
 pub(super) const EPOLLONESHOT: u32 = EventFlags::ONESHOT.bits();
 pub(super) const EPOLLEXCLUSIVE: u32 = EventFlags::EXCLUSIVE.bits();
-/// Bits that a one-shot interest (EPOLLONESHOT) keeps after a report.
+/// Flags of a watch that stay set after a one-shot report (EPOLLONESHOT).
 pub(super) const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEUP.bits();
 
-/// Guard of the locked state of a [`Reactor`].
+/// Guard of the locked [`Reactor`].
 #[derive(Debug)]
 pub struct LockedReactor<'a> {
     hub: LockGuard<'a, Option<Box<Hub>>>,
     pub(super) process: &'a Process,
-    /// Dropped after `hub`, so that tasks are woken without the lock.
+    /// Wakers of tasks. This field is dropped after `hub`, so they are called after the lock is
+    /// released.
     woken: WokenTasks<'a>,
 }
 
-/// Wakers of tasks, called on drop.
+/// Wakers of tasks, which are called on drop.
 #[derive(Debug)]
 struct WokenTasks<'a> {
     wakers: Vec<Waker>,
@@ -60,7 +61,8 @@ impl WokenTasks<'_> {
     #[cold]
     fn wake(&mut self) {
         self.wakers.drain(..).for_each(Waker::wake);
-        // Keep the memory for later wakers, unless another thread has allocated some meanwhile.
+        // Keep the vector's memory for later wakers, unless another thread has allocated a vector
+        // meanwhile.
         if let Ok(mut hub) = self.reactor.lock()
             && let Some(hub) = hub.as_mut()
             && hub.due_wakers.capacity() == 0
@@ -84,16 +86,16 @@ impl DerefMut for LockedReactor<'_> {
     }
 }
 
-/// Panic message for a locked reactor without state.
+/// Panic message if a locked reactor has no state, which cannot happen.
 const MADE: &str = "who locks it has made it";
 
 impl Process {
     /// Locks the reactor.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler that interrupted a call with the lock, since
-    /// epoll's functions are not async-signal-safe. close(2), which is, defers its work to the next
-    /// call that takes the lock.
+    /// `Refused` with EDEADLK in a signal handler that interrupted a holder of the lock: epoll's
+    /// functions are not async-signal-safe. close(2) is, so it defers its work to the next thread
+    /// that takes the lock.
     pub fn lock_reactor(&self) -> Result<LockedReactor<'_>> {
         let hub = self.reactor.lock()?;
         let woken = WokenTasks { wakers: Vec::new(), reactor: &self.reactor };
@@ -105,7 +107,7 @@ impl Process {
         Ok(locked)
     }
 
-    /// Removes the watches of a socket, whose last descriptor in the process is being closed, and
+    /// Removes the watches of a socket whose last descriptor in the process is being closed, and
     /// wakes its tasks.
     pub fn forget(&self, socket: Socket) {
         let head = &self.reactor.heads[socket.slot as usize];
@@ -129,8 +131,8 @@ impl Process {
 }
 
 impl LockedReactor<'_> {
-    /// Removes sleepers and their eventfds in a child after fork, because the parent's other
-    /// threads do not exist in the child.
+    /// Removes sleeping threads and their eventfds in a forked child, because only the forking
+    /// thread exists there.
     pub fn forked(&mut self) {
         self.sleepers = 0;
         for list in std::mem::take(&mut self.lists) {
@@ -146,11 +148,11 @@ impl LockedReactor<'_> {
         self.queue_all();
     }
 
-    /// Takes all events out of the rings, and queues them in sets and for tasks. Returns whether
-    /// there were any.
+    /// Reads all events from the rings, and queues them for epoll sets, threads and tasks. Returns
+    /// whether there were any.
     pub fn drain(&mut self, client: &Client) -> bool {
         if client.is_abandoned() {
-            // A signal handler has forked: in this child, the rings belong to the parent.
+            // Do not read the rings in a forked child, where they belong to the parent.
             return false;
         }
         if client.is_dead() {
@@ -167,10 +169,10 @@ impl LockedReactor<'_> {
                 client.channels().for_each(towpath_ring::cancel_sleep);
                 break;
             }
-            // The engine rings at most once for each prepared sleep. A full descriptor could not be
-            // rung, but clearing it after each ring would cost every wake-up a system call.
-            // Events of cleared rings are still in the event rings, or a thread has taken them and
-            // woken their targets.
+            // The engine sends at most one notification for each prepared sleep. If the descriptor
+            // were full, notifications would be lost, but reading it after each one would cost
+            // every wake-up a system call. Events of the notifications read here are still in the
+            // rings, or a thread has read them and woken their targets.
             if self.rings >= RINGS {
                 clear(client.notifier().get());
                 self.rings = 0;
@@ -190,7 +192,8 @@ impl LockedReactor<'_> {
         any
     }
 
-    /// Takes and queues events. Returns whether there were any.
+    /// Reads events from the rings, and queues them for their targets. Returns whether there were
+    /// any.
     fn take_events(&mut self, client: &Client) -> bool {
         let mut any = false;
         for channel in client.channels() {
@@ -206,14 +209,14 @@ impl LockedReactor<'_> {
         any
     }
 
-    /// Counts this thread as a sleeper and takes all events. Afterwards the engine writes to the
-    /// notification descriptor when an event occurs.
+    /// Counts this thread as a sleeper, and reads all events from the rings. From now on, the
+    /// engine writes to the notification descriptor when an event occurs.
     pub fn begin_sleep(&mut self, client: &Client) {
         self.sleepers += 1;
         self.drain(client);
     }
 
-    /// Ends the sleep of this thread, and takes all events.
+    /// Ends the sleep of this thread, and reads all events from the rings.
     pub fn end_sleep(&mut self, client: &Client) {
         self.sleepers -= 1;
         self.drain(client);

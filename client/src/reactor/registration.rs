@@ -1,4 +1,4 @@
-//! Wake-ups of tasks.
+//! [`Registration`], with which an event of a socket wakes a task of an async runtime.
 
 use std::task::{Poll, Waker};
 
@@ -11,8 +11,8 @@ use crate::{Client, Process, Socket, ready, stream};
 /// Interest of one task in a socket, for async runtimes: an event wakes the task by its
 /// [`Waker`]. Dropping the registration ends the interest.
 ///
-/// A waker may be any callback ([`std::task::Wake`]). The thread that takes the events calls wakers
-/// without holding a lock of this crate, so that wakers may call this crate.
+/// A waker may be any callback ([`std::task::Wake`]). The thread that reads the events from the
+/// rings calls wakers without holding a lock of this crate, so that wakers may call this crate.
 ///
 /// Several registrations for one socket are independent of each other. Polls of one registration on
 /// several threads are safe, and the last waker is woken. A registration needs no
@@ -38,11 +38,11 @@ impl Registration {
         Ok(Self { process, socket, index })
     }
 
-    /// Returns which events of `interest` are ready: bits of [`ready`]. Errors and hang-ups
-    /// ([`ALWAYS`]) are always of interest.
+    /// Returns the events of `interest` for which the socket is ready, as bits of [`ready`]. Errors
+    /// and hang-ups ([`ALWAYS`]) are always included.
     ///
-    /// If none is ready, `waker` replaces the former one, and is woken once when an event arrives.
-    /// The wake-up may be spurious, so poll again.
+    /// If there are none, stores `waker` instead of the former one, and wakes it once when an event
+    /// arrives. The wake-up may be spurious, so poll again.
     ///
     /// A socket that was closed, or whose engine has ended, is ready.
     ///
@@ -55,14 +55,16 @@ impl Registration {
     /// Like [`Self::poll_ready`], after a write has failed with `WouldBlock` or
     /// [`stream::request_memory`] was called.
     ///
-    /// [`Socket::readiness`] lets a first write request transmit memory. Here, such a socket is not
-    /// ready to write before the engine has answered the request.
+    /// For [`Socket::readiness`], a socket without send buffer memory is writable, because its
+    /// first write requests memory. Here, it is not ready to write until the engine has answered
+    /// that request.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].
     pub fn poll_room(&self, client: &Client, interest: u32, waker: &Waker) -> Poll<Result<u32>> {
         self.poll(client, interest | ALWAYS, waker, || {
-            // Read this first: memory that the engine attaches afterwards causes an event.
+            // Read this before the readiness: memory that the engine provides afterwards causes an
+            // event.
             let lacks_memory = stream::lacks_memory(client, self.socket);
             let mask = self.socket.readiness(client);
             if lacks_memory && mask & ALWAYS == 0 { mask & !ready::OUT } else { mask }
@@ -80,7 +82,8 @@ impl Registration {
         if mask != 0 {
             return Poll::Ready(Ok(mask));
         }
-        // Wakers are cloned and dropped without the lock, since both run code of the runtime.
+        // Clone and drop wakers without holding the lock, because both run code of the async
+        // runtime.
         let waker = waker.clone();
         let (mask, unused) = match self.process.lock_reactor() {
             Ok(mut hub) => hub.wake_task(self.index, wanted, waker, || {
@@ -109,8 +112,8 @@ impl Drop for Registration {
 }
 
 impl LockedReactor<'_> {
-    /// Arranges that an event wakes a task, unless one of the `wanted` events is ready. Returns the
-    /// ready events, and the waker that is not needed.
+    /// Makes the next event wake a task, unless the socket is ready for one of the `wanted` events.
+    /// Returns the events for which it is ready, and the waker that is not needed.
     fn wake_task(
         &mut self,
         index: u32,
@@ -125,11 +128,12 @@ impl LockedReactor<'_> {
         watch.events = wanted;
         let WatchTarget::Task(task) = &mut watch.target else { return (0, Some(waker)) };
         // The watch is in the table already, so a later event wakes the task. An event that was
-        // taken before shows in the readiness that is read here.
+        // handled earlier shows in the readiness that is read here.
         task.wait(waker, || readiness() & wanted)
     }
 
-    /// Removes the watch of a task. Returns its waker, to be dropped without the lock.
+    /// Removes the watch of a task. Returns its waker, which the caller must drop after it has
+    /// released the lock.
     fn forget_task(&mut self, index: u32) -> Option<Waker> {
         let WatchTarget::Task(task) = &mut self.watches[index].target else { return None };
         let waker = task.take();

@@ -1,4 +1,5 @@
-//! A call of epoll_wait(2): which descriptors it checks, and its sleep.
+//! A call of epoll_wait(2): determines which descriptors it checks, and prepares and ends its
+//! sleep.
 
 use rustix::io::Errno;
 
@@ -6,61 +7,67 @@ use super::locked::{EPOLLET, LockedReactor, Result};
 use crate::hub::{Hub, NestedSet, SleepPlace};
 use crate::{Client, Error, Process, UnderWay, ready};
 
-/// Number of calls after which kernel descriptors are checked, if our sockets are always ready. The
-/// check is a system call, and most kernel descriptors of event loops are seldom ready.
+/// Number of calls after which the kernel descriptors of a set are checked, if its sockets of the
+/// stack are always ready. The check is a system call, and most kernel descriptors in event loops
+/// are seldom ready.
 const KERNEL_EVERY: u32 = 8;
-/// Number of calls that check kernel descriptors after one of them was ready or was added.
+/// Number of calls that check the kernel descriptors of a set after one of them was ready or was
+/// added.
 const EAGER: u32 = 16;
 
-/// Maximum number of sockets in a set for which [`SetCall::await_senders`] checks each socket.
+/// Maximum number of sockets in an epoll set for which [`SetCall::await_senders`] checks each
+/// socket.
 const AWAITED_MAX: usize = 32;
 
-/// Number of turns that [`SetCall::await_senders`] waits for the event of a ready socket. Usually
-/// the event is in the ring at the end of the turn in which the slot changed. A change after the
-/// turn's events were pushed has its event at the end of the next turn.
+/// Number of turns of the engine's event loop for which [`SetCall::await_senders`] waits for the
+/// event of a ready socket. Usually the event is in the ring at the end of the turn in which the
+/// socket's state changed. If the state changed after the turn's events were written, the event
+/// follows at the end of the next turn.
 const EVENT_TURNS: u32 = 3;
 
-/// Descriptors that a call of epoll_wait(2) checks, and their order.
+/// Which descriptors of a set a call of epoll_wait(2) checks, and in which order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookOrder {
-    /// Only our sockets, because the set has no kernel descriptors or the call has checked them.
+    /// Only sockets of the stack. The set has no kernel descriptors, or the call has already
+    /// checked them.
     Ours,
-    /// Our sockets first. Kernel descriptors are reported when a thread is idle or sleeps, or at
-    /// once if `eager`.
+    /// Sockets of the stack first. Kernel descriptors are checked when no socket is ready, or in
+    /// any case if `eager`.
     OursFirst {
-        /// A kernel descriptor was ready recently, or has just been added.
+        /// Whether a kernel descriptor was ready recently, or has just been added.
         eager: bool,
     },
-    /// Kernel descriptors first, because our sockets have delayed them for several calls.
+    /// Kernel descriptors first, because ready sockets of the stack have delayed them for several
+    /// calls.
     KernelFirst,
 }
 
-/// A socket or set that is ready.
+/// A socket or nested epoll set that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadySocket {
-    /// Bits of [`crate::ready`].
+    /// Events that are ready, as bits of [`crate::ready`].
     pub events: u32,
-    /// Data that the program gave with its interest.
+    /// User data that the program passed to epoll_ctl(2).
     pub data: u64,
-    /// The entry is an epoll set inside the set. The kernel may report the same entry because of
-    /// kernel descriptors in the inner set.
+    /// Whether the entry is a nested epoll set. The kernel may report the same set for kernel
+    /// descriptors in it.
     pub is_set: bool,
 }
 
-/// Change of a kernel descriptor in a set by epoll_ctl(2).
+/// Change of a kernel descriptor in an epoll set, made by epoll_ctl(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelChange {
-    /// The descriptor was added.
+    /// The descriptor was added to the set.
     Added,
-    /// The wanted events of the descriptor were changed.
+    /// The events to report for the descriptor were changed.
     Modified,
-    /// The descriptor was removed.
+    /// The descriptor was removed from the set.
     Removed,
 }
 
 impl LockedReactor<'_> {
-    /// Notes a change of the kernel's part of a set. `nested` is the changed descriptor, if it is
-    /// an epoll set with sockets of ours.
+    /// Records a change of the kernel descriptors in an epoll set. `nested` is the changed
+    /// descriptor, if it is an epoll set with sockets of the stack.
     pub fn note_kernel(&mut self, number: u32, change: KernelChange, nested: Option<NestedSet>) {
         let Some(set) = self.set(number) else { return };
         match change {
@@ -81,10 +88,11 @@ impl LockedReactor<'_> {
 }
 
 impl LockedReactor<'_> {
-    /// Queues level-triggered sockets of a set that are ready although their event has not arrived.
-    /// Returns whether edge-triggered sockets are ready, too. The caller waits for the events of
-    /// these, because an event after the report would be a second edge. With `is_last` the caller
-    /// stops waiting. Then the current input is noted, so that a later event is no second edge.
+    /// Queues level-triggered sockets of a set that are ready, but whose event has not arrived yet.
+    /// Returns whether edge-triggered sockets are ready, too. For these, the caller waits for the
+    /// event, because an event after the report would count as a second edge. If `is_last` is set,
+    /// the caller stops waiting. Then the current input is stored, so that a later event for it is
+    /// no second edge.
     fn queue_unreported(&mut self, client: &Client, number: u32, is_last: bool) -> bool {
         let mut awaits = false;
         let mut indices = [0; AWAITED_MAX];
@@ -112,29 +120,30 @@ impl LockedReactor<'_> {
     }
 }
 
-/// A call of epoll_wait(2) on an epoll set.
+/// State of one call of epoll_wait(2) on an epoll set.
 #[derive(Debug)]
 pub struct SetCall<'a> {
     process: &'a Process,
     number: u32,
-    /// Id of the set that had the number when the call began.
+    /// ID of the set that had this number when the call began.
     id: Option<u64>,
-    /// Number of forks of the process when the call first slept, or `None` before. From then on
-    /// `EpollSet::calls_inside` counts the call.
+    /// Number of forks of the process when the call first slept. `None` before its first sleep.
+    /// From then on, `EpollSet::calls_inside` includes the call.
     slept: Option<u32>,
-    /// The call counts among the sleepers.
+    /// Whether the call is included in the set's number of sleepers.
     asleep: bool,
-    /// The call counts among the sleepers that take the driver lock.
+    /// Whether the call is included in the number of sleepers that take the driver lock.
     willing: bool,
 }
 
 impl<'a> SetCall<'a> {
-    /// Creates a call on the set `number`.
+    /// Creates the state of a call on the epoll set with this number.
     pub fn new(process: &'a Process, number: u32) -> Self {
         Self { process, number, id: None, slept: None, asleep: false, willing: false }
     }
 
-    /// Returns the descriptors to check now. `kernel_done`: the call has checked the kernel's.
+    /// Returns which descriptors the call must check now. `kernel_done` tells whether it has
+    /// already checked the kernel's.
     ///
     /// # Errors
     /// `Refused` with EBADF if the set does not exist, or its number was reused; otherwise as
@@ -157,7 +166,7 @@ impl<'a> SetCall<'a> {
         Ok(LookOrder::KernelFirst)
     }
 
-    /// Takes the events and reports at most `most` ready sockets.
+    /// Reads events from the rings, and reports up to `most` ready sockets of the set.
     ///
     /// # Errors
     /// As for [`Self::turn`].
@@ -181,8 +190,9 @@ impl<'a> SetCall<'a> {
         Ok(())
     }
 
-    /// Waits for bytes that programs of the run have sent to the sockets of the set, if there are
-    /// few. Called before a call returns without events. Returns whether to check them again.
+    /// If the set has few sockets, waits for bytes that other programs of the run have sent to them
+    /// and that have not arrived yet. Called before a call returns without events. Returns whether
+    /// the sockets must be checked again.
     ///
     /// # Errors
     /// As for [`Self::turn`].
@@ -203,8 +213,8 @@ impl<'a> SetCall<'a> {
         if !under_way.wait() {
             return Ok(false);
         }
-        // The slot of a socket changes before the engine reports the event, so the ready list may
-        // lack sockets that are ready.
+        // The state of a socket changes before the engine reports the event. So a socket may be
+        // ready although it is not yet in the ready list.
         for turns_left in (0..EVENT_TURNS).rev() {
             let mut hub = self.process.lock_reactor()?;
             hub.known(self.number, self.id.unwrap_or_default())?;
@@ -218,7 +228,7 @@ impl<'a> SetCall<'a> {
         Ok(true)
     }
 
-    /// Notes that the call has checked the kernel's descriptors, `ready` of which were ready.
+    /// Records that the call has checked the kernel descriptors, of which `ready` were ready.
     pub fn saw_kernel(&self, ready: usize) {
         if let Ok(mut hub) = self.process.lock_reactor()
             && let Some(set) = hub.set(self.number)
@@ -227,12 +237,12 @@ impl<'a> SetCall<'a> {
         }
     }
 
-    /// Prepares to sleep on the returned descriptor. Returns `None` if something became ready
-    /// meanwhile. `epfd` is the kernel's set. With `is_willing` the thread takes the driver lock
-    /// when it is woken.
+    /// Prepares a sleep on the returned descriptor. Returns `None` if a socket became ready
+    /// meanwhile. `epfd` is the kernel's epoll set. With `is_willing`, the thread takes the driver
+    /// lock when it is woken.
     ///
     /// # Errors
-    /// As for [`Self::turn`]; `Refused` when the kernel gives no descriptors to sleep on.
+    /// As for [`Self::turn`]; `Refused` if the kernel provides no descriptors to sleep on.
     pub fn go_to_sleep(
         &mut self,
         client: &Client,
@@ -248,8 +258,8 @@ impl<'a> SetCall<'a> {
         hub.begin_sleep(client);
         if client.is_dead() || hub.is_ready(client, number) {
             hub.end_sleep(client);
-            // Sockets of an engine that has ended report no further event, so the thread sleeps on
-            // the kernel's descriptors.
+            // Sockets of an engine that has ended cause no further event, so sleep on the kernel's
+            // epoll set alone.
             let idle = client.is_dead() && !hub.is_ready(client, number);
             return if idle { Ok(Some(epfd)) } else { Ok(None) };
         }
@@ -277,11 +287,12 @@ impl<'a> SetCall<'a> {
 
     /// Ends the sleep that [`Self::go_to_sleep`] began.
     pub fn get_up(&mut self, client: &Client) {
-        // Not counted are calls that slept in the program's set, and those of the parent in a
-        // forked child.
+        // Do not decrement the counts for a call that slept in the program's set. In a forked
+        // child, do not decrement those of the parent.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(self.process.forks())
-            // The lock succeeds, because a call that slept did not interrupt a call with the lock.
+            // Taking the lock does not fail: a thread that has slept cannot have interrupted a
+            // holder of the lock.
             && let Ok(mut hub) = self.process.lock_reactor()
         {
             if let Some(set) = hub.set(self.number) {

@@ -1,4 +1,4 @@
-//! Creation and removal of epoll sets.
+//! Creates and removes epoll sets.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,8 +7,8 @@ use crate::hub::{EpollSet, Reactor};
 use crate::watches::WatchTarget;
 
 impl Reactor {
-    /// Changes the number of a set's descriptors when the lock is taken next. Used by a signal
-    /// handler that cannot take the lock.
+    /// Changes the descriptor count of an epoll set later, when the lock is next taken. Used by a
+    /// signal handler that cannot take the lock.
     pub fn defer_count(&self, number: u32, descriptors: i32) {
         if let Some(owed) = self.deferred_counts.get(number as usize) {
             owed.fetch_add(descriptors, Relaxed);
@@ -18,7 +18,7 @@ impl Reactor {
 }
 
 impl LockedReactor<'_> {
-    /// Creates a set with one descriptor. Returns its number.
+    /// Creates an epoll set with one descriptor. Returns the set's number.
     pub fn make_set(&mut self) -> u32 {
         self.made += 1;
         let set = Some(EpollSet { refs: 1, id: self.made, ..EpollSet::default() });
@@ -34,8 +34,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Removes the watches of sockets whose last descriptor was closed. Watches of tasks are kept,
-    /// because sockets of tasks have no descriptors.
+    /// Removes the watches of sockets whose last descriptor was closed. Keeps watches of tasks,
+    /// because sockets of async tasks have no descriptors.
     pub(super) fn forget_closed(&mut self) {
         for index in 0..self.watches.len() {
             let watch = &self.watches[index];
@@ -52,7 +52,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Adds `descriptors`, which may be negative, to the number of a set's descriptors.
+    /// Adds `descriptors`, which may be negative, to the descriptor count of an epoll set.
     pub fn count(&mut self, number: u32, descriptors: i32) {
         if let Some(set) = self.set(number) {
             set.refs = set.refs.saturating_add_signed(descriptors);
@@ -60,7 +60,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Ends a call that has slept in a set.
+    /// Records the end of a call that has slept in an epoll set.
     pub(super) fn leave(&mut self, number: u32) {
         if let Some(set) = self.set(number) {
             set.calls_inside -= 1;
@@ -74,7 +74,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Removes a set that has no descriptors and no calls.
+    /// Removes an epoll set if it has no descriptors and no call sleeps in it.
     fn remove_set(&mut self, number: u32) {
         let Some(set) = self.set(number) else {
             return;

@@ -1,4 +1,4 @@
-//! Descriptors on which threads sleep in poll and epoll.
+//! Descriptors on which threads sleep in poll(2) and epoll_wait(2).
 
 use std::os::fd::BorrowedFd;
 
@@ -9,20 +9,21 @@ use crate::hub::SleepPlace;
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, HighFd};
 
-/// Data of epoll_wait(2) on the descriptor of
-/// [`SetCall::go_to_sleep`](super::SetCall::go_to_sleep): the member that is ready.
+/// Values that epoll_wait(2) returns for the descriptor of
+/// [`SetCall::go_to_sleep`](super::SetCall::go_to_sleep). They tell which of its members is ready.
 pub mod cookie {
-    /// The kernel's epoll set of the program.
+    /// The kernel epoll set to which the program's descriptor refers.
     pub const PROGRAM: u64 = 1;
-    /// The notification descriptor, which stays readable: only a new notification wakes a thread.
+    /// The notification descriptor. It stays readable, so it is watched edge-triggered: only a new
+    /// notification wakes a thread.
     pub const NOTIFIER: u64 = 2;
     /// The control socket, which is reported when the engine has ended.
     pub const CONTROL: u64 = 3;
-    /// The eventfd by which another thread reports an event to the sleeping thread.
+    /// The eventfd with which another thread wakes the sleeping thread for an event.
     pub const WAKEUP: u64 = 4;
 }
 
-/// Creates an eventfd that wakes one thread.
+/// Creates an eventfd with which one sleeping thread is woken.
 pub(super) fn new_wakeup(client: &Client) -> Result<HighFd, Error> {
     let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
     Ok(HighFd::new(wakeup.into(), &client.process().descriptors))
@@ -34,28 +35,30 @@ pub(super) fn wake(fd: i32) {
     let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
 }
 
-/// Maximum number of notifications before the notification descriptor is cleared. Each is one byte,
-/// which takes less than 1 KiB of the socket's buffer. An administrator can make the buffer as
-/// short as 4.5 KiB (net.core.wmem_default).
+/// Maximum number of notifications before the notification descriptor is read. Each is one byte,
+/// which takes less than 1 KiB of that socket's buffer. An administrator can make the buffer as
+/// small as 4.5 KiB (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
-/// Reads from an eventfd or the notification descriptor, which is then no longer readable.
+/// Reads from an eventfd or the notification descriptor, so that it is no longer readable.
 pub fn clear(fd: i32) {
-    // An eventfd returns eight bytes, the notification descriptor a byte for each notification.
+    // An eventfd returns eight bytes. The notification descriptor returns one byte for each
+    // notification.
     let mut bytes = [0u8; 64];
     let at = bytes.as_mut_ptr() as usize;
     // SAFETY: `bytes` has room for the number of bytes passed.
     let _ = unsafe { syscall(nr::READ, [fd as usize, at, bytes.len(), 0, 0, 0]) };
 }
 
-/// Creates an epoll set that becomes readable when the engine sends a notification or ends.
+/// Creates a kernel epoll set that becomes readable when the engine sends a notification or ends.
 pub(super) fn new_place(client: &Client) -> Result<HighFd, Error> {
     let place = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let place = HighFd::new(place.into(), &client.process().descriptors);
-    // Edge-triggered, so each notification wakes one thread of each set. The first of these threads
-    // takes the events.
+    // Watch it edge-triggered, so that each notification wakes only one thread of each set. The
+    // first of these threads reads the events.
     put(&place, client.notifier().get(), EventFlags::IN | EventFlags::ET, cookie::NOTIFIER)?;
-    // Replies on the control socket are for the threads that sent requests.
+    // Watch only for the end of the engine: replies on the control socket are for the threads that
+    // sent requests.
     put(&place, client.control().get(), EventFlags::RDHUP | EventFlags::ET, cookie::CONTROL)?;
     Ok(place)
 }
@@ -67,8 +70,8 @@ fn put(place: &HighFd, fd: i32, events: EventFlags, cookie: u64) -> Result<(), E
 }
 
 impl SleepPlace {
-    /// Creates the epoll set on which threads sleep that wait for the program's set. `epfd` is the
-    /// open descriptor of that set.
+    /// Creates the kernel epoll set on which threads sleep that wait for the program's set. `epfd`
+    /// is the open descriptor of the program's set.
     pub fn new(client: &Client, epfd: i32) -> Result<Self, Error> {
         let epoll = new_place(client)?;
         put(&epoll, epfd, EventFlags::IN, cookie::PROGRAM)?;

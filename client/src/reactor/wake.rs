@@ -1,4 +1,4 @@
-//! Passing of events from a ring to the threads and tasks that wait for them.
+//! Passes events from the rings to the threads and tasks that wait for them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::ready;
 use crate::watches::{WatchTarget, Watches};
 
 impl LockedReactor<'_> {
-    /// Queues an event for the watches of its slot.
+    /// Queues an event of a socket for all watches of its slot.
     pub(super) fn on_event(&mut self, slot: u32, bits: u8) {
         let mask = mask_of(bits);
         let mut link = self.process.reactor.heads[slot as usize].load(Relaxed);
@@ -24,8 +24,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Queues a watch for the events `mask`: in the ready list of its set, or for the wake-up of
-    /// its list or task.
+    /// Queues a watch for the events `mask`. Adds it to the ready list of its epoll set, or marks
+    /// its poll(2) list or task for a wake-up.
     pub(super) fn queue(&mut self, index: u32, mask: u32) {
         let watch = &mut self.watches[index];
         watch.fresh |= mask;
@@ -58,7 +58,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Queues all watches, since any of their sockets may be ready.
+    /// Queues all watches, because any of their sockets may be ready.
     pub(super) fn queue_all(&mut self) {
         for index in 0..self.watches.len() {
             self.queue(index, u32::MAX);
@@ -74,8 +74,8 @@ impl LockedReactor<'_> {
         self.wake_ready();
     }
 
-    /// Wakes threads whose sets or lists have new events. Tasks are woken when the lock is
-    /// released.
+    /// Wakes threads whose epoll sets or poll(2) lists have new events. Tasks are woken when the
+    /// lock is released.
     pub(super) fn wake_ready(&mut self) {
         for set in self.sets.iter_mut().flatten() {
             let worth = !set.ready.is_empty() || set.nested.iter().any(|nested| nested.fresh);
@@ -95,7 +95,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Wakes one sleeping thread that is willing to become the driver.
+    /// Wakes one sleeping thread that may take the driver lock.
     pub(crate) fn wake_one(&mut self) {
         let Hub { sets, lists, .. } = &mut **self;
         let mut sets = sets.iter().flatten().filter(|set| set.willing > 0);
@@ -108,7 +108,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Wakes another thread that waits for a set, if a call has left `left` ready entries in it.
+    /// Wakes another thread that waits for an epoll set, if a call has left ready entries in the
+    /// set (`left` is their number).
     pub(super) fn pass_on(&mut self, number: u32, left: usize) {
         if let Some(set) = self.set(number)
             && left > 0
@@ -120,11 +121,12 @@ impl LockedReactor<'_> {
     }
 }
 
-/// Returns the readiness that an event with these bits may announce.
+/// Returns the readiness bits that an event with these bits may announce.
 fn mask_of(bits: u8) -> u32 {
     let mut mask = 0;
     if bits & event::RX != 0 {
-        // As `sock_def_readable`: an announced urgent byte may be among them.
+        // As Linux's `sock_def_readable` does, include POLLPRI, because the new bytes may contain
+        // an announced urgent byte.
         mask |= ready::IN | ready::PRI;
     }
     if bits & event::TX != 0 {

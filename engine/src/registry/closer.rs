@@ -1,9 +1,10 @@
 //! Closes descriptors on separate threads, because close(2) may block.
 //!
-//! A program can make the last close of an open file block. A kernel socket that it sent may have
-//! SO_LINGER. An epoll set with the file may have its mutex locked, while epoll_wait(2) writes to
-//! memory that faults slowly (userfaultfd, FUSE). Programs also decide whether a close is the last.
-//! So the engine itself closes only descriptors that no program can have or modify.
+//! A program can make the last close of an open file block. For example, a kernel socket that it
+//! has sent to the engine may have SO_LINGER. An epoll set with the file may have its mutex locked,
+//! while epoll_wait(2) writes to memory that faults slowly (userfaultfd, FUSE). Programs also
+//! decide whether a close is the last. So the engine itself closes only descriptors that no program
+//! can have or modify.
 //!
 //! A family of processes gets one thread at a time, so a blocked close delays only its own
 //! descriptors. A family is clogged if a close has been blocked for over a second
@@ -19,14 +20,14 @@ use towpath_shm::Fd;
 use crate::ids::Family;
 use crate::registry::wire::SENT_MAX;
 
-/// Maximum number of closing threads. Usually there is one, plus one for each family whose close
-/// blocks. When all are blocked, descriptors of other families wait too. Each thread costs its
-/// kernel stack and some pages.
+/// Maximum number of threads that close descriptors. Usually there is one, plus one for each family
+/// of processes whose close blocks. When all are blocked, descriptors of other families must wait,
+/// too. Each thread costs its kernel stack and some pages.
 const THREADS_MAX: usize = 64;
-/// Time after which a close counts as blocked. Normally it takes microseconds.
+/// Time after which a close counts as blocked. It normally takes microseconds.
 const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 
-/// Receives descriptors to close that programs may share.
+/// Closes descriptors that programs may share, on separate threads.
 #[derive(Debug, Default)]
 pub(crate) struct Closer {
     shared: Arc<CloserState>,
@@ -40,35 +41,36 @@ struct CloserState {
 
 #[derive(Debug, Default)]
 struct CloseQueue {
-    /// Families with descriptors that are not closed yet.
+    /// Families of processes with descriptors that are not closed yet.
     families: HashMap<Family, CloseWait>,
-    /// Families in `families` that no thread is working on.
+    /// Families in `families` for which no thread is closing a descriptor.
     ready: VecDeque<Family>,
     waiting: usize,
     threads: usize,
-    /// Threads that are idle or have not started yet, included in `threads`.
+    /// Number of threads that are idle or have not started yet. They are included in `threads`.
     idle: usize,
     ended: bool,
 }
 
-/// Descriptors that a family has queued.
+/// Descriptors to be closed for one family of processes.
 #[derive(Debug, Default)]
 struct CloseWait {
     descriptors: VecDeque<Fd>,
-    /// Time at which the current close began; `None` if no thread is closing a descriptor of the
-    /// family.
+    /// Time at which the close in progress began. `None` if no thread is closing a descriptor of
+    /// the family.
     since: Option<Instant>,
 }
 
 impl Closer {
-    /// Queues descriptors to be closed, which processes of the family may share.
+    /// Queues descriptors to be closed. Processes of the family `whose` may share them.
     pub fn close(&self, whose: Family, descriptors: impl IntoIterator<Item = Fd>) {
         let mut queue = self.shared.lock();
         queue.push(whose, descriptors);
         if queue.ready.len() > queue.idle && queue.threads < THREADS_MAX {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name("towpath-close".into());
-            // If no thread can be created, an existing thread or the next call closes them.
+            // Ignore an error: if no thread can be created, an existing thread or the next call
+            // closes the descriptors.
             if builder.spawn(move || shared.work()).is_ok() {
                 queue.threads += 1;
                 queue.idle += 1;
@@ -78,13 +80,13 @@ impl Closer {
         self.shared.more.notify_all();
     }
 
-    /// Returns whether descriptors are queued or being closed.
+    /// Returns whether any descriptors are queued or being closed.
     pub fn is_busy(&self) -> bool {
         !self.shared.lock().families.is_empty()
     }
 
-    /// Returns whether a family's close is blocked while more descriptors are queued than one
-    /// message carries.
+    /// Returns whether a close is blocked for a family, while more of its descriptors are queued
+    /// than one message can contain.
     pub fn is_clogged(&self, by: Family) -> bool {
         let queue = self.shared.lock();
         queue.families.get(&by).is_some_and(|waiting| {
@@ -93,14 +95,14 @@ impl Closer {
         })
     }
 
-    /// Returns the number of queued descriptors.
+    /// Returns the number of descriptors that are queued to be closed.
     pub fn waiting(&self) -> usize {
         self.shared.lock().waiting
     }
 }
 
 impl Drop for Closer {
-    /// Lets the threads end after closing all descriptors. `drop` does not wait for them.
+    /// Lets the threads end after they have closed all descriptors. Does not wait for them.
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.more.notify_all();
@@ -124,7 +126,8 @@ impl CloseQueue {
         }
     }
 
-    /// Takes the next descriptor, from a family that no thread is working for.
+    /// Removes and returns the next descriptor to be closed, of a family for which no thread is
+    /// closing one.
     fn pop(&mut self) -> Option<(Family, Fd)> {
         let whose = self.ready.pop_front()?;
         let waiting = self.families.get_mut(&whose)?;
@@ -133,7 +136,7 @@ impl CloseQueue {
         Some((whose, waiting.descriptors.pop_front()?))
     }
 
-    /// Notes that a family's descriptor is closed.
+    /// Records that a descriptor of a family is closed.
     fn closed(&mut self, whose: Family) {
         let Some(waiting) = self.families.get_mut(&whose) else { return };
         waiting.since = None;
@@ -181,10 +184,10 @@ mod tests {
     const FIRST: Family = Family(1);
     const SECOND: Family = Family(2);
 
-    /// Maximum time of every wait.
+    /// Maximum time for which a test waits for a condition.
     const PATIENCE: Duration = Duration::from_secs(50);
 
-    /// Waits for a condition that holds as soon as the closer's threads have run.
+    /// Waits until a condition holds, which it does as soon as the closer's threads have run.
     fn wait_until(is_so: impl Fn() -> bool) {
         let begin = Instant::now();
         while !is_so() {
@@ -194,6 +197,7 @@ mod tests {
     }
 
     /// Creates a kernel socket whose last close blocks for an hour, or until its peer has closed.
+    /// Returns it with its peer.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("accepted");
@@ -214,13 +218,13 @@ mod tests {
         for _ in 0..3 {
             let (mut end, other) = std::io::pipe().expect("a pipe");
             closer.close(SECOND, [OwnedFd::from(other).into()]);
-            // Reading returns 0 (end of file) when the write end was closed.
+            // The write end of the pipe is closed if reading returns 0 (end of file).
             assert_eq!(end.read(&mut [0]).expect("open"), 0);
         }
         drop((closer, peer));
     }
 
-    /// Any number of blocked closes.
+    /// Any number of blocked closes must not delay descriptors of another family.
     #[test]
     fn closes_that_sleep_hold_up_no_other_family() {
         let closer = Closer::default();

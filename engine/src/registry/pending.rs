@@ -8,46 +8,47 @@ use crate::errno::Errno;
 use crate::ids::ChannelId;
 use crate::link::Given;
 
-/// State of a request that has not been answered yet.
+/// State of a process's request that has not been answered yet.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    /// The request waits until the shards have handled all earlier work.
+    /// Waits until the shards have handled all earlier work.
     Settling(Box<Request>),
-    /// The request waits for free descriptors.
+    /// Waits for free descriptors.
     Room(DescriptorRequest),
-    /// A part of a HELLO that has several parts.
+    /// A part of a HELLO that is not the last. The shards have the list of sockets.
     List,
-    /// HELLO. Contains the descriptors for the new process image.
+    /// HELLO, sent to the shards. Contains the descriptors for the new process image.
     Hello(Given),
-    /// CLONE. Contains the descriptors for the new process.
+    /// CLONE, sent to the shards. Contains the descriptors for the new process.
     Clone { control: Fd, given: Given, clone: ChannelId },
-    /// CLONE that is going to be refused.
+    /// CLONE that will be refused. The shards discard the list of sockets for it.
     NoClone,
-    /// TOKENS, for these sockets by slot and generation.
+    /// TOKENS, a request for kernel descriptors with the names of these sockets. They are listed by
+    /// slot and generation.
     Tokens(Vec<(u32, u32)>),
 }
 
-/// Results of the shards for a process's request.
+/// Results of the shards for the pending request of a process.
 #[derive(Debug, Default)]
 pub(crate) struct WantOutcome {
-    /// Number of shards that have not answered.
+    /// Number of shards that have not answered the request.
     pub due: usize,
-    /// Error of a shard that refused.
+    /// Error of a shard that has refused the request.
     pub refused: Option<Errno>,
-    /// Bit set of the sockets of [`Pending::Tokens`] that the process holds.
+    /// Bit set of the sockets in [`Pending::Tokens`] that the process has.
     pub held: u64,
 }
 
-/// Processes whose requests wait for free descriptors.
+/// Processes whose requests cannot be answered until descriptors are free.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorWaits {
-    /// Channels, each with the time at which its wait ends. Ids are reused: see
-    /// [`DescriptorRequest::until`].
+    /// Channels whose requests wait, each with the time at which the wait ends. Channel IDs may
+    /// have been reused: see [`DescriptorRequest::until`].
     pub channels: Vec<(Instant, ChannelId)>,
     pub look_at: Option<Instant>,
 }
 
-/// A request that waits for free descriptors.
+/// A request that cannot be answered until descriptors are free.
 #[derive(Debug)]
 pub(crate) struct DescriptorRequest {
     pub request: Box<Request>,
@@ -55,7 +56,7 @@ pub(crate) struct DescriptorRequest {
 }
 
 impl DescriptorWaits {
-    /// Returns the time of the next check for free descriptors.
+    /// Returns the time of the next check for free descriptors. `None`: no request waits.
     pub fn next(&self) -> Option<Instant> {
         self.look_at
     }

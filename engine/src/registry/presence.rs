@@ -1,4 +1,4 @@
-//! Attaches processes, cuts them off, and removes them after all shards have done so.
+//! Attaches processes, cuts them off, and removes them after all shards have removed them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,12 +15,13 @@ use crate::registry::table::RegisteredProcess;
 use crate::registry::{Leaving, Registry, sys};
 
 impl Registry {
-    /// See [`Engine::attach`](crate::Engine::attach).
+    /// Attaches a process, see [`Engine::attach`](crate::Engine::attach).
     pub fn attach(&mut self) -> io::Result<Fd> {
         self.let_in().map(|(_, theirs)| theirs)
     }
 
-    /// See [`Engine::attach_host`](crate::Engine::attach_host).
+    /// Attaches the process that contains the engine, see
+    /// [`Engine::attach_host`](crate::Engine::attach_host).
     pub fn attach_host(&mut self) -> io::Result<Fd> {
         let (id, theirs) = self.let_in()?;
         self.host = Some(id);
@@ -40,7 +41,7 @@ impl Registry {
         Ok((id, theirs))
     }
 
-    /// Queues a command for every shard.
+    /// Queues a command for every shard. `order` creates it.
     pub(super) fn tell_all(&mut self, mut order: impl FnMut() -> ShardCommand) {
         self.orders.iter_mut().for_each(|orders| orders.push(order()));
     }
@@ -49,16 +50,16 @@ impl Registry {
         self.orders.len()
     }
 
-    /// Creates a process and its control socket. Returns its record for the shards, and the
-    /// program's end.
+    /// Creates the entry of a process and its control socket. Returns the process for the shards,
+    /// and the program's end of the socket.
     pub fn open(&mut self, family: Option<Family>) -> io::Result<(Newcomer, Fd)> {
         let id = self.processes.next_id(family)?;
         let pair =
             || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = opened(pair)?;
         let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
-        // The option does not exist before Linux 6.16. Descriptors that processes send are then
-        // received, and closed by the closer.
+        // Ignore an error: the option does not exist before Linux 6.16. Descriptors that processes
+        // send are then received and closed by the closer.
         let _ = sys::refuse_descriptors(ours.as_fd());
         self.poller.add(ours.as_fd(), RegistrySource::Control(id))?;
         let control = Arc::new(ours);
@@ -80,7 +81,8 @@ impl Registry {
         Ok((Newcomer { id, family, life }, theirs))
     }
 
-    /// Notes that a shard has removed a process. Pending replies of that shard may still follow.
+    /// Records that a shard has removed a process. Replies of that shard to earlier requests may
+    /// still follow.
     pub(super) fn end_part(&mut self, id: ChannelId) {
         self.hang_up(id);
         if let Some(process) = self.processes.get_mut(id) {
@@ -89,14 +91,14 @@ impl Registry {
         }
     }
 
-    /// Frees a process's id if all shards have removed it and no reply is pending.
+    /// Removes a process and frees its ID, if all shards have removed it and no reply is pending.
     pub(super) fn remove_ended(&mut self, id: ChannelId) {
         let ended = |process: &RegisteredProcess| process.parts == 0 && process.pending.is_none();
         if !self.processes.get(id).is_some_and(ended) {
             return;
         }
         let Some(process) = self.processes.remove(id) else { return };
-        // The shutdown wakes threads that wait for a reply on the other end of the socket.
+        // Shut the control socket down, to wake threads of the process that wait for a reply on it.
         let _ = shutdown(&process.control, Shutdown::Both);
         self.closer.close(process.closes_as, Arc::into_inner(process.control));
         let whose = if self.host.take_if(|host| *host == id).is_some() {
@@ -112,7 +114,7 @@ impl Registry {
         self.tell_all(|| ShardCommand::Leave(number, whose));
     }
 
-    /// Stops reading from a process's control socket.
+    /// Stops reading requests from a process's control socket.
     fn hang_up(&mut self, id: ChannelId) {
         let Some(process) = self.processes.get_mut(id) else { return };
         if !std::mem::replace(&mut process.has_hung_up, true) {
@@ -121,26 +123,26 @@ impl Registry {
         }
     }
 
-    /// Ends a process that broke the rules.
+    /// Ends the connection to a process that has violated the protocol.
     pub(super) fn cut_off(&mut self, id: ChannelId) {
         self.hang_up(id);
-        // Only the first shard receives the violation, so that it is counted once.
+        // Send the command to the first shard only, so that the violation is counted once.
         self.orders[0].push(ShardCommand::CutOff(id));
     }
 
-    /// Ends a process in all shards, because it has ended or one shard has cut it off.
+    /// Makes all shards remove a process, because it has ended or one shard has cut it off.
     pub(super) fn end_elsewhere(&mut self, id: ChannelId) {
         self.hang_up(id);
         self.tell_all(|| ShardCommand::Gone(id));
     }
 
-    /// Queues descriptors for the closer, charged to the process's family.
+    /// Queues descriptors to be closed on another thread, for the family of a process.
     pub(super) fn close<D: IntoIterator<Item = Fd>>(&self, id: ChannelId, descriptors: D) {
         let whose = self.processes.get(id).map_or(Family(0), |process| process.closes_as);
         self.closer.close(whose, descriptors);
     }
 
-    /// Returns the number of processes.
+    /// Returns the number of processes in the run.
     pub fn len(&self) -> usize {
         self.processes.len()
     }

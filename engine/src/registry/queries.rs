@@ -1,4 +1,4 @@
-//! Handles requests of other threads: forwards queries to the shards, and returns the results.
+//! Handles requests of other threads: forwards queries to the shards, and returns their answers.
 
 use crate::mail::ShardCommand;
 use crate::query::ShardJob;
@@ -10,7 +10,8 @@ impl Registry {
         for request in self.remote.take() {
             match request {
                 RemoteRequest::Stop => self.begin_stop(),
-                // Drop the sender without a reply, so that the receiver's wait fails.
+                // Drop the sender without a reply. The thread that waits for the reply then gets an
+                // error.
                 RemoteRequest::Attach { .. } if self.stopped => {}
                 RemoteRequest::Attach { is_last, answer } => {
                     let attached = self.attach();
@@ -28,8 +29,8 @@ impl Registry {
         }
     }
 
-    /// Lets all shards send the data that programs have written. Each shard runs until the last
-    /// shard is done.
+    /// Makes all shards send the data that programs have written, before the engine stops. Each
+    /// shard runs until the last one has sent its data.
     fn begin_stop(&mut self) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
@@ -38,13 +39,13 @@ impl Registry {
         self.tell_all(|| ShardCommand::Job(ShardJob::Settle));
     }
 
-    /// Stops the loops of the shards.
+    /// Ends the event loops of all shards.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.tell_all(|| ShardCommand::Stop);
     }
 
-    /// Records that a shard has sent its data. After the last shard, stops all shards.
+    /// Records that a shard has sent its remaining data. If it was the last one, stops all shards.
     pub(crate) fn on_settled(&mut self) {
         self.to_settle -= 1;
         if self.to_settle == 0 {
@@ -52,7 +53,7 @@ impl Registry {
         }
     }
 
-    /// Returns the registry's part of the results.
+    /// Returns the registry's part of an answer: processes and counters.
     pub(crate) fn state(&self) -> RegistryState {
         let (processes, closing) = (self.len(), self.closer.waiting() as u64);
         let own = [("channels", processes as u64), ("descriptors_to_close", closing)];

@@ -1,4 +1,4 @@
-//! Requests on control sockets: those that involve descriptors or new processes.
+//! Handles requests on control sockets: those that involve descriptors or new processes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,10 +20,11 @@ use crate::registry::pending::{DescriptorRequest, Pending, WantOutcome};
 use crate::registry::wire::{self, ControlMessage, Sent};
 use crate::registry::{Registry, UninterceptedProgram, sys};
 
-/// Time for which a request waits until queued descriptors are closed. Normally a close takes
-/// microseconds. If a program blocks it, the request is refused as if they were in use.
+/// Maximum time for which a request waits until queued descriptors are closed, which normally takes
+/// microseconds. If a program blocks the close, the request is refused, as if the descriptors were
+/// in use.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
-/// Interval of checks for free descriptors.
+/// Time between two checks for free descriptors, while a request waits for them.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Registry {
@@ -39,8 +40,8 @@ impl Registry {
                 self.close(id, descriptors);
                 self.cut_off(id);
             }
-            // The process sent a request before it received the reply to its last one, which is not
-            // allowed.
+            // The process has sent a request before it received the reply to its previous one,
+            // which violates the protocol.
             ControlMessage::Request(_) if process.pending.is_some() => self.cut_off(id),
             ControlMessage::Request(request) => {
                 self.counters.requests += 1;
@@ -49,9 +50,9 @@ impl Registry {
         }
     }
 
-    /// Handles a new request. If no descriptors are free, the request first waits until the shards
-    /// finish earlier work, because ended processes may still hold some. CLONE always waits, so
-    /// that a refused CLONE takes no id.
+    /// Handles a new request. If no descriptors are free, it waits until the shards have finished
+    /// earlier work, because ended processes may still have some. CLONE always waits, so that a
+    /// refused CLONE takes no ID.
     pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
         match request.call {
             call::CLONE => {
@@ -63,10 +64,10 @@ impl Registry {
         }
     }
 
-    /// Continues a request after all earlier work of the shards is done.
+    /// Continues a request after the shards have finished all earlier work.
     pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
         if self.processes.get(id).is_none_or(|process| process.has_hung_up) {
-            // The process has ended meanwhile, so no reply is sent.
+            // The process has ended meanwhile, so send no reply.
             self.remove_ended(id);
         } else if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
             self.begin(id, &request);
@@ -79,7 +80,7 @@ impl Registry {
         }
     }
 
-    /// Continues requests that waited for descriptors, if some are free now or the wait has timed
+    /// Continues requests that wait for descriptors, if some are free now or the wait has timed
     /// out.
     pub(crate) fn answer_waiting(&mut self, now: Instant) {
         if self.waiting.look_at.is_none_or(|at| now < at) {
@@ -101,7 +102,7 @@ impl Registry {
         }
     }
 
-    /// Answers a request, or sends it to the shards.
+    /// Answers a request at once, or sends it to the shards.
     pub(crate) fn begin(&mut self, id: ChannelId, request: &Request) {
         match request.call {
             call::REGION => {
@@ -129,13 +130,13 @@ impl Registry {
                 let pending = Pending::Tokens(wanted.clone());
                 self.want(id, pending, || Want::Tokens(wanted.clone()));
             }
-            // Every other request must be sent through the request slot.
+            // All other requests must be made in the request slot in shared memory.
             _ => self.answer(id, Err(Errno(EPROTO))),
         }
     }
 
-    /// Sends a process's request to all shards, and stores `pending` until each has answered.
-    /// `want` is called once for each shard, because each may get its own link.
+    /// Sends a process's request to all shards. Stores it in `pending` until each shard has
+    /// answered. `want` is called once for each shard, because each may get its own link.
     pub(crate) fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
         let due = self.shards();
         let Some(process) = self.processes.get_mut(id) else { return };
@@ -165,20 +166,20 @@ impl Registry {
         id: ChannelId,
         wanted: u32,
     ) -> Result<(Newcomer, Fd, Vec<ChannelLink>, Given), Errno> {
-        // fork(2) returns EAGAIN for too many processes.
+        // Fail with EAGAIN, as fork(2) does if there are too many processes.
         let full = Errno(EAGAIN);
         let process = self.processes.get(id).ok_or(Errno(EPROTO))?;
         let family = process.family;
         if self.closer.is_clogged(process.closes_as) || !self.has_room_for_a_channel() {
             return Err(full);
         }
-        // exec(2) continues the same process with another program.
+        // For exec(2), keep the family, because the process stays the same.
         let family = match wanted {
             purpose::EXEC => family,
             _ => Some(self.processes.family_of_clones(family)),
         };
-        // Let the child check all its sockets, because earlier events for inherited epoll sets were
-        // sent to its parent only.
+        // Make the child check all its sockets: earlier events for inherited epoll sets were sent
+        // to its parent only.
         let (links, given) = ChannelLink::new(true, self.shards() as u32).map_err(|_| full)?;
         match self.open(family) {
             Ok((newcomer, control)) => Ok((newcomer, control, links, given)),
@@ -216,8 +217,8 @@ impl Registry {
         }
     }
 
-    /// Records that a shard has sent all remaining data. A report with an old number is ignored,
-    /// because a process has attached since that request.
+    /// Records that a shard has sent all remaining data. Ignores a report with an old number: a
+    /// process has attached since then.
     fn has_left(&mut self, number: u64) {
         let Some(leaving) = self.leaving.as_mut().filter(|it| it.number == number) else { return };
         leaving.due -= 1;
@@ -226,8 +227,8 @@ impl Registry {
         }
     }
 
-    /// Records a shard's result for a process's request. The last shard's result triggers the
-    /// reply.
+    /// Records a shard's result for a process's request. When the last shard has reported, sends
+    /// the reply.
     fn settle(&mut self, id: ChannelId, held: u64, refused: Option<Errno>) {
         let Some(process) = self.processes.get_mut(id) else { return };
         let verdict = &mut process.verdict;
@@ -274,8 +275,8 @@ impl Registry {
         }
     }
 
-    /// Cleans up a refused request. A clone that some shards have created ends when its control
-    /// socket is closed.
+    /// Cleans up after a request that was refused. If some shards have created a clone, it ends
+    /// when its control socket is closed.
     fn give_up(&mut self, id: ChannelId, pending: Pending) {
         match pending {
             Pending::Hello(given) => self.close_given(id, given),
@@ -305,7 +306,7 @@ impl Registry {
         (reply, passed)
     }
 
-    /// Closes the descriptors of a request that a shard did not use.
+    /// Closes the descriptors of a request that a shard has not used.
     fn take_back(&mut self, id: ChannelId, want: Option<Box<Want>>) {
         match want.map(|want| *want) {
             Some(Want::Hello { link, .. }) => self.close_shared(id, link.into_notifiers()),
@@ -318,7 +319,8 @@ impl Registry {
         }
     }
 
-    /// Drops references to shared descriptors. The last user closes each one.
+    /// Drops references to shared descriptors. Whoever drops the last reference closes the
+    /// descriptor.
     fn close_shared(&self, id: ChannelId, descriptors: impl IntoIterator<Item = Arc<Fd>>) {
         self.close(id, descriptors.into_iter().filter_map(Arc::into_inner));
     }
@@ -328,7 +330,8 @@ impl Registry {
         self.close(id, [given.doorbell]);
     }
 
-    /// Creates tokens for those sockets of `handles` that the process holds (bits of `held`).
+    /// Creates tokens (kernel descriptors with names) for those sockets of `handles` that the
+    /// process has, according to the bits of `held`.
     fn tokens(&mut self, handles: &[(u32, u32)], held: u64) -> Answer {
         let (mut reply, mut tokens) = (ControlReply::default(), Vec::new());
         for (n, &(slot, generation)) in (0..).zip(handles) {
@@ -337,7 +340,7 @@ impl Registry {
                 match token::named(token::Name { run, slot, generation }) {
                     Ok(token) => tokens.push(Passed::Own(token)),
                     Err(_) if n == 0 => return Err(Errno(ENOBUFS)),
-                    // Return fewer tokens if no descriptors are left.
+                    // If no descriptors are left, return fewer tokens.
                     Err(_) => break,
                 }
                 reply.b |= 1 << n;
@@ -347,8 +350,8 @@ impl Registry {
         if reply.a == 0 { Err(Errno(EINVAL)) } else { Ok((reply, tokens)) }
     }
 
-    /// Handles a process's announcement that it will execute a program that uses the kernel's
-    /// sockets.
+    /// Handles the request with which a process announces that it will execute a program that uses
+    /// the kernel's sockets.
     fn outside(&mut self, pid: u32, request: &Request) -> Result<ControlReply, Errno> {
         let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
         self.counters.outsiders += 1;
@@ -365,14 +368,15 @@ impl Registry {
         Ok((reply, vec![Passed::Region]))
     }
 
-    /// Sends a reply. Cuts the process off if its socket has no room, because it does not read.
+    /// Sends a reply on a process's control socket. If the socket is full, cuts the process off,
+    /// because it does not read.
     fn answer(&mut self, id: ChannelId, answer: Answer) {
         let (reply, passed) = answer.unwrap_or_else(|errno| (errno.refusal(), Vec::new()));
         let Some(process) = self.processes.get(id) else { return };
         let (hears, control) = (!process.has_hung_up, process.control.as_fd());
         let sent = if hears { self.send(control, &reply, &passed) } else { Sent::Yes };
-        // The program may have closed its duplicates already. Then closing these descriptors is the
-        // last close, which may block.
+        // Close these descriptors on another thread: if the program has already closed its
+        // duplicates, this is the last close, which may block.
         let own = passed.into_iter().filter_map(|passed| match passed {
             Passed::Own(fd) => Some(fd),
             Passed::Shared(fd) => Arc::into_inner(fd),
@@ -387,8 +391,9 @@ impl Registry {
     }
 
     fn send(&self, control: BorrowedFd<'_>, answer: &ControlReply, passed: &[Passed]) -> Sent {
-        // Linux limits the descriptors in flight for all processes of the engine's user together. A
-        // well-behaved program receives them before its next request.
+        // Send no further descriptors while the program has not received the previous reply. Linux
+        // limits the descriptors in flight for all processes of the engine's user together. A
+        // well-behaved program receives a reply before its next request.
         if !passed.is_empty() && sys::has_unreceived(control) {
             return Sent::NotTaken;
         }
@@ -402,7 +407,7 @@ impl Registry {
         }
     }
 
-    /// Returns the descriptor to send; `None` if it does not exist any more.
+    /// Returns the descriptor to send. `None` if it no longer exists.
     fn descriptor<'a>(&'a self, passed: &'a Passed) -> Option<BorrowedFd<'a>> {
         let descriptor = match passed {
             Passed::Region => self.domain.region.mapping().file()?,
@@ -417,7 +422,7 @@ impl Registry {
     }
 }
 
-/// Parses the (slot, generation) pairs in a request's data.
+/// Parses the list of sockets in a request's data: pairs of slot and generation.
 fn handles(request: &Request) -> Vec<(u32, u32)> {
     let word = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     request.payload().chunks_exact(8).map(|pair| (word(pair), word(&pair[4..]))).collect()

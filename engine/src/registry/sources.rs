@@ -1,18 +1,18 @@
-//! Event sources that wake the registry.
+//! Event sources that wake the thread of the registry.
 
 use rustix::event::epoll::EventFlags;
 
 use crate::ids::ChannelId;
 use crate::poller;
 
-/// Event source that wakes the registry.
+/// An event source that wakes the thread of the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegistrySource {
-    /// A process has sent a request, or has ended.
+    /// The control socket of a process: it has sent a request, or has ended.
     Control(ChannelId),
-    /// A [`crate::Remote`] has sent a request.
+    /// The notification descriptor of [`crate::Remote`]: another thread has sent a request.
     Remote,
-    /// A shard has sent reports.
+    /// The notification descriptor of the shards: a shard has sent reports.
     Shards,
 }
 
@@ -35,8 +35,8 @@ impl poller::PollSource for RegistrySource {
         }
     }
 
-    /// Level-triggered, so that unhandled events are reported again. The shards' notification is
-    /// edge-triggered, because it is never cleared.
+    /// Most sources are level-triggered, so that unhandled events are reported again. The shards'
+    /// notification is edge-triggered, because that descriptor is never read.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Shards => EventFlags::IN | EventFlags::ET,

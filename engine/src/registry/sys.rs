@@ -5,11 +5,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use towpath_shm::syscall::syscall;
 
-/// Number of the option in asm-generic/socket.h of Linux 6.16. Architectures with another number
-/// are not supported.
+/// Number of the socket option SO_PASSRIGHTS in asm-generic/socket.h of Linux 6.16. Architectures
+/// with a different number are not supported.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Makes the kernel refuse descriptors sent to this Unix socket.
+/// Makes the kernel reject descriptors (SCM_RIGHTS) sent to this Unix socket.
 ///
 /// # Errors
 /// Returns ENOPROTOOPT before Linux 6.16.
@@ -24,7 +24,7 @@ pub(crate) fn refuse_descriptors(socket: BorrowedFd<'_>) -> io::Result<()> {
     set.map(drop).map_err(io::Error::from_raw_os_error)
 }
 
-/// Returns whether the peer of a Unix socket has unread messages (SIOCOUTQ).
+/// Returns whether the peer of a Unix socket has not yet received all messages (SIOCOUTQ).
 pub(crate) fn has_unreceived(socket: BorrowedFd<'_>) -> bool {
     let mut bytes: libc::c_int = 0;
     let at = (&raw mut bytes).expose_provenance();

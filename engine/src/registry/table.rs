@@ -1,4 +1,4 @@
-//! Table of the processes of a run, by the ids of their channels.
+//! Table of the processes of a run, by the IDs of their channels.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,42 +9,44 @@ use towpath_shm::Fd;
 use crate::ids::{ChannelId, Family};
 use crate::registry::pending::{Pending, WantOutcome};
 
-/// Divisor of the maximum number of processes: one family may have that share. So one program
-/// cannot prevent unrelated programs from forking.
+/// A family of processes may have at most the maximum number of processes divided by this. So one
+/// program cannot prevent unrelated programs from forking.
 const FAMILY_SHARE: u32 = 2;
 
-/// A process of the run.
+/// A process of the run, as the registry knows it.
 #[derive(Debug)]
 pub(crate) struct RegisteredProcess {
-    /// The registry's end of the control socket, polled until it hangs up.
+    /// The registry's end of the process's control socket. It is polled until it hangs up.
     pub control: Arc<Fd>,
-    /// Family of the process; `None` if the process was attached, and is no clone.
+    /// Family of the process. `None` if the process was attached, and was not created by another
+    /// one.
     pub family: Option<Family>,
-    /// Family that the [closer](crate::registry::closer) charges for its descriptors: its own, or
-    /// one created for this process.
+    /// Family for which the [closer](crate::registry::closer) closes the descriptors of this
+    /// process: its own family, or one created for this process alone.
     pub closes_as: Family,
-    /// Request that has not been answered yet.
+    /// Request of the process that has not been answered yet.
     pub pending: Option<Pending>,
-    /// Results of the shards for the pending request.
+    /// Results of the shards for the request in `pending`.
     pub verdict: WantOutcome,
-    /// Whether the control socket is no longer read, because the process has ended or violated the
-    /// protocol.
+    /// Whether the control socket is no longer read, because the process has ended or has violated
+    /// the protocol.
     pub has_hung_up: bool,
-    /// Number of shards that know the process, or will know it by a command in flight.
+    /// Number of shards that know the process, or will know it once they handle a command that was
+    /// already sent.
     pub parts: usize,
 }
 
-/// The processes, and free ids.
+/// The processes of a run, and the channel IDs that are free.
 #[derive(Debug)]
 pub(crate) struct ProcessTable {
     processes: Vec<Option<Box<RegisteredProcess>>>,
-    /// Ids without a process.
+    /// Channel IDs that were used and are free again.
     free: Vec<u32>,
     count: usize,
     max: u32,
     /// Number of processes in each family.
     families: HashMap<Family, u32>,
-    /// Number of families created so far; the next family gets this number.
+    /// Number of families created so far.
     founded: u64,
 }
 
@@ -69,13 +71,13 @@ impl ProcessTable {
         self.processes.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    /// Returns the number of processes.
+    /// Returns the number of processes in the table.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns the family for clones of a process in `family`: the same, or a new one if there is
-    /// none.
+    /// Returns the family for processes that a process in `family` creates: the same family, or a
+    /// new one if there is none.
     pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
         family.unwrap_or_else(|| {
             self.founded += 1;
@@ -83,10 +85,10 @@ impl ProcessTable {
         })
     }
 
-    /// Returns the id that the next process will get.
+    /// Returns the channel ID that the next process will get.
     ///
     /// # Errors
-    /// Fails if the run, or the family, has the maximum number of processes.
+    /// Fails if the run, or the family, has its maximum number of processes.
     pub fn next_id(&self, family: Option<Family>) -> io::Result<ChannelId> {
         if self.count >= self.max as usize {
             return Err(io::Error::other("as many processes as there may be"));
@@ -98,7 +100,7 @@ impl ProcessTable {
         Ok(ChannelId(self.free.last().copied().unwrap_or(self.processes.len() as u32)))
     }
 
-    /// Adds a process with the id from [`Self::next_id`].
+    /// Adds a process with the channel ID that [`Self::next_id`] has returned.
     pub fn insert(&mut self, id: ChannelId, process: RegisteredProcess) {
         self.free.pop();
         let index = id.0 as usize;
@@ -112,7 +114,7 @@ impl ProcessTable {
         self.count += 1;
     }
 
-    /// Removes a process and frees its id.
+    /// Removes a process and frees its channel ID.
     pub fn remove(&mut self, id: ChannelId) -> Option<Box<RegisteredProcess>> {
         let process = self.processes.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0);
@@ -128,7 +130,7 @@ impl ProcessTable {
         Some(process)
     }
 
-    /// Removes all processes.
+    /// Removes and returns all processes.
     pub fn drain(&mut self) -> impl Iterator<Item = Box<RegisteredProcess>> {
         self.processes.drain(..).flatten()
     }

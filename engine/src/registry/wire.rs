@@ -1,4 +1,4 @@
-//! Messages on control sockets, sent and received without blocking.
+//! Sends and receives messages on control sockets, without blocking.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,22 +16,22 @@ use towpath_shm::layout::Plain;
 /// Maximum number of descriptors in a message (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;
 
-/// A message from the control socket.
+/// A message received from a process's control socket.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// A request; fields that were not sent are zero.
+    /// A request. If the message was shorter than a request, the missing fields are zero.
     Request(Box<Request>),
-    /// A message with descriptors, which a correct program never sends. Closing the descriptors may
-    /// block, so another thread has to close them.
+    /// A message with descriptors, which a correct program never sends. Another thread must close
+    /// them, because closing may block.
     Descriptors(Vec<Fd>),
-    /// No message is available.
+    /// No message is available at the moment.
     Nothing,
-    /// The process has ended.
+    /// The process has ended, and its end of the socket is closed.
     End,
 }
 
-/// Receives the next message. The buffer has room for the maximum number of descriptors, because
-/// the kernel would close further ones on this thread.
+/// Receives the next message. Has room for the maximum number of descriptors, because the kernel
+/// would close further ones on this thread, which may block.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> ControlMessage {
     let mut bytes = [0; size_of::<Request>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
@@ -60,15 +60,16 @@ pub(crate) enum Sent {
     /// The reply was sent.
     Yes,
     /// The reply was not sent, because too many descriptors of this user are in flight
-    /// (ETOOMANYREFS). The program is not the cause.
+    /// (ETOOMANYREFS). The program is not to blame.
     TooMany,
-    /// The reply was not sent, because the socket is full: the program does not read its replies.
+    /// The reply was not sent, because the socket's buffer is full: the program does not read its
+    /// replies.
     NotTaken,
-    /// The process has ended.
+    /// The process has ended, so no reply can be sent.
     Gone,
 }
 
-/// Sends a reply.
+/// Sends a reply with descriptors on a control socket.
 pub(crate) fn reply(
     control: BorrowedFd<'_>,
     reply: &ControlReply,
@@ -94,7 +95,8 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::AsFd;
 
-    /// A program can send descriptors before Linux 6.16.
+    /// Before Linux 6.16, a program can send descriptors to the engine, and the receiver must close
+    /// them.
     #[test]
     fn descriptors_that_come_along_are_the_callers() {
         let flags = SocketFlags::CLOEXEC;

@@ -11,13 +11,13 @@ use towpath_shm::Fd;
 use super::*;
 use crate::Next;
 
-/// A device queue of a shard.
+/// A device queue of one shard, simulated by the test.
 struct BusyQueue {
-    /// Whether the device always requests another turn.
+    /// Whether the device always requests another turn of the event loop.
     is_busy: Arc<AtomicBool>,
-    /// Notification of a packet, which is never delivered.
+    /// Descriptor that signals a received packet. No packet is ever delivered.
     bell: Fd,
-    /// Number of notifications seen.
+    /// Number of times that the shard has noticed a signal on the descriptor.
     seen: Arc<AtomicU32>,
 }
 
@@ -43,14 +43,14 @@ impl Port for BusyQueue {
     }
 }
 
-/// The test's side of a [`BusyQueue`].
+/// The handle with which a test controls a [`BusyQueue`].
 struct Handle {
     is_busy: Arc<AtomicBool>,
     bell: OwnedFd,
     seen: Arc<AtomicU32>,
 }
 
-/// Creates an engine with a queue for each shard, all on one thread.
+/// Creates an engine with a device queue for each shard. All shards run on one thread.
 fn engine_with_queues() -> (Engine, Vec<Handle>) {
     let handle = |_| Handle {
         is_busy: Arc::default(),
@@ -70,19 +70,21 @@ fn engine_with_queues() -> (Engine, Vec<Handle>) {
         ..EngineConfig::default()
     };
     let mut engine = Engine::with_shards(config, ports, [7; 32]).expect("memory");
-    // Never move shards to other threads.
+    // Require a processor usage that cannot be reached, so that no shard is moved to another
+    // thread.
     engine.threads_by_need = Some(1000);
     (engine, handles)
 }
 
-/// Runs a turn, and a sleep of zero duration if the turn allows one.
+/// Runs one turn of the event loop, and polls the descriptors without sleeping if the turn allows a
+/// sleep.
 fn go_on(engine: &mut Engine) {
     if let Next::Sleep(_) = engine.turn() {
         engine.sleep(Some(Duration::ZERO));
     }
 }
 
-/// Runs turns until `what` returns a value.
+/// Runs turns of the event loop until `what` returns a value.
 fn until<T>(engine: &mut Engine, mut what: impl FnMut() -> Option<T>) -> T {
     let start = Time::now();
     loop {
@@ -118,7 +120,7 @@ fn packets_are_seen_while_another_shard_has_work_without_end() {
     let (mut engine, queues) = engine_with_queues();
     for (busy, idle) in [(0, 2), (1, 2), (3, 0)] {
         queues[busy].is_busy.store(true, Relaxed);
-        // Long enough for the shard to fall asleep.
+        // Run enough turns for the idle shard to fall asleep.
         (0..200).for_each(|_| go_on(&mut engine));
         let before = queues[idle].seen.load(Relaxed);
         notification::ring(queues[idle].bell.as_fd());
@@ -136,7 +138,8 @@ fn processes_begin_while_a_shard_has_work_without_end() {
     }
 }
 
-/// A sleeping shard whose page says that it is awake would get no notification.
+/// The status page of a sleeping shard must say that it sleeps. Otherwise programs would not notify
+/// it.
 #[test]
 fn who_sleeps_says_so() {
     let (mut engine, queues) = engine_with_queues();
@@ -144,7 +147,7 @@ fn who_sleeps_says_so() {
         queues[0].is_busy.store(true, Relaxed);
         for n in 0..100 {
             if n % 10 == 0 {
-                // The shard is awake, or has fallen asleep just now.
+                // The shard is awake, or has just fallen asleep.
                 notification::ring(queues[1].bell.as_fd());
             }
             std::thread::sleep(Duration::from_micros(50));
@@ -205,7 +208,7 @@ fn what_the_registry_says_happens_when_it_says_it() {
     (0..20).for_each(|_| go_on(&mut engine));
     engine.pass(Duration::from_secs(100));
     drop(control);
-    // The registry notices the end before the shards poll.
+    // The registry notices that the process has ended before the shards poll.
     engine.control.registry_mut().expect("it is here").look(Some(Duration::ZERO));
     engine.shard.turn();
     engine.exchange();

@@ -1,4 +1,4 @@
-//! The stack of a shard, its ports, and the descriptors that wake it.
+//! The network stack of a shard, its ports, and the poller with the descriptors that wake it.
 
 pub(crate) mod describe;
 pub(crate) mod observers;
@@ -24,24 +24,26 @@ use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::present_on;
 
-/// A stack, its ports, and the poller that wakes its shard.
+/// The network part of a shard: a stack, its ports, and the poller that wakes the shard.
 pub(crate) struct Net {
     pub stack: Stack<Sockets>,
     pub ports: ShardPorts,
     pub pool: Pool,
     pub clock: Clock,
-    /// Status page: shows programs whether the engine sleeps, and the maximum length of a datagram
-    /// that needs no request.
+    /// Status page in shared memory. It tells programs whether the engine sleeps, and the maximum
+    /// length of a datagram that can be sent without a request.
     pub status: EngineStatus,
     pub poller: Poller<ShardSource>,
-    /// Limits on what the stack does per turn, the loop iteration of the shard.
+    /// Limits on the work that the stack does in one turn, an iteration of the shard's event loop.
     pub budget: Budget,
     pub observers: Observers,
 }
 
 impl Net {
-    /// Creates a net with the clock and ports of the host. Fails if the kernel cannot create an
-    /// epoll instance.
+    /// Creates the network part of a shard: its stack, clock, ports and poller.
+    ///
+    /// # Errors
+    /// Fails if the kernel cannot create an epoll set.
     pub fn new(
         stack: Stack<Sockets>,
         ports: Vec<Box<dyn Port + Send>>,
@@ -59,12 +61,14 @@ impl Net {
 
     /// Adds the port of an interface that was added at run time.
     pub fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()> {
-        // Otherwise the stack would drop the port's first packets.
+        // Let the stack use the latest configuration first. Otherwise it would drop the first
+        // packets of the new port.
         self.stack.net.catch_up();
         self.ports.attach(&mut self.poller, iface, port)
     }
 
-    /// Removes the port of a removed interface, and drops the packets that are queued for it.
+    /// Removes and returns the port of a removed interface. Drops the packets that are queued for
+    /// it.
     pub fn detach(&mut self, now: Instant, iface: IfaceId) -> Option<Box<dyn Port + Send>> {
         self.stack.detach(now, iface, &mut self.pool);
         self.ports.detach(&mut self.poller, iface)
@@ -75,34 +79,36 @@ impl Net {
         self.stack.tell_owner(shard, word.into());
     }
 
-    /// Returns the current state of a stack socket.
+    /// Returns the current state of a socket in the stack.
     pub fn info(&self, id: SocketId) -> Option<SocketInfo> {
         self.stack.info(self.clock.now(), id)
     }
 
-    /// Returns the time of the next timer of the stack or of a port.
+    /// Returns the time at which the next timer of the stack or of a port expires. `None`: no timer
+    /// is running.
     pub fn next_timeout(&self) -> Option<Instant> {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// Passes dropped packets, logged packets and address conflicts to the observers. `more` is
-    /// true if another turn follows without a sleep.
+    /// Passes dropped packets, logged packets and address conflicts to the observers. `more` tells
+    /// that another turn of the event loop follows without a sleep.
     pub fn notify_observers(&mut self, now: Instant, more: bool) {
         self.observers.notify(&mut self.stack.net, now, more);
     }
 
-    /// Updates the events for which each port is polled.
+    /// Updates the events for which each port is polled: received packets, and free space in the
+    /// transmit queue.
     pub fn watch_ports(&mut self) {
-        // epoll_ctl fails only for an invalid descriptor, after which no event would wake this
-        // thread.
+        // Panic on an error: epoll_ctl fails only for an invalid descriptor, and then no event
+        // could ever wake this thread.
         let Self { poller, ports, observers, .. } = self;
         let watched = ports.watch(poller, |iface| observers.device_gone(iface));
         watched.expect("the engine's own epoll works");
     }
 
-    /// Converts an address of this host to the form that a program with a socket of `family`
-    /// expects.
+    /// Converts an address of this host to the form in which a socket of `family` reports it to a
+    /// program.
     pub(crate) fn present_own(&self, family: u32, addr: SocketAddr) -> RawAddr {
         let is_its = |iface: &&Interface| {
             iface.addresses().iter().any(|address| address.addr() == addr.ip())

@@ -1,4 +1,4 @@
-//! The other shards of the engine: wakes them, and defines the messages that shards exchange.
+//! The peer shards of a shard: wakes them, and defines the messages that shards exchange.
 
 pub(crate) mod message;
 pub(crate) mod place;
@@ -9,17 +9,18 @@ use towpath_shm::Fd;
 
 use crate::shard::peers::place::PeerShard;
 
-/// The other shards of the engine.
+/// The other shards of the same engine.
 #[derive(Debug, Default)]
 pub(crate) struct ShardPeers {
-    /// Peers by number; `None` for this shard. Empty if the engine has one shard.
+    /// Peer shards, indexed by number. The entry of this shard is `None`. Empty if the engine has
+    /// only one shard.
     pub list: Vec<Option<PeerShard>>,
-    /// Notification that peers send to this shard.
+    /// Descriptor with which the peers notify this shard. `None` if the engine has only one shard.
     pub bell: Option<Arc<Fd>>,
 }
 
 impl ShardPeers {
-    /// Wakes sleeping peers whose bits are set.
+    /// Wakes the sleeping peers among `shards`, a bit set of shard numbers.
     pub(crate) fn wake_shards(&self, shards: u16) {
         for (n, peer) in self.list.iter().enumerate() {
             if let Some(peer) = peer.as_ref().filter(|_| shards & 1 << n != 0) {

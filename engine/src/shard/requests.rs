@@ -1,4 +1,4 @@
-//! Commands and requests of programs, and queries of other threads.
+//! Handles commands and requests of programs, and queries of other threads.
 
 pub(crate) mod commands;
 mod diag;
@@ -19,21 +19,22 @@ use crate::shard::processes::channels::Channels;
 use crate::shard::requests::rounds::Rounds;
 use crate::shard::sockets::Sockets;
 
-/// Requests that are not answered yet, and data for their answers.
+/// Requests that are not answered yet, and data for answers.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     pub rounds: Rounds,
-    /// Jobs that are executed after the next turn of the stack.
+    /// Jobs that must run after the next turn of the stack.
     pub jobs: VecDeque<ShardJob>,
-    /// Queries that need more turns, such as long listings.
+    /// Queries that need further turns of the event loop, such as long listings.
     pub unfinished: VecDeque<Box<dyn ShardQuery>>,
-    /// First slot of the next shard, at which a program continues a listing of all sockets.
+    /// First slot of the next shard, where a program continues to list all sockets. `None`: this is
+    /// the last shard.
     pub next_shard: Option<u32>,
-    /// See [`crate::EngineConfig::names`].
+    /// Host names that programs can resolve, see [`crate::EngineConfig::names`].
     pub names: Arc<str>,
 }
 
-/// The parts of a shard that requests use.
+/// The parts of a shard that the handling of requests uses.
 pub(crate) struct RequestCx<'a> {
     pub net: &'a mut Net,
     pub sockets: &'a mut Sockets,
@@ -41,7 +42,7 @@ pub(crate) struct RequestCx<'a> {
     pub peers: &'a ShardPeers,
 }
 
-/// The parts of a shard that listings show.
+/// The parts of a shard that listings of sockets and counters read.
 #[derive(Clone, Copy)]
 pub(crate) struct ShardView<'a> {
     pub net: &'a Net,
@@ -50,7 +51,7 @@ pub(crate) struct ShardView<'a> {
 }
 
 impl Requests {
-    /// Returns whether the next turn has work.
+    /// Returns whether the next turn of the event loop has requests to handle.
     pub fn has_more(&self) -> bool {
         self.rounds.has_work() || !self.jobs.is_empty() || !self.unfinished.is_empty()
     }

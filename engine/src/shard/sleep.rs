@@ -1,4 +1,4 @@
-//! When a shard polls its descriptors, and when it sleeps.
+//! Decides when a shard polls its descriptors, and when it sleeps.
 
 use std::time::Duration;
 
@@ -7,33 +7,34 @@ use towpath_tcp::Instant;
 use crate::lookout::Lookout;
 use crate::shard::net::sources::ShardSource;
 
-/// Interval at which a shard that never sleeps polls its descriptors. A system call in each turn
-/// would cost a busy shard a tenth of its time.
+/// Interval at which a shard that never sleeps polls its descriptors. A system call in each turn of
+/// the event loop would cost a busy shard a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// Sleep of a shard, and the events that end it.
+/// State of a shard's sleep, and the events that end it.
 #[derive(Debug)]
 pub(crate) struct Sleep {
-    /// Sources that were ready at the last poll of the descriptors.
+    /// Event sources that were ready at the last poll of the descriptors.
     pub woken: Vec<ShardSource>,
     /// Time of the last poll of the descriptors.
     pub looked: Instant,
-    /// Whether the registry has sent commands, or has work.
+    /// Whether the registry has work, or has sent commands to this shard.
     pub registry_calls: bool,
-    /// Bit set of shards on this thread that have work.
+    /// Bit set of the other shards on this thread that have work.
     pub shards_call: u16,
-    /// Whether the shard sleeps. Its thread may meanwhile run other shards.
+    /// Whether the shard sleeps. Its thread may run other shards meanwhile.
     pub is_asleep: bool,
-    /// Time at which the shard has work next, as of its last turn; `None` without a deadline.
+    /// Time at which the shard must run next, as determined in its last turn. `None`: there is no
+    /// deadline.
     pub due: Option<Instant>,
-    /// Number of consecutive turns without work.
+    /// Number of consecutive turns of the event loop without work.
     pub idle_turns: u32,
-    /// Whether a command arrived while the shard slept.
+    /// Whether the registry has sent the shard a command while it slept.
     pub told: bool,
     pub lookout: Lookout,
-    /// Value of the counter `work` at the end of the last turn.
+    /// Value of the counter `work` at the end of the last turn of the event loop.
     pub worked: u64,
-    /// Whether the registry has stopped the shard.
+    /// Whether the registry has told the shard to end its event loop.
     pub stopped: bool,
 }
 
@@ -54,7 +55,8 @@ impl Sleep {
         }
     }
 
-    /// Records the result of a turn that ended at `now`: the time until the next turn is due.
+    /// Records the result of a turn of the event loop that ended at `now`. `timeout` is the time
+    /// until the next turn is due.
     pub fn note_turn(&mut self, now: Instant, timeout: Option<Duration>) {
         self.due = timeout.map(|timeout| now + timeout);
         self.idle_turns = match timeout {
@@ -63,12 +65,12 @@ impl Sleep {
         };
     }
 
-    /// Returns whether an order or a deadline ends the sleep at `now`.
+    /// Returns whether a sleep is over at `now`, because of a command or a deadline.
     pub fn is_over(&self, now: Instant) -> bool {
         self.told || self.due.is_some_and(|due| due <= now)
     }
 
-    /// Returns whether the next poll of the descriptors is due.
+    /// Returns whether the descriptors must be polled again at the time `now`.
     pub fn is_look_due(&self, now: Instant) -> bool {
         now.since(self.looked) >= LOOK_EVERY
     }
@@ -92,14 +94,15 @@ mod tests {
     use crate::lookout::Lookout;
     use crate::{BUSY_POLL, Engine, EngineConfig, Next};
 
-    /// Creates an engine with a clock on which a thread never appears to be preempted between two
-    /// polls.
+    /// Creates an engine with a manual clock. On this clock, the thread never appears to be
+    /// preempted between two polls.
     fn engine(config: EngineConfig, ports: Vec<Box<dyn Port + Send>>) -> Engine {
         let clock = Clock::ByHand(towpath_tcp::Instant(1_000_000_000));
         Engine::with_clock(config, vec![ports], [7; 32], clock).expect("memory")
     }
 
-    /// A thread polls descriptors too before it sleeps, as long as that usually finds something.
+    /// Before a sleep, a thread polls its descriptors for a short time, as long as that usually
+    /// finds events.
     #[test]
     fn a_thread_looks_on_before_it_sleeps_as_long_as_that_pays() {
         let mut engine = engine(EngineConfig::default(), Vec::new());
@@ -119,7 +122,7 @@ mod tests {
             let is_found = engine.busy_poll(timeout);
             settle(&mut engine);
             assert!(recv(&control, &mut [0; 2048], RecvFlags::DONTWAIT).is_ok(), "in any case");
-            // Nothing more arrives.
+            // No more events arrive from now on.
             (0..20).for_each(|_| assert!(!engine.busy_poll(timeout)));
             is_found
         };
@@ -130,7 +133,7 @@ mod tests {
         assert!(!is_found(None, None), "it has not paid");
     }
 
-    /// A port that writes a command without effect after each poll of the ring.
+    /// Test port that writes a command without effect after each poll of the ring.
     struct Chatter(Arc<Mutex<Option<Channel>>>);
 
     impl Port for Chatter {
@@ -155,7 +158,8 @@ mod tests {
         }
     }
 
-    /// A program always writes a command before the thread ends its polling phase and sleeps.
+    /// A program always writes a command before the thread stops polling and sleeps. The thread
+    /// must poll its descriptors nevertheless.
     #[test]
     fn a_shard_that_always_finds_something_looks_at_its_descriptors() {
         let interface = InterfaceConfig {

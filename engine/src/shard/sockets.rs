@@ -1,4 +1,4 @@
-//! Sockets of programs: the slots that programs see, and the stack's sockets behind them.
+//! Sockets of programs: the slots in shared memory that programs see, and the stack's sockets.
 
 mod accept_queue;
 pub(crate) mod awaiting_memory;
@@ -47,38 +47,38 @@ use crate::shard::sockets::private::PrivateTables;
 use crate::shard::sockets::queues::{Deferred, Released, SendQueues, Sweep, Tellings};
 use crate::shard::sockets::slots::Slots;
 
-/// The sockets of a shard. Implements the stack's `Host`.
+/// The sockets of a shard. Implements `Host`, the trait with which the stack calls back.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub place: ShardPlace,
-    /// The shard's part of the region's FIFO memory, with its limit.
+    /// FIFO memory (socket buffers) that this shard may use, with its limit.
     pub windows: Windows,
     pub slots: Slots,
     pub buffers: Buffers,
     pub counters: EngineCounters,
-    /// Time at which this turn began.
+    /// Time at which the current turn of the event loop began.
     pub now: Instant,
-    /// Time at which this turn began, as Unix time in ns.
+    /// Time at which the current turn of the event loop began, as Unix time in nanoseconds.
     pub unix_ns: u64,
     pub deferred: Deferred,
     pub sweep: Sweep,
-    /// Sockets whose programs wait for transmit memory.
+    /// Sockets whose programs wait for send buffer memory.
     pub starved: AwaitingMemory,
     pub telling: Tellings,
     pub outgoing: SendQueues,
     pub released: Released,
     pub filters: Filters,
     pub ends: Ends,
-    /// Messages of peer shards that arrived in this turn.
+    /// Messages of peer shards that arrived in the current turn of the event loop.
     pub inbox: Vec<(ShardId, [u64; 3])>,
-    /// Slots with new urgent data, whose owners get SIGURG.
+    /// Slots of sockets that received urgent data, so that their owners must get SIGURG.
     pub to_signal: Vec<u32>,
     pub payers: Payers,
     pub private: PrivateTables,
 }
 
 impl Sockets {
-    /// Creates an empty table, with the clock's current time.
+    /// Creates an empty table of sockets, with the current time of the clock.
     pub fn new(
         place: ShardPlace,
         windows: Windows,
@@ -110,7 +110,7 @@ impl Sockets {
         }
     }
 
-    /// Reads the clock at the start of a turn.
+    /// Reads the clock at the start of a turn of the event loop. Returns the time.
     pub fn read_clocks(&mut self, clock: &Clock) -> Instant {
         self.now = clock.now();
         self.unix_ns = clock.unix_ns();
@@ -118,7 +118,7 @@ impl Sockets {
         self.now
     }
 
-    /// Returns whether the next turn has work.
+    /// Returns whether the next turn of the event loop has work for sockets.
     pub fn has_more(&self) -> bool {
         let waits = self.deferred.has_more() || self.telling.has_more() || self.ends.has_more();
         let released = !self.released.to_free.is_empty() || !self.to_signal.is_empty();
@@ -126,7 +126,7 @@ impl Sockets {
         waits || released || events || !self.inbox.is_empty()
     }
 
-    /// Returns the time of the earliest deadline.
+    /// Returns the time of the earliest deadline of a socket. `None`: there is none.
     pub fn next_timeout(&self) -> Option<Instant> {
         let own = [
             self.starved.next(),

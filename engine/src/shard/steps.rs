@@ -1,4 +1,4 @@
-//! Single steps of a shard for tests, each with its own time.
+//! Single steps of a shard's event loop for tests, each with its own time.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::ids::ChannelId;
 use crate::mail::Want;
 use crate::shard::Shard;
 
-/// Steps of processes.
+/// Steps of processes, for tests.
 impl Shard {
     pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
         self.processes.is_held(id, slot)
@@ -60,7 +60,7 @@ impl Shard {
     }
 }
 
-/// Steps of sockets.
+/// Steps of sockets, for tests.
 impl Shard {
     pub(crate) fn replace(
         &mut self,

@@ -1,4 +1,4 @@
-//! The turn of a shard, which calls all of its parts in order.
+//! A turn of a shard: one iteration of its event loop, which calls all of its parts in order.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,13 +26,13 @@ use crate::shard::sleep::Sleep;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
 
-/// Maximum steps of work in one turn for releasing sockets and processes, some 50 µs.
+/// Maximum number of work steps in one turn for releasing sockets and processes, some 50 µs.
 const ENDS_A_TURN: u64 = 512;
-/// Maximum number of the stack's turns for last segments. A turn sends four packets of 65,000 bytes
-/// per connection, so the largest window, 16 MiB, takes 65 turns.
+/// Maximum number of turns of the stack in which final segments are sent. In one turn, a connection
+/// sends four packets of 65,000 bytes, so the largest window, 16 MiB, takes 65 turns.
 const LAST_TURNS: usize = 80;
 
-/// The part of an engine that one thread runs at a time.
+/// A shard: the part of an engine that one thread runs at a time, with its own event loop.
 pub(crate) struct Shard {
     pub net: Net,
     pub sockets: Sockets,
@@ -55,19 +55,19 @@ impl Shard {
         }
     }
 
-    /// Returns the parts of the shard that listings read.
+    /// Returns the parts of the shard that listings of sockets and counters read.
     pub fn view(&self) -> ShardView<'_> {
         ShardView { net: &self.net, sockets: &self.sockets, channels: &self.processes.channels }
     }
 
-    /// Returns the requests, and the parts of the shard that answering them needs.
+    /// Returns the state of requests, and the parts of the shard that are needed to answer them.
     pub(crate) fn requests(&mut self) -> (&mut Requests, RequestCx<'_>) {
         let Self { net, sockets, processes, requests, peers, .. } = self;
         (requests, RequestCx { net, sockets, processes, peers })
     }
 
-    /// Handles commands of programs, turns the stack, and handles the results. Returns true if more
-    /// work is left.
+    /// Runs one iteration of the event loop: handles commands of programs, runs the stack, and
+    /// handles the results. Returns true if more work is left.
     pub(crate) fn do_turn(&mut self) -> bool {
         self.sockets.counters.turns += 1;
         if self.processes.are_excluded {
@@ -89,8 +89,8 @@ impl Shard {
         turn.more || commands || served || more
     }
 
-    /// Turns the stack, and executes jobs of other threads. The turn of a router is short, so we
-    /// skip the steps for programs, which would be a large part of its cost.
+    /// Runs the stack, and executes jobs of other threads. Used in a router, which has no programs.
+    /// Its turn is short, so the steps for programs would be a large part of its cost.
     fn do_turn_without_programs(&mut self) -> bool {
         self.sockets.now = self.net.clock.now();
         let turn = self.turn_stack();
@@ -101,8 +101,8 @@ impl Shard {
         turn.more || served || self.requests.has_more()
     }
 
-    /// Turns the stack, and applies the results to sockets, programs and processes. If sockets end
-    /// late in the turn, their events are sent in the next turn, which follows without a sleep.
+    /// Runs the stack, and applies the results to sockets, programs and processes. If sockets end
+    /// late in the turn, their events are sent in the next one, which follows without a sleep.
     pub(crate) fn turn_stack(&mut self) -> Turn {
         let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
         self.handle_messages();
@@ -125,8 +125,8 @@ impl Shard {
         turn
     }
 
-    /// Answers due requests, and executes their jobs. `looked` says that descriptors were just
-    /// polled, and ended processes were detached.
+    /// Answers requests that are due, and executes their jobs. `looked` tells that the descriptors
+    /// were just polled, and ended processes were detached.
     fn answer_requests(&mut self, looked: bool) {
         let (requests, mut cx) = self.requests();
         requests.answer_due(&mut cx, looked);
@@ -136,7 +136,8 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// Updates the counter of maximum work in a turn, including the work for requests.
+    /// Updates the counter with the maximum number of work steps in one turn. It includes the work
+    /// for requests.
     pub(crate) fn end_of_turn(&mut self) {
         let counters = &mut self.sockets.counters;
         let work = counters.work - std::mem::replace(&mut self.sleep.worked, counters.work);
@@ -147,7 +148,7 @@ impl Shard {
         self.sockets.read_clocks(&self.net.clock)
     }
 
-    /// Handles the messages of peer shards.
+    /// Handles the messages that peer shards have sent.
     pub(crate) fn handle_messages(&mut self) {
         for at in 0..self.sockets.inbox.len() {
             let (from, words) = self.sockets.inbox[at];
@@ -181,14 +182,14 @@ impl Shard {
         }
     }
 
-    /// Continues to release sockets and processes, if new ones were queued.
+    /// Begins to release sockets and processes that were queued in this turn.
     pub(crate) fn begin_ends(&mut self) {
         if self.sockets.ends.is_new {
             self.continue_ends();
         }
     }
 
-    /// Continues to release sockets and processes, until the turn's budget is used up.
+    /// Continues to release queued sockets and processes, up to the limit of one turn.
     pub(crate) fn continue_ends(&mut self) {
         self.sockets.ends.is_new = false;
         let before = self.sockets.counters.work;
@@ -211,11 +212,11 @@ impl Shard {
     }
 
     /// Reads the last commands of an ended process, then releases its sockets one by one. Returns
-    /// false when no work is left.
+    /// false when nothing is left to do for the process.
     fn let_go_of_next(&mut self, id: ChannelId) -> bool {
         if self.processes.has_last_commands(id) {
-            // If no command was read, the ring is corrupt. The process is cut off at the end of the
-            // turn.
+            // If this reads no command, the ring is corrupt. The process is then cut off at the end
+            // of the turn.
             let before = self.sockets.counters.commands;
             let (requests, mut cx) = self.requests();
             requests.drain_ring(&mut cx, id, COMMANDS_A_TURN, ENDS_A_TURN);
@@ -226,8 +227,9 @@ impl Shard {
         self.processes.let_go_of_next(&mut self.sockets, &mut self.net, id)
     }
 
-    /// Resets all connections at the end of the engine. Without a reset, a peer could take partial
-    /// data for complete data. A connection with data to send needs several turns before its reset.
+    /// Resets all connections when the engine ends. Without a reset, a peer could mistake partial
+    /// data for complete data. A connection with data to send needs several turns of the stack
+    /// before its reset is sent.
     pub(crate) fn hang_up(&mut self) {
         let now = self.read_clocks();
         self.net.stack.reset_connections();
@@ -241,12 +243,12 @@ impl Shard {
         }
     }
 
-    /// Removes all processes at the end of the engine.
+    /// Removes all processes when the engine ends.
     pub(crate) fn forget_all(&mut self) {
         let ids: Vec<_> = self.processes.channels.ids().collect();
         ids.iter().for_each(|id| self.processes.forget(&mut self.net, *id));
-        // A thread that sleeps on a socket checks after a wake-up only whether the engine's thread
-        // still runs. The engine's thread may run on, so wake the sleeping threads here.
+        // Wake the threads of programs that sleep on sockets. A thread only notices the end of the
+        // engine's thread by itself, and that thread may continue to run.
         ids.into_iter().for_each(|id| self.net.status.wake(id.number()));
     }
 
@@ -254,8 +256,8 @@ impl Shard {
     pub(crate) fn obey(&mut self, order: ShardCommand) {
         self.sleep.told = true;
         if self.sleep.is_asleep {
-            // The shard's clock is not updated while the shard sleeps, but the command was sent
-            // now.
+            // Read the clock, because it is not updated while the shard sleeps, and the command was
+            // sent now.
             self.read_clocks();
         }
         match order {
@@ -267,14 +269,15 @@ impl Shard {
                 requests.note_want(&mut cx, id, want);
             }
             ShardCommand::Answer(id, number, reply) => {
-                // A new process image sends its own requests, so ignore replies to older ones.
+                // Ignore the reply if the channel has a new process image, which has sent its own
+                // requests.
                 let asked = self.processes.channels.get(id).map(|attached| attached.asks.asked);
                 if asked == Some(number) {
                     self.processes.channels.answer(id, Ok(*reply));
                 }
             }
             ShardCommand::Gone(id) => self.processes.detach(&mut self.sockets, &mut self.net, id),
-            // Ignore unknown channels. The id may already be reused.
+            // Ignore the command if the channel does not exist any more.
             ShardCommand::CutOff(id) if self.processes.channels.get(id).is_some() => {
                 self.processes.channels.to_cut_off.push(id);
             }
@@ -293,8 +296,8 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// Executes a job. The stack is turned first, so that a listing shows bytes that were written
-    /// before the job.
+    /// Executes a job of the registry. Runs the stack first, so that a listing of sockets includes
+    /// bytes written before the job.
     fn do_job(&mut self, job: ShardJob) {
         self.turn_stack();
         match job {
@@ -306,8 +309,8 @@ impl Shard {
         }
     }
 
-    /// Does the work that is due, or a part of it. Returns the time until the next turn: zero if
-    /// work is left, `None` without a deadline.
+    /// Runs one turn of the event loop, which does the work that is due or a part of it. Returns
+    /// the time until the next turn: zero if work is left, `None` if there is no deadline.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         let more = self.do_turn();
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.sockets.now) };
@@ -319,20 +322,20 @@ impl Shard {
     }
 
     /// Returns whether a sleeping shard has work, without polling its descriptors. Called while the
-    /// shard's thread is awake for other shards.
+    /// shard's thread runs other shards.
     pub(crate) fn should_wake(&self, now: Instant) -> bool {
         self.sleep.is_over(now) || self.has_something()
     }
 
-    /// Polls the descriptors if the last poll was too long ago. Called instead of a sleep.
+    /// Polls the descriptors if the last poll was too long ago. Called if the shard does not sleep.
     pub(crate) fn look_in_time(&mut self) {
         if self.sleep.is_look_due(self.sockets.now) || self.requests.rounds.is_due() {
             self.look();
         }
     }
 
-    /// Begins to sleep, unless there is work; then returns false. No command of a program can be
-    /// missed: see [`towpath_ring::EngineStatus::fall_asleep`].
+    /// Begins to sleep. Returns false, without sleeping, if there is work. No command of a program
+    /// is missed: see [`towpath_ring::EngineStatus::fall_asleep`].
     pub(crate) fn begin_sleep(&mut self) -> bool {
         let (channels, stack) = (&self.processes.channels, &self.net.stack);
         self.net.status.begin_epoch();
@@ -346,8 +349,9 @@ impl Shard {
         true
     }
 
-    /// Checks for commands before a pause that is not a sleep, and ends the epoch if there are
-    /// none. Otherwise, a program could wait for a turn that is not run.
+    /// Checks for commands before a pause that is not a sleep. If there are none, ends the epoch in
+    /// the status page. Otherwise a program could wait for a turn of the event loop that does not
+    /// run.
     pub(crate) fn pause(&mut self) {
         self.net.status.begin_epoch();
         if !self.has_something() {
@@ -355,7 +359,8 @@ impl Shard {
         }
     }
 
-    /// Sleeps for at most `timeout`; zero if the host program has slept for the engine.
+    /// Waits for events for at most `timeout`, then ends the sleep. `timeout` is zero if the host
+    /// program has already slept for the engine.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
         self.poll(timeout);
         self.wake();
@@ -363,19 +368,19 @@ impl Shard {
         self.serve();
     }
 
-    /// Ends a sleep without polling the descriptors.
+    /// Ends the sleep, without polling the descriptors.
     pub(crate) fn wake(&mut self) {
-        // Called twice, `wake_up` would mark the page as asleep again.
+        // Call `wake_up` only once for each sleep. A second call would mark the status page as
+        // asleep again.
         if self.sleep.is_asleep {
             self.net.status.wake_up();
         }
         (self.sleep.is_asleep, self.sleep.told) = (false, false);
-        // Read the clock again, because the following work happens now, and not when the shard fell
-        // asleep.
+        // Read the clock again: the work that follows happens now, not when the shard fell asleep.
         self.read_clocks();
     }
 
-    /// Polls the descriptors without sleeping. Returns whether any was ready.
+    /// Polls the shard's descriptors without sleeping. Returns whether any was ready.
     pub(crate) fn look(&mut self) -> bool {
         self.sleep.looked = self.sockets.now;
         self.net.watch_ports();
@@ -385,23 +390,24 @@ impl Shard {
         found
     }
 
-    /// Polls `fd`, and sets `registry_calls` of [`Sleep`] when it is readable.
+    /// Adds the poller of the registry, which runs on the same thread. When it is readable,
+    /// `registry_calls` of [`Sleep`] is set.
     pub(crate) fn watch_registry(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.net.poller.add(fd, ShardSource::Registry)
     }
 
-    /// Adds the notification of a mailbox to the descriptors that wake the shard.
+    /// Adds the notification descriptor of a mailbox to those that wake the shard.
     pub(crate) fn watch_mail(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
         self.net.poller.add(bell, ShardSource::Mail)
     }
 
-    /// Polls another shard, so that `shards_call` of [`Sleep`] shows whether it has work while both
-    /// sleep.
+    /// Adds the poller of another shard on the same thread. When both sleep, `shards_call` of
+    /// [`Sleep`] tells whether the other one has work.
     pub(crate) fn watch_shard(&mut self, other: &Self) -> io::Result<()> {
         self.net.poller.add(other.as_fd(), ShardSource::Shard(other.sockets.place.number as u8))
     }
 
-    /// Removes a descriptor from those that wake the shard.
+    /// Removes a descriptor from the shard's poller.
     pub(crate) fn watch_no_more(&mut self, fd: BorrowedFd<'_>) {
         self.net.poller.remove(fd);
     }
@@ -414,8 +420,8 @@ impl Shard {
         }
     }
 
-    /// Handles the polled sources. Ended processes are detached before requests are answered, so
-    /// that replies reflect their end.
+    /// Handles the event sources that were ready at the last poll. Detaches ended processes before
+    /// requests are answered, so that replies reflect their end.
     fn serve(&mut self) {
         let woken = std::mem::take(&mut self.sleep.woken);
         for &source in &woken {
@@ -426,7 +432,8 @@ impl Shard {
                 }
                 ShardSource::Registry => self.sleep.registry_calls = true,
                 ShardSource::Shard(number) => self.sleep.shards_call |= 1 << number,
-                // Rings, commands and ports are checked in every turn.
+                // Nothing to do, because rings, commands and ports are checked in every turn of the
+                // event loop.
                 ShardSource::Doorbell | ShardSource::Mail | ShardSource::Port(_) => {}
             }
         }
@@ -434,27 +441,29 @@ impl Shard {
         self.answer_requests(true);
     }
 
-    /// Returns the time until the earliest deadline; `None` without a deadline.
+    /// Returns the time until the shard's earliest deadline. `None` if there is no deadline.
     pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
         let own =
             [self.net.next_timeout(), self.sockets.next_timeout(), self.processes.next_timeout()];
         own.into_iter().flatten().min().map(|at| at.since(now))
     }
 
-    /// Returns whether a program has queued a command, or a peer shard a message.
+    /// Returns whether a program has written a command or request, or a peer shard has sent a
+    /// message.
     pub(crate) fn has_something(&self) -> bool {
         self.processes.channels.have_something() || self.net.stack.has_mail()
     }
 }
 
-/// The descriptor is readable when a [sleeping](Shard::begin_sleep) shard has work.
+/// Descriptor of the shard's poller, which is readable when a [sleeping](Shard::begin_sleep) shard
+/// has work.
 impl AsFd for Shard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.net.poller.as_fd()
     }
 }
 
-/// Creates a notification for each shard, and passes it to all other shards.
+/// Creates a notification descriptor for each shard, and passes it to all other shards.
 pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     let bells = shards.iter_mut().map(|shard| {
         let bell = Arc::new(notification::create()?);
@@ -468,7 +477,8 @@ pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
             (n != number).then(|| PeerShard::new(status.clone(), Arc::clone(bell)))
         };
         shard.peers.list = peers.map(peer).collect();
-        // Keep the notification open as long as any thread may signal it.
+        // Store the descriptor in the shard, too. So it stays open as long as any thread may write
+        // to it.
         shard.peers.bell = bells.get(number).map(|(_, bell)| Arc::clone(bell));
     }
     Ok(())
@@ -485,11 +495,11 @@ mod tests {
     use crate::shard::sockets::slots::AF_INET;
     use crate::{Engine, EngineConfig};
 
-    /// Capacity of the FIFO in [`pinned`], in bytes.
+    /// Size in bytes of the send FIFO that [`pinned`] creates.
     const LEN: u32 = 64 << 10;
 
-    /// Creates a socket whose program waits for room. All bytes were sent and acknowledged, but a
-    /// packet still refers to the whole FIFO.
+    /// Creates a socket whose program waits for send buffer space. All bytes were sent and
+    /// acknowledged, but a packet still refers to the whole FIFO.
     fn pinned() -> (Engine, u32, Fragments) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let host = &mut engine.shard.sockets;
@@ -511,8 +521,8 @@ mod tests {
         (engine, slot, packet)
     }
 
-    /// All bytes were acknowledged while a packet referred to them, so no later event would wake
-    /// the program.
+    /// All bytes were acknowledged while a packet still referred to them. So no later event of the
+    /// connection would wake the program.
     #[test]
     fn who_waits_for_room_is_told_when_packets_have_come_back() {
         let (mut engine, slot, packet) = pinned();
@@ -527,8 +537,8 @@ mod tests {
         assert_eq!(shard.sockets.counters.unpinned, 1);
     }
 
-    /// The sweep takes the memory of the empty FIFO while the program waits for room. Packets in a
-    /// slow device still refer to the whole FIFO.
+    /// The sweep frees the memory of the empty send FIFO while the program waits for space. Packets
+    /// in a slow device still refer to the whole FIFO.
     #[test]
     fn who_waits_for_room_is_told_though_the_memory_was_swept_meanwhile() {
         let (mut engine, slot, packet) = pinned();

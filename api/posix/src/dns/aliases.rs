@@ -1,14 +1,15 @@
-//! Aliases of host names, in the file that the variable HOSTALIASES names (hostname(7)).
+//! Aliases of host names, from the file that the variable HOSTALIASES names (hostname(7)).
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 
 use crate::resolver;
 
-/// Maximum length in bytes of the file; a longer one is ignored.
+/// Maximum length in bytes of the HOSTALIASES file; a longer file is ignored.
 const FILE_MAX: usize = 64 << 10;
 
-/// Returns the alias of `name` in the user's file. The alias is looked up without search domains.
+/// Returns the alias of `name` from the HOSTALIASES file. The resolver must look up the alias
+/// without search domains.
 pub fn of(name: &[u8]) -> Option<Vec<u8>> {
     let path = CString::new(std::env::var_os("HOSTALIASES")?.into_vec()).ok()?;
     let mut file = vec![0; FILE_MAX];
@@ -16,12 +17,12 @@ pub fn of(name: &[u8]) -> Option<Vec<u8>> {
     find(&file[..len], name)
 }
 
-/// Returns the alias in the first line for `name`. As in glibc, that line decides even if it
-/// contains no alias.
+/// Returns the alias in the first line that begins with `name`. If that line has no alias, later
+/// lines are ignored, as in glibc.
 fn find(text: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     for line in text.split(|byte| *byte == b'\n') {
         let mut words = line.splitn(2, |byte| byte.is_ascii_whitespace());
-        // DNS names are compared without regard to case (RFC 4343).
+        // Compare the name without regard to case, as for all DNS names (RFC 4343).
         let is_it = words.next()?.eq_ignore_ascii_case(name);
         let behind = words.next().map(<[u8]>::trim_ascii_start);
         if is_it {

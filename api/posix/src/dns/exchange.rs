@@ -1,6 +1,6 @@
 //! Sends questions to the nameservers, over sockets of the stack.
 //!
-//! [`Inquiry`] determines which server is asked. Each attempt uses a new socket.
+//! [`Inquiry`] determines which server is asked next. Each attempt uses a new socket.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,12 +11,12 @@ use towpath_dns::{Attempt, Conf, DATAGRAM_MAX, DnsAnswer, Inquiry, Protocol, Que
 use crate::control::SendControl;
 use crate::{Errno, Posix, Result, descriptor, option, poll, socket, transfer};
 
-/// Sends all `questions` to the servers until they are answered. An element of the result is `None`
-/// if no server had an answer.
+/// Sends all `questions` to the nameservers until they are answered. An element of the result is
+/// `None` if no server had an answer to that question.
 pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Option<DnsAnswer>> {
     let mut inquiry = Inquiry::new(conf, questions, random);
     while let Some(attempt) = inquiry.next_attempt() {
-        // After an error or a timeout, the next server is asked.
+        // Ignore errors and timeouts: the next attempt asks a different server.
         let _ = match attempt.protocol {
             Protocol::Udp => ask_by_udp(posix, &attempt, &mut inquiry),
             Protocol::Tcp => ask_by_tcp(posix, &attempt, &mut inquiry),
@@ -44,7 +44,8 @@ fn ask_by_tcp(posix: &'static Posix, attempt: &Attempt, inquiry: &mut Inquiry<'_
     let deadline = Deadline::after(attempt.timeout);
     let line = ServerSocket::connect(posix, attempt.server, libc::SOCK_STREAM, deadline)?;
     for message in &attempt.messages {
-        // Send length and message in one segment, because some servers read only the first.
+        // Send the length and the message in one segment, because some servers read only the first
+        // segment.
         let bytes = [&(message.len() as u16).to_be_bytes()[..], message].concat();
         line.send(&bytes, deadline)?;
         let mut len = [0; 2];
@@ -58,7 +59,7 @@ fn ask_by_tcp(posix: &'static Posix, attempt: &Attempt, inquiry: &mut Inquiry<'_
     Ok(())
 }
 
-/// A socket that is connected to a nameserver. The socket is nonblocking; all calls wait in poll
+/// A socket that is connected to a nameserver. The socket is nonblocking; all calls wait in poll(2)
 /// until a deadline.
 pub(super) struct ServerSocket {
     posix: &'static Posix,
@@ -82,15 +83,15 @@ impl ServerSocket {
         let len = addr.len() as libc::socklen_t;
         // SAFETY: `addr` contains `len` readable bytes.
         match unsafe { socket::connect(posix, line.fd, addr.as_ptr().cast(), len) } {
-            // The first send returns the error of a failed connection.
+            // If the connection attempt failed, the first send returns its error.
             Err(Errno(libc::EINPROGRESS)) => line.wait(libc::POLLOUT, deadline)?,
             result => result?,
         }
         Ok(line)
     }
 
-    /// Makes every ICMP error an error of the next call, as glibc does. Otherwise a network or host
-    /// that is unreachable would cost the time of an answer.
+    /// Sets IP_RECVERR or IPV6_RECVERR, as glibc does, so that every ICMP error makes the next call
+    /// fail. Otherwise an unreachable server would be noticed only after the timeout.
     fn report_unreachable(&self, family: i32) -> Result<()> {
         let (level, name) = match family {
             libc::AF_INET => (libc::IPPROTO_IP, libc::IP_RECVERR),
@@ -145,7 +146,7 @@ impl ServerSocket {
         Ok(())
     }
 
-    /// Returns the stack's address from which the server is reached.
+    /// Returns the local address of this socket, from which the stack reaches the server.
     pub(super) fn local(&self) -> Option<IpAddr> {
         let mut bytes = [0; size_of::<libc::sockaddr_in6>()];
         let mut len = bytes.len() as libc::socklen_t;
@@ -160,7 +161,8 @@ impl ServerSocket {
         }
     }
 
-    /// Waits for an event, a signal handler, or the deadline (ETIMEDOUT).
+    /// Waits for one of `events` or until a signal handler has run. Fails with ETIMEDOUT at the
+    /// deadline.
     fn wait(&self, events: i16, deadline: Deadline) -> Result<()> {
         let mut fds = [libc::pollfd { fd: self.fd, events, revents: 0 }];
         // SAFETY: the signal mask is null.
@@ -174,7 +176,7 @@ impl ServerSocket {
 
 impl Drop for ServerSocket {
     fn drop(&mut self) {
-        // An error does not matter, because the socket is no longer used.
+        // Ignore an error of close, because this socket is no longer used.
         let _ = descriptor::close(self.posix, self.fd);
     }
 }
@@ -185,7 +187,7 @@ fn sockaddr(server: SocketAddr) -> Vec<u8> {
     let start = |family: i32| [(family as u16).to_ne_bytes(), port].concat();
     match server.ip() {
         IpAddr::V4(ip) => [&start(libc::AF_INET)[..], &ip.octets(), &[0; 8]].concat(),
-        // Flow label and scope are 0.
+        // sin6_flowinfo and sin6_scope_id are 0.
         IpAddr::V6(ip) => [&start(libc::AF_INET6)[..], &[0; 4], &ip.octets(), &[0; 4]].concat(),
     }
 }

@@ -2,14 +2,16 @@
 //!
 //! glibc's resolver opens its sockets inside libc, where they cannot be interposed. Its questions
 //! would use the kernel's network, and be missing from `--pcap`. Therefore glibc is configured
-//! ([`services`]) to use a service of this library instead of its own `dns`. Files, other services,
-//! hints, order and the cache remain glibc's (nsswitch.conf(5)).
+//! ([`services`]) to use a service of this library instead of its own `dns`. glibc itself still
+//! reads /etc/hosts, calls other services, applies hints, sorts addresses and uses its cache
+//! (nsswitch.conf(5)).
 //!
 //! - [`towpath_dns`]: messages, resolv.conf(5), and which server to ask;
 //! - `switch`: nsswitch.conf(5);
-//! - `exchange`: asking servers, by UDP and TCP;
-//! - [`raw`]: whole messages, as res_query(3) gives them; `substitution`: their nameservers;
-//! - `aliases`: HOSTALIASES; `order`: which address of a name comes first.
+//! - `exchange`: sends questions to servers, by UDP and TCP;
+//! - [`raw`]: whole messages, as res_query(3) returns them; `substitution`: the nameservers to use
+//!   for them;
+//! - `aliases`: HOSTALIASES; `order`: sorts the addresses of a name.
 
 mod aliases;
 mod exchange;
@@ -30,22 +32,23 @@ pub use order::order;
 pub use substitution::Substitution;
 pub use towpath_dns::{FoundAddresses, ResolveError};
 
-/// Maximum length in bytes of nsswitch.conf. Debian's has 500 bytes.
+/// Maximum length in bytes of nsswitch.conf. The one of Debian has 500 bytes.
 const SWITCH_MAX: usize = 16 << 10;
 
-/// Address families of a lookup.
+/// Address families that a host name lookup returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// IPv4 only.
+    /// Look up IPv4 addresses only.
     V4,
-    /// IPv6 only.
+    /// Look up IPv6 addresses only.
     V6,
-    /// IPv4 and IPv6.
+    /// Look up both IPv4 and IPv6 addresses.
     Both,
 }
 
-/// Returns the services that glibc must use for hosts. None: no change, because the run has no
-/// nameserver, or nsswitch.conf(5) contains no service that asks nameservers.
+/// Returns the services that glibc must use to look up hosts. None: glibc's configuration needs no
+/// change. This is the case if the run has no nameserver, or nsswitch.conf(5) has no service that
+/// asks nameservers.
 pub fn services(posix: &'static Posix) -> Option<CString> {
     if !posix.is_active() {
         return None;
@@ -59,7 +62,7 @@ pub fn services(posix: &'static Posix) -> Option<CString> {
     CString::new(switch::hosts(&text)?).ok()
 }
 
-/// Looks up the addresses of a name, with the search domains of res_search(3).
+/// Looks up the addresses of a host name, with the search domains of res_search(3).
 ///
 /// # Errors
 /// See [`ResolveError`].
@@ -90,7 +93,7 @@ pub fn addresses(
     }
 }
 
-/// Looks up the names of an address. The first is the canonical name.
+/// Looks up the host names of an IP address. The first is the canonical name.
 ///
 /// # Errors
 /// See [`ResolveError`].

@@ -1,10 +1,11 @@
 //! Sorts the addresses of a name (RFC 6724 §6), by the source addresses that the stack would use.
 //!
 //! glibc sorts by the kernel's source addresses, which it finds with sockets inside libc. Behind
-//! the gateway that order is correct, because sockets of the host connect to the destinations. On a
-//! device, the stack has addresses and routes that differ from the kernel's.
+//! the gateway that order is correct, because the gateway connects to destinations with sockets of
+//! the host's kernel. A stack that is attached to a network device has other addresses and routes
+//! than the kernel.
 //!
-//! [`Policy`] has the rules.
+//! [`Policy`] contains the sorting rules.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -16,13 +17,13 @@ use towpath_shm::control::Interface;
 use super::exchange::ServerSocket;
 use crate::{Posix, interface, names, resolver};
 
-/// Maximum length in bytes of gai.conf(5). Debian's has 2600 bytes.
+/// Maximum length in bytes of gai.conf(5). The one of Debian has 2600 bytes.
 const FILE_MAX: usize = 16 << 10;
-/// Time limit for connect(2) of a UDP socket, which sends nothing.
+/// Time limit for connect(2) of a UDP socket, which only looks up the route and sends no packet.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the indices of `destinations` in the order in which a program should try them. None:
-/// keep the order.
+/// Returns the indices of `destinations` in the order in which a program should try them. None: the
+/// given order is kept.
 pub fn order(posix: &'static Posix, destinations: &[SocketAddr]) -> Option<Vec<usize>> {
     if destinations.len() < 2 || destinations.len() > ADDRESSES_MAX || !posix.is_active() {
         return None;
@@ -43,17 +44,18 @@ pub fn order(posix: &'static Posix, destinations: &[SocketAddr]) -> Option<Vec<u
     Some(policy.sort(&routed.collect::<Vec<_>>()))
 }
 
-/// Returns whether the stack is behind the gateway, whose interface has no hardware address,
-/// because it carries IP packets.
+/// Returns whether the stack reaches the network through the gateway. The interface to the gateway
+/// carries IP packets, and so has no hardware address.
 fn is_behind_gateway(interfaces: &[Interface]) -> bool {
     let loopback = libc::IFF_LOOPBACK as u32;
     let mut links = interfaces.iter().filter(|interface| interface.flags & loopback == 0);
     links.all(|interface| interface.mac == [0; 6])
 }
 
-/// Returns the source address for a destination; None: the stack has no route.
+/// Returns the source address that the stack would use for a destination. None: the stack has no
+/// route to it.
 fn source(posix: &'static Posix, destination: SocketAddr) -> Option<IpAddr> {
-    // A socket cannot connect to port 0.
+    // Use port 1 for port 0, because connect(2) fails for port 0.
     let port = destination.port().max(1);
     let destination = SocketAddr::new(destination.ip().to_canonical(), port);
     let deadline = Deadline::after(PATIENCE);

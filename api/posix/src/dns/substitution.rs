@@ -1,4 +1,4 @@
-//! Replaces nameservers of the host by that of the run.
+//! Replaces nameservers of the host by the nameserver of the run.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,8 +6,8 @@ use towpath_shm::control::{Request, call};
 
 use crate::{Posix, resolver};
 
-/// The run's nameserver, and the nameservers of /etc/resolv.conf that it replaces. The file that
-/// programs read is changed in the same way ([`resolver`]).
+/// The run's nameserver, and the nameservers of /etc/resolv.conf that it replaces. Programs that
+/// open /etc/resolv.conf themselves find the same replacement in the file ([`resolver`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Substitution {
     nameserver: IpAddr,
@@ -15,16 +15,16 @@ pub struct Substitution {
 }
 
 impl Substitution {
-    /// Returns `None` if the run has no nameserver of its own, so that names are resolved over the
-    /// kernel's network.
+    /// Determines the servers to replace. Returns `None` if the run has no nameserver of its own;
+    /// names are then resolved over the kernel's network.
     pub fn new(posix: &'static Posix) -> Option<Self> {
         if !posix.is_active() {
             return None;
         }
         let request = Request { call: call::RESOLVER, ..Request::default() };
         let Ok(reply) = posix.call(&request) else {
-            // Without an engine all sockets of the stack fail. Use an address that does not answer,
-            // so that names are not resolved over the kernel's network.
+            // The engine has ended. Use an address that does not answer, because names must not be
+            // resolved over the kernel's network.
             return Some(Self { nameserver: Ipv4Addr::UNSPECIFIED.into(), replaced: Vec::new() });
         };
         if reply.addr.family == 0 {
@@ -39,7 +39,8 @@ impl Substitution {
         Some(Self { nameserver, replaced: replaced(&file[..len], reply.a != 0) })
     }
 
-    /// Replaces servers in a list, so that the run's nameserver appears once.
+    /// Replaces servers in a list of nameservers. The run's nameserver appears only once in the
+    /// result.
     pub fn apply(&self, servers: &[SocketAddr]) -> Vec<SocketAddr> {
         let mut all = Vec::with_capacity(servers.len());
         for server in servers {
@@ -54,12 +55,13 @@ impl Substitution {
     }
 }
 
-/// Returns the nameservers in the file that the run's nameserver replaces.
+/// Returns the nameservers in the text of /etc/resolv.conf that the run's nameserver replaces.
 fn replaced(text: &[u8], only_loopback: bool) -> Vec<IpAddr> {
     let lines = text.split(|byte| *byte == b'\n').filter_map(resolver::address_in);
     let words: Vec<_> = lines.collect();
     if words.is_empty() {
-        // Without a nameserver in the file, resolvers use that of this machine (resolv.conf(5)).
+        // If the file has no nameserver, resolvers use the local machine (resolv.conf(5)), so
+        // replace 127.0.0.1.
         return vec![Ipv4Addr::LOCALHOST.into()];
     }
     let wanted = words.into_iter().filter(|word| !only_loopback || resolver::is_loopback(word));
@@ -84,7 +86,7 @@ mod tests {
         let servers = ["127.0.0.53:53", "192.0.2.1:53", "[::1]:53"];
         assert_eq!(applied(file, true, &servers), ["10.0.2.3:53", "192.0.2.1:53"]);
         assert_eq!(applied(file, false, &servers), ["10.0.2.3:53"]);
-        // Servers that the program has chosen itself stay.
+        // Servers that the program itself has set are not replaced.
         let own = ["127.0.0.1:53", "127.0.0.1:53", "198.51.100.1:5353"];
         assert_eq!(applied(file, true, &own), own);
         assert_eq!(applied("search lan\n", true, &["127.0.0.1:53"]), ["10.0.2.3:53"]);

@@ -1,27 +1,29 @@
-//! Services that glibc uses to look up hosts (nsswitch.conf(5)), with the stack's resolver in place
-//! of those that ask nameservers over the kernel's network.
+//! Services that glibc uses to look up hosts (nsswitch.conf(5)). This library's service replaces
+//! those that ask nameservers over the kernel's network.
 
-/// Name of this library's service, whose functions are `_nss_towpath_…`.
+/// Name of this library's NSS service, whose functions are `_nss_towpath_…`.
 const OWN: &str = "towpath";
 
-/// Returns the services for `hosts` in the text of /etc/nsswitch.conf, with ours in place of `dns`.
-/// None: no service in the text asks nameservers.
+/// Returns the services for `hosts` from the text of /etc/nsswitch.conf, with this library's
+/// service instead of `dns`. None: no service in the text asks nameservers.
 pub fn hosts(text: &str) -> Option<String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let line = lines
         .filter_map(|line| line.strip_prefix("hosts"))
         .find_map(|rest| rest.trim_start().strip_prefix(':').map(str::trim));
-    // Use glibc's default if the file has no line for `hosts`.
+    // Use glibc's default services if the file has no line for `hosts`.
     with_ours(line.filter(|line| !line.is_empty()).unwrap_or("files dns"))
 }
 
-/// Replaces `dns` by our service. `resolve`, which asks systemd-resolved, is replaced if the line
-/// has no `dns`, and otherwise removed together with its actions.
+/// Replaces the service `dns` by the service of this library. `resolve`, which asks
+/// systemd-resolved, is replaced if the line has no `dns`. Otherwise it is removed, together with
+/// its actions.
 fn with_ours(line: &str) -> Option<String> {
     let spaced = line.replace('[', " [").replace(']', "] ");
     let (mut words, mut inside) = (Vec::<String>::new(), false);
     for word in spaced.split_ascii_whitespace() {
-        // Actions such as `[NOTFOUND=return]` may contain blanks.
+        // A word inside brackets belongs to the previous one, because actions such as
+        // `[NOTFOUND=return]` may contain blanks.
         match words.last_mut().filter(|_| inside) {
             Some(last) => *last = format!("{last} {word}"),
             None => words.push(word.to_owned()),

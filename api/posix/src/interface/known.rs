@@ -1,4 +1,4 @@
-//! Cached answers of the engine about its interfaces.
+//! Cache of the engine's answers about network interfaces.
 
 use std::collections::BTreeSet;
 use std::ptr::null_mut;
@@ -6,27 +6,29 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use towpath_client::ProcessLock;
 
-/// Cached answers about the stack's interfaces.
+/// Cache of the engine's answers about the stack's interfaces.
 #[derive(Debug)]
 pub(crate) struct KnownInterfaces {
-    /// Source addresses and interfaces with which datagrams may be sent. Signals must be blocked
-    /// whenever this lock is held.
+    /// Pairs of source address and interface with which datagrams may be sent. Signals must be
+    /// blocked whenever this lock is held.
     pub sources: ProcessLock<Sources>,
-    /// IPv4 broadcast addresses; leaked, and null until the engine was asked. Interfaces keep their
-    /// IPv4 addresses while the engine runs, so the cache stays valid.
+    /// All IPv4 broadcast addresses of the stack, in a leaked allocation. Null until the first
+    /// answer of the engine. Interfaces keep their IPv4 addresses while the engine runs, so the
+    /// cache stays valid.
     broadcasts: AtomicPtr<Vec<[u8; 4]>>,
 }
 
-/// Pairs of an interface's index and one of its addresses.
+/// Pairs of interface index and an address of the interface.
 pub(crate) type Sources = BTreeSet<(u32, [u8; 16])>;
 
 impl KnownInterfaces {
-    /// Creates an empty cache.
+    /// Creates a cache that contains no answer of the engine yet.
     pub const fn new() -> Self {
         Self { sources: ProcessLock::new(BTreeSet::new()), broadcasts: AtomicPtr::new(null_mut()) }
     }
 
-    /// Returns the IPv4 broadcast addresses. None: the engine was not asked yet.
+    /// Returns the IPv4 broadcast addresses of the stack. None: the engine has not been asked for
+    /// them yet.
     #[inline]
     pub fn broadcasts(&self) -> Option<&[[u8; 4]]> {
         // SAFETY: the pointer is null or was leaked by `keep_broadcasts`.
@@ -34,8 +36,8 @@ impl KnownInterfaces {
     }
 
     /// Caches the IPv4 broadcast addresses, unless another thread has already done so, and returns
-    /// the cached ones. Threads ask the engine concurrently instead of waiting for each other. In a
-    /// child that is forked meanwhile, the other thread would not exist.
+    /// the cached ones. Threads ask the engine concurrently instead of waiting for each other.
+    /// After a fork, a child would wait forever for a thread of its parent.
     pub fn keep_broadcasts(&self, said: Vec<[u8; 4]>) -> &[[u8; 4]] {
         let said = Box::into_raw(Box::new(said));
         let set = Ordering::AcqRel;

@@ -1,4 +1,4 @@
-//! Answers of NETLINK_ROUTE (rtnetlink(7)).
+//! Answers requests of NETLINK_ROUTE (rtnetlink(7)).
 //!
 //! Programs can read the stack's configuration, but not change it: RTM_NEW, RTM_DEL and RTM_SET
 //! fail with EPERM, as for a user without privileges. Interfaces, addresses, routes, neighbours and
@@ -17,19 +17,19 @@ use crate::Result;
 use crate::interface::{broadcast_address, by_family, hardware_address, hardware_type, name};
 use crate::listing::ListedCounters;
 
-/// Tables of the stack that requests read.
+/// Tables of the stack from which rtnetlink(7) requests are answered.
 #[derive(Clone, Copy)]
 pub(super) struct StackTables<'a> {
-    /// Interfaces; an interface with several addresses appears once for each.
+    /// Interfaces. An interface with several addresses has one entry for each address.
     pub(super) interfaces: &'a [Interface],
     pub(super) routes: &'a [Route],
     pub(super) neighbors: &'a [NeighborRecord],
-    /// Counters of the interfaces.
+    /// Traffic counters of the interfaces.
     pub(super) counted: &'a ListedCounters,
 }
 
-/// Answers all requests in `bytes`, which the socket with port ID `port` has sent. `is_strict` says
-/// whether NETLINK_GET_STRICT_CHK is set on the socket.
+/// Answers all rtnetlink(7) requests in `bytes`. `port` is the port ID of the socket that has sent
+/// them. `is_strict` tells whether NETLINK_GET_STRICT_CHK is set on that socket.
 pub(super) fn answer(
     bytes: &[u8],
     port: u32,
@@ -41,7 +41,8 @@ pub(super) fn answer(
         let mut out = AnswerBuffer::new(send, request, port);
         let kind = i32::from(request.kind);
         if kind < NLMSG_MIN_TYPE {
-            // Control messages are not requests, but get a requested acknowledgement.
+            // Netlink control messages (type below NLMSG_MIN_TYPE) are not requests, but are
+            // acknowledged if that is requested.
             out.end(Ok(()))?;
             continue;
         }
@@ -53,7 +54,7 @@ pub(super) fn answer(
             libc::RTM_GETNEIGH if out.is_dump() => neighbors(&mut out, stack)?,
             libc::RTM_GETNEIGH => one_neighbor(&mut out, stack)?,
             libc::RTM_GETRULE if out.is_dump() => rules::all(&mut out)?,
-            // The two lowest bits of a type are the operation: 2 is GET.
+            // The two lowest bits of a message type are the operation; 2 means GET.
             kind if kind & 3 == 2 => Err(libc::EOPNOTSUPP),
             _ => Err(libc::EPERM),
         };
@@ -62,7 +63,7 @@ pub(super) fn answer(
     Ok(())
 }
 
-/// RTM_GETLINK: answers with all interfaces, or with one by index or name.
+/// Answers RTM_GETLINK with all interfaces, or with the one of the requested index or name.
 fn links(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let wanted = out.number(4);
     let named = [libc::IFLA_IFNAME, IFLA_ALT_IFNAME]
@@ -76,7 +77,8 @@ fn links(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> 
         let fits = (wanted == 0 || interface.index == wanted)
             && named.is_none_or(|named| interface.name == named)
             && (dump || wanted != 0 || named.is_some());
-        // Entries of the same interface are adjacent.
+        // Skip further entries of the same interface, which are adjacent: there is one for each
+        // address.
         if !fits || interface.index == last {
             continue;
         }
@@ -91,7 +93,7 @@ fn put_link(to: &mut NetlinkMessages, interface: &Interface, traffic: &Traffic) 
     let loopback = is_loopback(interface);
     let kind = hardware_type(interface);
     let operstate = if loopback { IF_OPER_UNKNOWN } else { IF_OPER_UP };
-    // struct ifinfomsg: family and padding, type, index, flags, change mask.
+    // Write struct ifinfomsg: family and padding, type, index, flags, change mask.
     to.put(&[libc::AF_UNSPEC as u8, 0]);
     to.put(&kind.to_ne_bytes());
     to.put(&interface.index.to_ne_bytes());
@@ -115,10 +117,12 @@ fn put_link(to: &mut NetlinkMessages, interface: &Interface, traffic: &Traffic) 
     to.end();
 }
 
-/// Writes IFLA_STATS64 and IFLA_STATS, which contain the same counters, the latter modulo 2³².
+/// Writes the attributes IFLA_STATS64 and IFLA_STATS. Both contain the same counters, IFLA_STATS
+/// modulo 2³².
 fn put_traffic(to: &mut NetlinkMessages, traffic: &Traffic) {
     let Traffic { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped } = *traffic;
-    // struct rtnl_link_stats64: packets, bytes, errors and drops of both directions, then 16 more.
+    // struct rtnl_link_stats64: packets, bytes, errors and drops, each received and transmitted,
+    // then 16 more counters.
     let mut all = [0; LINK_STATS];
     all[..8].copy_from_slice(&[
         rx_packets, tx_packets, rx_bytes, tx_bytes, 0, 0, rx_dropped, tx_dropped,
@@ -133,8 +137,8 @@ fn put_traffic(to: &mut NetlinkMessages, traffic: &Traffic) {
     to.attribute(libc::IFLA_STATS, &narrow);
 }
 
-/// RTM_GETNEIGH as a dump: answers with all neighbours, or with those of the requested family or
-/// interface.
+/// Answers a dump request of RTM_GETNEIGH with all neighbours, or with those of the requested
+/// family or interface.
 fn neighbors(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let family = out.family();
     let wanted = out.attribute(NDMSG_LEN, NDA_IFINDEX).and_then(|value| u32_at(value, 0));
@@ -149,8 +153,8 @@ fn neighbors(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outco
     Ok(Ok(()))
 }
 
-/// RTM_GETNEIGH for one entry: answers with the entry of an address on an interface. Makes the
-/// checks of `neigh_valid_get_req` in their order.
+/// Answers RTM_GETNEIGH for one address on an interface. Makes the checks of Linux's
+/// `neigh_valid_get_req` in the same order.
 fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let body = out.request.body;
     let Some((header, attributes)) = body.split_at_checked(NDMSG_LEN) else {
@@ -182,7 +186,7 @@ fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Ou
             && neighbor.addr.family == u16::from(family)
             && octets(&neighbor.addr) == dst
     };
-    // With NTF_PROXY there is no entry, because the stack is no ARP or NDP proxy.
+    // Fail with ENOENT if NTF_PROXY is set, because the stack has no ARP or NDP proxy entries.
     match stack.neighbors.iter().find(is_it).filter(|_| flags == 0) {
         None => Ok(Err(libc::ENOENT)),
         Some(neighbor) => {
@@ -194,7 +198,7 @@ fn one_neighbor(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Ou
 }
 
 fn put_neighbor(to: &mut NetlinkMessages, neighbor: &NeighborRecord) {
-    // struct ndmsg: family, padding, index, state, flags, type.
+    // Write struct ndmsg: family, padding, index, state, flags, type.
     to.put(&[neighbor.addr.family as u8, 0, 0, 0]);
     to.put(&neighbor.index.to_ne_bytes());
     to.put(&(neighbor.state as u16).to_ne_bytes());
@@ -206,9 +210,9 @@ fn put_neighbor(to: &mut NetlinkMessages, neighbor: &NeighborRecord) {
     to.end();
 }
 
-/// RTM_GETADDR: answers with all addresses, or with those of the requested family. As on Linux, the
-/// interface in the request counts only with NETLINK_GET_STRICT_CHK. Unknown fields are then
-/// refused (`inet_valid_dump_ifaddr_req`).
+/// Answers RTM_GETADDR with all addresses, or with those of the requested family. As on Linux, the
+/// interface in the request is used only with NETLINK_GET_STRICT_CHK. With that option, unknown
+/// fields are rejected (`inet_valid_dump_ifaddr_req`).
 fn addresses(
     out: &mut AnswerBuffer<'_>,
     stack: StackTables<'_>,
@@ -233,7 +237,7 @@ fn addresses(
             }
         }
     }
-    // Linux dumps one family after the other (`rtnl_dump_all`).
+    // List one address family after the other, as Linux does (`rtnl_dump_all`).
     for interface in by_family(stack.interfaces) {
         let fits = family.is_none_or(|family| family == i32::from(interface.addr.family))
             && (index == 0 || index == interface.index);
@@ -248,7 +252,7 @@ fn addresses(
 fn put_address(to: &mut NetlinkMessages, interface: &Interface) {
     let addr = &interface.addr;
     let v4 = i32::from(addr.family) == libc::AF_INET;
-    // struct ifaddrmsg: family, prefix length, flags, scope, index.
+    // Write struct ifaddrmsg: family, prefix length, flags, scope, index.
     to.put(&[addr.family as u8, interface.prefix_len as u8, IFA_F_PERMANENT, scope(addr)]);
     to.put(&interface.index.to_ne_bytes());
     to.attribute(libc::IFA_ADDRESS, octets(addr));
@@ -259,8 +263,8 @@ fn put_address(to: &mut NetlinkMessages, interface: &Interface) {
         }
         to.text(libc::IFA_LABEL, name(interface));
     }
-    // struct ifa_cacheinfo: preferred and valid lifetimes without end, created and changed at time
-    // 0.
+    // Write struct ifa_cacheinfo: infinite preferred and valid lifetimes, created and changed at
+    // time 0.
     let mut lifetimes = [0; 16];
     lifetimes[..8].fill(0xff);
     to.attribute(libc::IFA_CACHEINFO, &lifetimes);
@@ -268,8 +272,8 @@ fn put_address(to: &mut NetlinkMessages, interface: &Interface) {
     to.end();
 }
 
-/// RTM_GETROUTE as a dump: answers with all routes, or with those of the requested family, table or
-/// interface.
+/// Answers a dump request of RTM_GETROUTE with all routes, or with those of the requested family,
+/// table or interface.
 fn routes(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let family = out.family();
     let table = out.attribute(RTMSG_LEN, libc::RTA_TABLE).and_then(|value| u32_at(value, 0));
@@ -281,7 +285,7 @@ fn routes(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome>
             && index.is_none_or(|index| index == way.index)
     };
     for (nth, way) in ways(stack).enumerate().filter(|(_, way)| fits(way)) {
-        // Equal-cost routes to a network are reported as one route with several next hops.
+        // Equal-cost routes to one network are reported as one route with several next hops.
         let sharing = || ways(stack).filter(|other| fits(other) && way.shares_with(other));
         let before = ways(stack).take(nth).filter(|other| fits(other) && way.shares_with(other));
         let place = before.count();
@@ -297,17 +301,17 @@ fn routes(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome>
     Ok(Ok(()))
 }
 
-/// Maximum number of next hops in a message, whose length is bounded. Further ones are in another
-/// message.
+/// Maximum number of next hops in one message, whose length is bounded. Further next hops are sent
+/// in a second message.
 const NEXT_HOPS_MAX: usize = 16;
 
-/// Writes a route with several next hops (RTA_MULTIPATH).
+/// Writes a message about a route with several next hops (RTA_MULTIPATH).
 fn put_multipath(to: &mut NetlinkMessages, way: &RouteRow, hops: impl Iterator<Item = RouteRow>) {
     begin_way(to, way, false);
     to.nested(libc::RTA_MULTIPATH, |to| {
         for hop in hops.take(NEXT_HOPS_MAX) {
             let gateway = octets(&hop.gateway);
-            // struct rtnexthop: length, flags, weight less one, index of the interface.
+            // Write struct rtnexthop: length, flags, weight minus one, index of the interface.
             let len = 8 + 4 + gateway.len() as u16;
             to.put(&len.to_ne_bytes());
             to.put(&[0, hop.weight.saturating_sub(1).min(255) as u8]);
@@ -318,7 +322,7 @@ fn put_multipath(to: &mut NetlinkMessages, way: &RouteRow, hops: impl Iterator<I
     end_way(to, way);
 }
 
-/// RTM_GETROUTE for one address: answers with the route to the address.
+/// Answers RTM_GETROUTE for one address with the route to that address.
 fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> {
     let Some(family) = out.family() else { return Ok(Err(libc::EAFNOSUPPORT)) };
     let mut dst = RawAddr { family: family as u16, ..RawAddr::default() };
@@ -332,8 +336,8 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcom
         let fits = index.is_none_or(|index| index == way.index) || way.local;
         fits && way.dst.family == dst.family && covers(&way.dst, way.prefix_len, &dst)
     };
-    // Select the longest prefix, and the first of equal ones, because the stack lists routes in
-    // order of preference.
+    // Select the longest prefix. Among equal prefixes select the first, because the stack lists
+    // routes in order of preference.
     let best = |best: Option<RouteRow>, way: RouteRow| match best {
         Some(best) if (best.local, best.prefix_len) >= (way.local, way.prefix_len) => Some(best),
         _ => Some(way),
@@ -343,7 +347,8 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcom
     };
     let bits = len as u32 * 8;
     let source = if way.local { Some(dst) } else { source(stack, &way) };
-    // As on Linux, the answer about one IPv4 address contains no metric.
+    // Report metric 0 for IPv4, because Linux's answer about a single IPv4 address contains no
+    // metric.
     let metric = if family == libc::AF_INET { 0 } else { way.metric };
     out.begin(libc::RTM_NEWROUTE)?;
     let way = RouteRow { dst, prefix_len: bits, metric, ..way };
@@ -351,7 +356,7 @@ fn route_to(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcom
     Ok(Ok(()))
 }
 
-/// A route, or an address of this host as an entry of the local table.
+/// A route of the stack, or one of its own addresses as an entry of the local table.
 #[derive(Debug, Clone, Copy)]
 struct RouteRow {
     dst: RawAddr,
@@ -366,7 +371,7 @@ struct RouteRow {
 }
 
 impl RouteRow {
-    /// Returns whether both are next hops of the same equal-cost route.
+    /// Returns whether both routes are next hops of the same equal-cost route.
     fn shares_with(&self, other: &Self) -> bool {
         let key = |way: &Self| (way.dst, way.prefix_len, way.metric, way.origin, way.local);
         let is_routed = |way: &Self| way.gateway.family != 0;
@@ -380,7 +385,8 @@ impl RouteRow {
 
 fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
     let (v4, v6) = (libc::AF_INET as u16, libc::AF_INET6 as u16);
-    // Leave out routes of the loopback interface, which the kernel has in the local table.
+    // Leave out routes of the loopback interface. They are reported in the local table, as by the
+    // kernel.
     let routed = stack.routes.iter().filter(move |route| {
         let loopback =
             |interface: &&Interface| interface.index == route.index && is_loopback(interface);
@@ -393,7 +399,8 @@ fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
     let has_address = move |interface: &&Interface| [v4, v6].contains(&interface.addr.family);
     let local = stack.interfaces.iter().filter(has_address).map(move |interface| {
         let bits = if interface.addr.family == v4 { 32 } else { 128 };
-        // All addresses of 127.0.0.0/8 are this host's.
+        // For the loopback interface, use the whole prefix: all addresses of 127.0.0.0/8 belong to
+        // this host.
         let whole = is_loopback(interface) && interface.addr.family == v4;
         let prefix_len = if whole { interface.prefix_len } else { bits };
         let mut dst = interface.addr;
@@ -410,7 +417,8 @@ fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
 }
 
 fn put_route(to: &mut NetlinkMessages, stack: StackTables<'_>, way: &RouteRow) {
-    // As in the kernel, a route that an address creates has that address as its source.
+    // Determine the preferred source. As in the kernel, a route created by adding an address has
+    // that address as its source.
     let source = match (way.local, way.origin, i32::from(way.dst.family)) {
         (true, _, libc::AF_INET) => source(stack, way),
         (false, route_origin::LINK, libc::AF_INET) => source(stack, way),
@@ -419,8 +427,8 @@ fn put_route(to: &mut NetlinkMessages, stack: StackTables<'_>, way: &RouteRow) {
     put_way(to, way, source.as_ref(), false);
 }
 
-/// Writes a route with at most one next hop. `looked_up`: this is the answer about one address, for
-/// which the kernel reports scope 0.
+/// Writes a message about a route with at most one next hop. `looked_up`: the message answers a
+/// request about one address, for which the kernel reports scope 0.
 fn put_way(to: &mut NetlinkMessages, way: &RouteRow, source: Option<&RawAddr>, looked_up: bool) {
     begin_way(to, way, looked_up);
     if way.gateway.family != 0 {
@@ -433,7 +441,7 @@ fn put_way(to: &mut NetlinkMessages, way: &RouteRow, source: Option<&RawAddr>, l
     end_way(to, way);
 }
 
-/// Writes the part of a route message before the next hops.
+/// Writes the part of a route message that precedes the next hops.
 fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
     let linked = way.gateway.family == 0;
     let v4 = i32::from(way.dst.family) == libc::AF_INET;
@@ -449,7 +457,8 @@ fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
         _ => libc::RTPROT_BOOT,
     };
     let kind = if way.local { libc::RTN_LOCAL } else { libc::RTN_UNICAST };
-    // The answer about one IPv4 address is not an entry of a table (`rt_fill_info`).
+    // The answer about a single IPv4 address is not an entry of a routing table, so it has
+    // different flags (`rt_fill_info` of Linux).
     let (table, protocol, flags) = match (looked_up && v4, way.local) {
         (false, _) => (way.table(), protocol, 0),
         (true, local) => {
@@ -457,8 +466,8 @@ fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
             (libc::RT_TABLE_MAIN.into(), libc::RTPROT_UNSPEC, RTM_F_CLONED | of_local)
         }
     };
-    // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type,
-    // flags.
+    // Write struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope,
+    // type, flags.
     let (family, bits) = (way.dst.family as u8, way.prefix_len as u8);
     to.put(&[family, bits, 0, 0, table as u8, protocol, scope, kind]);
     to.put(&flags.to_ne_bytes());
@@ -468,9 +477,9 @@ fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
     }
 }
 
-/// Writes the part of a route message after the next hops.
+/// Writes the part of a route message that follows the next hops.
 fn end_way(to: &mut NetlinkMessages, way: &RouteRow) {
-    /// RTAX_MTU of rtnetlink.h.
+    /// Type of the route metric for the MTU (RTAX_MTU of rtnetlink.h).
     const MTU: u16 = 2;
     if way.metric > 0 {
         to.number(libc::RTA_PRIORITY, way.metric);
@@ -481,8 +490,8 @@ fn end_way(to: &mut NetlinkMessages, way: &RouteRow) {
     to.end();
 }
 
-/// Returns the source address of packets that use a route: an address in the network of the next
-/// hop, or the first of the interface.
+/// Returns the source address of packets sent over a route. It is an interface address in the same
+/// network as the next hop, or else the interface's first address.
 fn source(stack: StackTables<'_>, way: &RouteRow) -> Option<RawAddr> {
     let near = if way.gateway.family == 0 { way.dst } else { way.gateway };
     let of_way = |interface: &&Interface| {
@@ -493,7 +502,7 @@ fn source(stack: StackTables<'_>, way: &RouteRow) -> Option<RawAddr> {
     all().find(in_network).or_else(|| all().next()).map(|interface| interface.addr)
 }
 
-/// Returns whether `ip` is in the network of `prefix` with a length of `len` bits.
+/// Returns whether `ip` is in the network of `prefix`, which has a length of `len` bits.
 fn covers(prefix: &RawAddr, len: u32, ip: &RawAddr) -> bool {
     let whole = len as usize / 8;
     let rest = (!(0xffu16 >> (len % 8)) & 0xff) as u8;
@@ -523,7 +532,7 @@ fn is_loopback(interface: &Interface) -> bool {
     interface.flags & libc::IFF_LOOPBACK as u32 != 0
 }
 
-/// Conversion of a name to the form of [`Interface::name`].
+/// Conversion of an interface name to the padded form of [`Interface::name`].
 trait ToName {
     fn to_owned_name(&self) -> [u8; 16];
 }
@@ -531,16 +540,16 @@ trait ToName {
 impl ToName for [u8] {
     fn to_owned_name(&self) -> [u8; 16] {
         let mut name = [0; 16];
-        // Truncate longer names, because no interface has one. The result has 16 bytes without a
-        // NUL, and matches no name.
+        // Truncate longer names. The result then has 16 bytes without a NUL, and equals no
+        // interface's name.
         let len = self.len().min(name.len());
         name[..len].copy_from_slice(&self[..len]);
         name
     }
 }
 
-// Constants of linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h and if.h that the libc crate
-// lacks.
+// Constants missing from the libc crate, from linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h
+// and if.h.
 const NLMSG_MIN_TYPE: i32 = 0x10;
 const IFLA_ALT_IFNAME: u16 = 53;
 const IFF_LOWER_UP: u32 = 1 << 16;
@@ -552,7 +561,7 @@ const RTPROT_RA: u8 = 9;
 const RTM_F_CLONED: u32 = 0x200;
 const RTCF_LOCAL: u32 = 0x8000_0000;
 const NTF_PROXY: u8 = 8;
-/// Lengths in bytes of `struct ifinfomsg` and `struct rtmsg`.
+/// Length in bytes of `struct ifinfomsg`. [`RTMSG_LEN`] is that of `struct rtmsg`.
 const IFINFO_LEN: usize = 16;
 const RTMSG_LEN: usize = 12;
 /// Length in bytes of `struct ndmsg`.
@@ -560,7 +569,7 @@ const NDMSG_LEN: usize = 12;
 const NDA_IFINDEX: u16 = 8;
 /// Length in bytes of `struct ifaddrmsg`.
 const IFADDR_LEN: usize = 8;
-/// Number of counters in `struct rtnl_link_stats64` before Linux 6.0, which added one.
+/// Number of counters in `struct rtnl_link_stats64` before Linux 6.0, which added one counter.
 const LINK_STATS: usize = 24;
 
 #[cfg(test)]

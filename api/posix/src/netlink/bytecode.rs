@@ -1,8 +1,8 @@
-//! INET_DIAG_REQ_BYTECODE: the filter into which `ss` compiles its expressions, run as by
-//! inet_diag_bc_run of Linux.
+//! Runs INET_DIAG_REQ_BYTECODE filters, into which `ss` compiles its filter expressions, as
+//! `inet_diag_bc_run` of Linux does.
 //!
 //! An operation is four bytes: `code`, `yes`, and `no` of 16 bits. `yes` is the distance in bytes
-//! to the next operation if the condition is true, `no` that if the condition is false. A socket
+//! to the next operation if the condition is true, `no` the distance if it is false. A socket
 //! passes if the program ends exactly after the last operation.
 
 use towpath_shm::control::SocketRow;
@@ -10,13 +10,14 @@ use towpath_shm::control::SocketRow;
 use super::codec::{u16_at, u32_at};
 use crate::address;
 
-/// Returns whether a socket passes the filter. No socket passes if the bytecode jumps beyond its
-/// end.
+/// Returns whether a socket passes the filter bytecode. No socket passes if the bytecode jumps
+/// beyond its end.
 pub(super) fn passes(code: &[u8], row: &SocketRow) -> bool {
     let mut rest = code;
     while !rest.is_empty() {
         let Some(step) = step(rest, row) else { return false };
-        // Jump forward by at least four bytes, so that the loop ends.
+        // Jump forward by at least four bytes, even if the distance is smaller. Otherwise the loop
+        // might not end.
         match rest.get(step.max(4)..) {
             Some(next) => rest = next,
             None => return false,
@@ -25,8 +26,8 @@ pub(super) fn passes(code: &[u8], row: &SocketRow) -> bool {
     true
 }
 
-/// Returns whether the kernel would accept the bytecode: all jumps lead forward, to an operation or
-/// to the end.
+/// Returns whether the kernel would accept the filter bytecode: all jumps must lead forward, to an
+/// operation or to the end.
 pub(super) fn is_valid(code: &[u8]) -> bool {
     let mut at = 0;
     while at < code.len() {
@@ -48,7 +49,7 @@ pub(super) fn is_valid(code: &[u8]) -> bool {
         };
         let (yes, no) = (usize::from(yes), usize::from(no));
         let end = at + 4 + arguments;
-        // A jump to four bytes after the end rejects the socket.
+        // A jump may also lead four bytes beyond the end, which rejects the socket.
         let fits = |to: usize| to >= 4 && to.is_multiple_of(4) && at + to <= code.len() + 4;
         if !fits(yes) || (op != NOP && !fits(no)) || at + yes < end || end > code.len() {
             return false;
@@ -58,10 +59,10 @@ pub(super) fn is_valid(code: &[u8]) -> bool {
     at == code.len()
 }
 
-/// Runs one operation. Returns the distance in bytes to the next one.
+/// Runs one operation of the filter. Returns the distance in bytes to the next operation.
 fn step(code: &[u8], row: &SocketRow) -> Option<usize> {
     let (op, yes, no) = (*code.first()?, *code.get(1)?, u16_at(code, 2)?);
-    // The `no` field of the next operation contains the port.
+    // The port to compare is in the `no` field of the following operation.
     let port = || u16_at(code, 6);
     let (own, peer) = (row.local.port, row.remote.port);
     let holds = match op {
@@ -73,7 +74,8 @@ fn step(code: &[u8], row: &SocketRow) -> Option<usize> {
         D_EQ => peer == port()?,
         D_GE => peer >= port()?,
         D_LE => peer <= port()?,
-        // The engine does not report whether bind(2) chose the port.
+        // AUTO asks whether the port was chosen automatically. The engine does not report that, so
+        // the condition is false.
         AUTO => false,
         S_COND => matches(code.get(4..)?, &row.local, row.family)?,
         D_COND => matches(code.get(4..)?, &row.remote, row.family)?,
@@ -83,8 +85,8 @@ fn step(code: &[u8], row: &SocketRow) -> Option<usize> {
     Some(if holds { usize::from(yes) } else { usize::from(no) })
 }
 
-/// Returns whether an address matches a `struct inet_diag_hostcond`: family, prefix length,
-/// padding, port (-1: any), address.
+/// Returns whether an address matches a `struct inet_diag_hostcond`, which consists of family,
+/// prefix length, padding, port (-1: any port) and address.
 fn matches(cond: &[u8], addr: &towpath_shm::layout::RawAddr, family: u32) -> Option<bool> {
     let (wanted, bits, port) = (*cond.first()?, *cond.get(1)?, u32_at(cond, 4)?);
     if port != u32::MAX && port != u32::from(addr.port) {
@@ -94,7 +96,8 @@ fn matches(cond: &[u8], addr: &towpath_shm::layout::RawAddr, family: u32) -> Opt
     let own = match u32::from(wanted) {
         0 => own,
         wanted if wanted == family => own,
-        // An IPv4-mapped address of an IPv6 socket (RFC 4291 §2.5.5.2).
+        // Match the last four bytes of an IPv4-mapped address (RFC 4291 §2.5.5.2) of an IPv6
+        // socket.
         address::INET if own.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]) => &own[12..],
         _ => return Some(false),
     };
@@ -107,7 +110,7 @@ fn matches(cond: &[u8], addr: &towpath_shm::layout::RawAddr, family: u32) -> Opt
     Some(part == 0 || (prefix.get(whole)? ^ own.get(whole)?) & mask == 0)
 }
 
-// From linux/inet_diag.h.
+// Operation codes of the filter bytecode, from linux/inet_diag.h.
 const NOP: u8 = 0;
 const JMP: u8 = 1;
 const S_GE: u8 = 2;
@@ -142,7 +145,8 @@ mod tests {
         [&[code, yes][..], &no.to_ne_bytes()].concat()
     }
 
-    /// `sport ge :80 and sport le :90`, as ss has it: a failure jumps four bytes behind the end.
+    /// Bytecode that ss creates for `sport ge :80 and sport le :90`. If a condition fails, it jumps
+    /// four bytes beyond the end.
     fn range() -> Vec<u8> {
         [op(S_GE, 8, 20), op(0, 0, 80), op(S_LE, 8, 12), op(0, 0, 90)].concat()
     }
@@ -169,7 +173,7 @@ mod tests {
             assert!(!passes(&range()[..len], &row) || len % 4 == 0, "{len}");
         }
         assert!(!passes(&op(99, 4, 4), &row));
-        // A distance of 0 must not cause an endless loop.
+        // An operation with distance 0 must not cause an endless loop.
         assert!(passes(&op(NOP, 0, 0), &row));
     }
 }

@@ -1,29 +1,30 @@
 //! Encodes and parses messages of netlink(7) and rtnetlink(7).
 //!
 //! Numbers are in host byte order, addresses in network byte order, and all parts are aligned to
-//! four bytes. The functions allocate nothing, because a signal handler that has interrupted malloc
+//! four bytes. The functions allocate no memory, because a signal handler that interrupted malloc
 //! may use a socket.
 
 /// Length in bytes of `struct nlmsghdr`.
 pub(super) const HEADER_LEN: usize = 16;
-/// Maximum length in bytes of a datagram: a page, because programs have buffers of at least that
-/// size.
+/// Maximum length in bytes of a datagram of answers. It is a page, because programs have receive
+/// buffers of at least that size.
 pub(super) const DATAGRAM_MAX: usize = 4096;
-/// Maximum length in bytes of a message that this module creates.
+/// Maximum length in bytes of one netlink message that this module creates.
 const MESSAGE_MAX: usize = 768;
 
-/// A request: the fields of its `struct nlmsghdr`, and the body after it.
+/// A netlink request: fields of its `struct nlmsghdr`, and the body that follows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NetlinkRequest<'a> {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) sequence: u32,
-    /// Bytes of the header, which error messages quote.
+    /// Bytes of the request's header, which error messages quote.
     pub(super) header: &'a [u8],
     pub(super) body: &'a [u8],
 }
 
-/// Returns the requests in the bytes of one send. A truncated request ends the iterator.
+/// Returns the netlink requests contained in `bytes`, the data of one send. A truncated request
+/// ends the iterator.
 pub(super) fn requests(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkRequest<'_>> {
     std::iter::from_fn(move || {
         let len = u32_at(bytes, 0)? as usize;
@@ -34,8 +35,8 @@ pub(super) fn requests(mut bytes: &[u8]) -> impl Iterator<Item = NetlinkRequest<
     })
 }
 
-/// Returns the value of the first attribute of type `wanted`. `bytes` is the part of a message
-/// after the fixed part.
+/// Returns the value of the first attribute of type `wanted`. `bytes` contains the attributes of a
+/// message, without its fixed part.
 pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let len = usize::from(u16_at(bytes, 0)?);
@@ -55,11 +56,11 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Datagram of messages that is being built for the program.
+/// Datagram for the program, to which netlink messages are appended.
 pub(super) struct NetlinkMessages {
     bytes: [u8; DATAGRAM_MAX],
     len: usize,
-    /// Position of the message that is being written.
+    /// Offset in bytes of the message that is being written.
     start: usize,
 }
 
@@ -68,7 +69,7 @@ impl NetlinkMessages {
         Self { bytes: [0; DATAGRAM_MAX], len: 0, start: 0 }
     }
 
-    /// Returns whether the room may be too small for another message.
+    /// Returns whether another message might not fit the datagram.
     pub(super) fn is_full(&self) -> bool {
         self.len + MESSAGE_MAX > DATAGRAM_MAX
     }
@@ -81,7 +82,7 @@ impl NetlinkMessages {
         self.len = 0;
     }
 
-    /// Begins a message. The caller must have ensured that there is room ([`Self::is_full`]).
+    /// Begins a netlink message. The caller must have ensured that it fits ([`Self::is_full`]).
     pub(super) fn begin(&mut self, kind: u16, flags: u16, sequence: u32, port: u32) {
         self.start = self.len;
         self.put(&[0; 4]);
@@ -109,7 +110,7 @@ impl NetlinkMessages {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// Appends an attribute that contains the attributes written by `fill`.
+    /// Appends an attribute whose value consists of the attributes that `fill` writes.
     pub(super) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
         let start = self.len;
         self.attribute(kind, &[]);
@@ -118,7 +119,7 @@ impl NetlinkMessages {
         self.bytes[start..][..2].copy_from_slice(&len.to_ne_bytes());
     }
 
-    /// Appends an attribute with a NUL-terminated string.
+    /// Appends an attribute whose value is a NUL-terminated string.
     pub(super) fn text(&mut self, kind: u16, value: &[u8]) {
         let mut padded = [0; 16];
         let len = value.len().min(padded.len() - 1);
@@ -126,7 +127,7 @@ impl NetlinkMessages {
         self.attribute(kind, &padded[..=len]);
     }
 
-    /// Ends the current message: sets its length.
+    /// Ends the current message by writing its length to its header.
     pub(super) fn end(&mut self) {
         let len = (self.len - self.start) as u32;
         self.bytes[self.start..][..4].copy_from_slice(&len.to_ne_bytes());
@@ -166,7 +167,7 @@ mod tests {
             assert_eq!(requests(&datagram.bytes()[..len]).count(), 0, "{len}");
             attribute(&datagram.bytes()[HEADER_LEN..][..len.saturating_sub(HEADER_LEN)], 9);
         }
-        // A length of 0 must not cause an endless loop.
+        // A message or attribute with length 0 must not cause an endless loop.
         assert_eq!(requests(&[0; 64]).count(), 0);
         assert_eq!(attribute(&[0; 64], 9), None);
     }

@@ -1,8 +1,9 @@
-//! NETLINK_SOCK_DIAG (sock_diag(7)) for AF_INET and AF_INET6 sockets, which `ss` uses.
+//! Answers NETLINK_SOCK_DIAG requests (sock_diag(7)), which `ss` sends, for AF_INET and AF_INET6
+//! sockets.
 //!
-//! A dump is no snapshot, as in the kernel: each socket is reported in its state when the dump
-//! reaches it. Requests for other families fail with ENOENT, so that `ss` reads the kernel's files
-//! in /proc/net for these families.
+//! As in the kernel, a dump is no snapshot: each socket is reported in the state that it has when
+//! the dump reaches it. Requests for other families fail with ENOENT, so that `ss` reads the
+//! kernel's files in /proc/net for these families.
 
 use towpath_shm::control::SocketRow;
 use towpath_shm::layout::RawAddr;
@@ -13,7 +14,8 @@ use super::out::{AnswerBuffer, Outcome};
 use crate::listing::{self, LISTEN};
 use crate::{Posix, Result, identity};
 
-/// Answers all requests in `bytes`, which the socket with port ID `port` has sent.
+/// Answers all sock_diag(7) requests in `bytes`. `port` is the port ID of the socket that has sent
+/// them.
 pub(super) fn answer(
     posix: &'static Posix,
     bytes: &[u8],
@@ -25,7 +27,8 @@ pub(super) fn answer(
         let outcome = match (request.kind, Asked::of(request.body)) {
             (kind, _) if kind < NLMSG_MIN_TYPE => Ok(()),
             (SOCK_DESTROY, _) => Err(libc::EPERM),
-            // Requests of the interface before Linux 3.3 fail, as in a kernel without that module.
+            // Reject the requests used before Linux 3.3, as a kernel without the module for them
+            // does.
             (TCPDIAG_GETSOCK | DCCPDIAG_GETSOCK, _) => Err(libc::EOPNOTSUPP),
             (SOCK_DIAG_BY_FAMILY, Some(asked)) if asked.is_inet() => match out.is_dump() {
                 true => dump(posix, &mut out, &asked)?,
@@ -39,13 +42,13 @@ pub(super) fn answer(
     Ok(())
 }
 
-/// A parsed `struct inet_diag_req_v2`, and the filter after it.
+/// A request of sock_diag(7): a parsed `struct inet_diag_req_v2`, and the filter that follows it.
 struct Asked<'a> {
     family: u32,
     protocol: u32,
     extensions: u8,
     states: u32,
-    /// `struct inet_diag_sockid`: ports in network byte order, addresses, index of an interface,
+    /// A `struct inet_diag_sockid`: ports in network byte order, addresses, index of an interface,
     /// cookie.
     id: &'a [u8],
     filter: &'a [u8],
@@ -55,7 +58,8 @@ impl<'a> Asked<'a> {
     fn of(body: &'a [u8]) -> Option<Self> {
         let family = u32::from(*body.first()?);
         let Some(id) = body.get(8..REQUEST_LEN) else {
-            // A request for another family is shorter, and has no id.
+            // A request for an address family other than IPv4 and IPv6 may be shorter, and has no
+            // sockid.
             let id = &[][..];
             return Some(Self { family, protocol: 0, extensions: 0, states: 0, id, filter: id });
         };
@@ -73,8 +77,8 @@ impl<'a> Asked<'a> {
             && !self.id.is_empty()
     }
 
-    /// Returns whether a socket has the requested family and protocol, and Linux would show it.
-    /// Linux shows sockets that have a port, but not TCP sockets that are only bound.
+    /// Returns whether a socket has the requested family and protocol, and whether Linux would list
+    /// it. Linux lists sockets that have a port, except TCP sockets that are only bound.
     fn is_of_kind(&self, row: &SocketRow) -> bool {
         let stream = row.protocol as i32 == libc::IPPROTO_TCP;
         (row.family, row.protocol) == (self.family, self.protocol)
@@ -98,8 +102,9 @@ impl<'a> Asked<'a> {
             && bytecode::passes(self.filter, row)
     }
 
-    /// Returns whether a socket has the requested addresses and ports (`exactly`), or else is a
-    /// listener or unconnected socket that would receive their packets.
+    /// Returns whether a socket matches the requested addresses and ports. If `exactly` is false, a
+    /// listener or unconnected socket also matches if it would receive packets with these
+    /// addresses.
     fn names(&self, row: &SocketRow, exactly: bool) -> bool {
         let address =
             |from: usize| self.id.get(from..from + octets(self.family)).unwrap_or_default();
@@ -131,8 +136,8 @@ fn dump(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) ->
     Ok(Ok(()))
 }
 
-/// Answers with the connection that has the requested addresses, or else with the listener or
-/// unconnected socket at the local address.
+/// Answers with the connection between the requested addresses. If there is none, answers with the
+/// listener or unconnected socket at the local address.
 fn one(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) -> Result<Outcome> {
     let mut found: Option<(bool, SocketRow)> = None;
     listing::sockets(posix, |row| {
@@ -154,7 +159,7 @@ fn one(posix: &'static Posix, out: &mut AnswerBuffer<'_>, asked: &Asked<'_>) -> 
     Ok(Ok(()))
 }
 
-/// Writes a `struct inet_diag_msg`, and the requested extensions.
+/// Writes a `struct inet_diag_msg` about a socket, and the requested extensions.
 fn put(posix: &'static Posix, to: &mut NetlinkMessages, asked: &Asked<'_>, row: &SocketRow) {
     let socket = row.slot != u32::MAX;
     to.put(&[row.family as u8, row.state as u8, row.timer as u8, row.retransmits as u8]);
@@ -200,7 +205,7 @@ fn put_extensions(
     if !stream || !(wants(INET_DIAG_INFO) || wants(INET_DIAG_CONG)) {
         return;
     }
-    // If the socket has been closed meanwhile, report it without figures.
+    // The socket has been closed meanwhile: report it without the extensions.
     let Ok(reply) = listing::figures(posix, row.slot) else { return };
     let payload = reply.payload();
     let (info, name) = payload.split_at(payload.len().min(reply.a as usize));
@@ -220,7 +225,8 @@ fn words(to: &mut NetlinkMessages, kind: u16, values: &[u32]) {
     to.attribute(kind, &bytes[..4 * values.len()]);
 }
 
-/// Returns the cookie of a socket: its slot and generation, as SO_COOKIE does.
+/// Returns the cookie of a socket, which consists of its slot and generation. SO_COOKIE returns the
+/// same.
 fn cookie(row: &SocketRow) -> [u32; 2] {
     [row.slot, row.generation]
 }
@@ -236,7 +242,7 @@ fn octets(family: u32) -> usize {
     if family == libc::AF_INET as u32 { 4 } else { 16 }
 }
 
-// Constants of linux/netlink.h, sock_diag.h, inet_diag.h and net/tcp_states.h.
+// Constants from linux/netlink.h, sock_diag.h, inet_diag.h and net/tcp_states.h.
 const NLMSG_MIN_TYPE: u16 = 0x10;
 const TCPDIAG_GETSOCK: u16 = 18;
 const DCCPDIAG_GETSOCK: u16 = 19;

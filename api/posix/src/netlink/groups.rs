@@ -1,27 +1,28 @@
 //! Multicast groups that the program's netlink sockets have joined.
 //!
-//! The kernel's socket joins no groups, because in NETLINK_USERSOCK any process may send to a
-//! group.
+//! Membership is recorded here only. The underlying kernel socket joins no groups, because any
+//! process may send to groups of NETLINK_USERSOCK.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::Result;
 use crate::errno::fail;
 
-/// Maximum number of sockets that can join groups. Programs that watch interfaces have one or two.
+/// Maximum number of netlink sockets that can join groups. Programs that watch interfaces have one
+/// or two.
 const SOCKETS_MAX: usize = 64;
-/// RTNLGRP_MAX of Linux 6.18.
+/// Highest number of a multicast group of NETLINK_ROUTE (RTNLGRP_MAX of Linux 6.18).
 const GROUPS_MAX: u32 = 39;
 
-/// Table of the sockets of a process that have ever joined a group.
+/// Table of the netlink sockets of a process that have ever joined a multicast group.
 #[derive(Debug)]
 pub(crate) struct NetlinkGroups([GroupMember; SOCKETS_MAX]);
 
 #[derive(Debug)]
 struct GroupMember {
-    /// Number of the descriptor plus one; 0: the entry is free.
+    /// Descriptor number of the socket plus one. 0: the entry is free.
     socket: AtomicU32,
-    /// Joined groups: bit n - 1 for group n.
+    /// Multicast groups that the socket has joined. Bit n - 1 stands for group n.
     joined: AtomicU64,
 }
 
@@ -32,18 +33,18 @@ impl GroupMember {
 }
 
 impl NetlinkGroups {
-    /// Creates an empty table, which is zeroed memory.
+    /// Creates an empty table, which consists of zero bytes only.
     pub const fn new() -> Self {
         Self([const { GroupMember::new() }; SOCKETS_MAX])
     }
 
-    /// Returns the groups of a socket, group 1 in the lowest bit. None: the socket has never joined
-    /// a group.
+    /// Returns the multicast groups of a netlink socket as bits, with group 1 in the lowest bit.
+    /// None: the socket has never joined a group.
     pub fn of(&self, fd: i32) -> Option<u64> {
         self.find(fd).map(|entry| entry.joined.load(Relaxed))
     }
 
-    /// Removes the entry of a number, because a new socket has it.
+    /// Removes the entry of a descriptor number, because a new socket now has this number.
     pub fn forget(&self, fd: i32) {
         if let Some(entry) = self.find(fd) {
             entry.joined.store(0, Relaxed);
@@ -51,7 +52,7 @@ impl NetlinkGroups {
         }
     }
 
-    /// Joins or leaves a group, for NETLINK_ADD_MEMBERSHIP and NETLINK_DROP_MEMBERSHIP.
+    /// Joins or leaves a multicast group, for NETLINK_ADD_MEMBERSHIP and NETLINK_DROP_MEMBERSHIP.
     ///
     /// # Errors
     /// EINVAL if the group does not exist; ENOMEM if the table is full.
@@ -68,7 +69,8 @@ impl NetlinkGroups {
         Ok(())
     }
 
-    /// Sets the first 32 groups, which bind(2) passes as bits. Further groups stay joined.
+    /// Sets membership in the groups 1 to 32, which bind(2) passes as bits. Membership in higher
+    /// groups does not change.
     ///
     /// # Errors
     /// ENOMEM if the table is full.

@@ -1,6 +1,6 @@
-//! Netlink sockets that show the stack. NETLINK_ROUTE (rtnetlink(7)) answers `ip`, libnl and others
-//! about interfaces, addresses and routes; NETLINK_SOCK_DIAG (sock_diag(7)) answers `ss` about
-//! sockets.
+//! Netlink sockets whose answers describe the user-space stack. NETLINK_ROUTE (rtnetlink(7))
+//! answers `ip`, libnl and similar programs about interfaces, addresses and routes.
+//! NETLINK_SOCK_DIAG (sock_diag(7)) answers `ss` about sockets.
 //!
 //! The program's socket is a socket of the kernel with the protocol NETLINK_USERSOCK, which
 //! processes may use among themselves. So the kernel provides waiting, flags, buffers and
@@ -45,25 +45,26 @@ use crate::privilege::{CAP_NET_ADMIN, may};
 use crate::{Errno, Posix, Result, interface};
 use answer::StackTables;
 
-/// Maximum length in bytes of a request. Valid ones have a tenth of it.
+/// Maximum length in bytes of a netlink request. Valid requests are at most a tenth as long.
 const REQUEST_MAX: usize = codec::DATAGRAM_MAX;
-/// Maximum number of routes in an answer; further ones are left out.
+/// Maximum number of routes in an answer; further routes are left out.
 const ROUTES_MAX: usize = 64;
-/// Maximum number of neighbours in an answer; further ones are left out.
+/// Maximum number of neighbours in an answer; further neighbours are left out.
 const NEIGHBORS_MAX: usize = 256;
-/// Socket option with the cookie of a socket's network namespace (Linux 5.14).
+/// Socket option that returns the cookie of a socket's network namespace (Linux 5.14).
 const SO_NETNS_COOKIE: i32 = 71;
 const SOL_NETLINK: i32 = 270;
 const NETLINK_GET_STRICT_CHK: i32 = 12;
 
-/// Returns whether socket(2) asks for a netlink socket that shows the stack.
+/// Returns whether socket(2) with these arguments must create a netlink socket that describes the
+/// stack.
 pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
     let shown = matches!(protocol, libc::NETLINK_ROUTE | libc::NETLINK_SOCK_DIAG);
     domain == libc::AF_NETLINK && shown && posix.is_active()
 }
 
-/// Implements socket(2). None: the caller must open the kernel's own socket, because this process
-/// is in a network namespace other than the run's.
+/// Implements socket(2) for such netlink sockets. None: this process is in a different network
+/// namespace than the run, so the caller must open the kernel's netlink socket.
 pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<i32>> {
     let client = posix.client()?;
     let args = [libc::AF_NETLINK as usize, kind as usize, libc::NETLINK_USERSOCK as usize, 0, 0, 0];
@@ -90,7 +91,7 @@ pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<
     Ok(Some(fd))
 }
 
-/// Returns whether this process is in a network namespace other than the run's.
+/// Returns whether this process is in a different network namespace than the run.
 pub(crate) fn is_elsewhere(posix: &'static Posix) -> bool {
     let Ok(client) = posix.client() else { return false };
     let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as usize;
@@ -109,14 +110,15 @@ fn is_of_another_namespace(fd: i32, of_run: i32) -> bool {
     matches!(namespaces, (Some(here), Some(of_run)) if here != of_run)
 }
 
-/// Returns whether `fd` is a netlink socket that shows the stack. Duplicates are not recognized.
+/// Returns whether `fd` is a netlink socket that describes the stack. Duplicated descriptors are
+/// not recognized.
 #[inline]
 pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
     posix.netlink.has(fd) && is_still_ours(posix, fd)
 }
 
-/// Checks that the number still belongs to the netlink socket, because this library does not see
-/// its close.
+/// Checks that the number still belongs to the netlink socket. The program may have closed it
+/// without a call of this library.
 #[cold]
 fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
     // SAFETY: the number is borrowed for this call, which only reads options of the file.
@@ -129,8 +131,8 @@ fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
     ours
 }
 
-/// Implements bind(2). As in the kernel, a socket may join groups in which changes are announced;
-/// no changes are announced here.
+/// Implements bind(2) for a netlink socket. As in the kernel, the socket may join multicast groups,
+/// but the stack never announces changes to them.
 ///
 /// # Errors
 /// Errors of bind(2), and ENOMEM if too many sockets have joined groups.
@@ -149,8 +151,8 @@ pub unsafe fn bind(
     posix.groups.bind(fd, name.nl_groups)
 }
 
-/// Implements connect(2), which can only connect to the kernel. A socket without a port ID gets
-/// one.
+/// Implements connect(2) for a netlink socket, which can only connect to the kernel. Assigns a port
+/// ID if the socket has none.
 ///
 /// # Safety
 /// As connect(2).
@@ -161,8 +163,9 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: u32) -> Result<
     Ok(())
 }
 
-/// Checks a destination, as `netlink_sendmsg` and `netlink_connect` do: groups and other processes
-/// need privileges. Sends to other processes always fail, because this socket cannot reach any.
+/// Checks a destination address as Linux's `netlink_sendmsg` and `netlink_connect` do: privileges
+/// are needed for groups and other processes. A send to another process always fails, because this
+/// socket cannot reach any.
 fn check_destination(name: &libc::sockaddr_nl) -> Result<()> {
     if name.nl_pid != 0 || name.nl_groups != 0 && !may(CAP_NET_ADMIN) {
         return fail(libc::EPERM);
@@ -170,14 +173,14 @@ fn check_destination(name: &libc::sockaddr_nl) -> Result<()> {
     Ok(())
 }
 
-/// Gives a socket a port ID unless it has one: the process ID, if that is free
-/// (`netlink_autobind`).
+/// Assigns a port ID to a socket that has none: the process ID, if it is not in use
+/// (`netlink_autobind` of Linux).
 fn bind_unbound(socket: BorrowedFd<'_>) {
-    // bind fails with EINVAL if the socket already has a port ID.
+    // Ignore an error: bind fails with EINVAL if the socket already has a port ID.
     let _ = rustix::net::bind(socket, &SocketAddrNetlink::new(0, 0));
 }
 
-/// Implements setsockopt(2). None: the kernel must handle the option.
+/// Implements setsockopt(2) for a netlink socket. None: the kernel must handle the option.
 ///
 /// # Safety
 /// As setsockopt(2).
@@ -196,12 +199,12 @@ pub unsafe fn set_option(
     if value.is_null() || (len as usize) < size_of::<u32>() {
         return Some(fail(libc::EINVAL));
     }
-    // SAFETY: the caller passes a pointer to enough bytes, which may be unaligned.
+    // SAFETY: the caller passes a pointer to at least 4 bytes, which may be unaligned.
     let group = unsafe { value.cast::<u32>().read_unaligned() };
     Some(posix.groups.change(fd, group, joins))
 }
 
-/// Implements getsockopt(2). None: the kernel must handle the option.
+/// Implements getsockopt(2) for a netlink socket. None: the kernel must handle the option.
 ///
 /// # Safety
 /// As getsockopt(2).
@@ -225,8 +228,8 @@ pub unsafe fn get_option(
         if room > i32::MAX as usize {
             return Some(fail(libc::EINVAL));
         }
-        // A socket that has never joined a group has no list. As the kernel, write only whole
-        // words.
+        // Return an empty list for a socket that has never joined a group. As the kernel, write
+        // only whole 32-bit words.
         let list = known.map(u64::to_ne_bytes).unwrap_or_default();
         let fits = (room & !3).min(list.len());
         if known.is_some() && fits > 0 {
@@ -237,12 +240,13 @@ pub unsafe fn get_option(
     Some(Ok(()))
 }
 
-/// Returns the protocol that getsockopt(2) reports for SO_PROTOCOL.
+/// Returns the netlink protocol that getsockopt(2) reports for SO_PROTOCOL.
 pub fn protocol(posix: &'static Posix, fd: i32) -> i32 {
     if posix.diag.has(fd) { libc::NETLINK_SOCK_DIAG } else { libc::NETLINK_ROUTE }
 }
 
-/// Replaces the port ID by 0, the kernel's, in an address that the kernel has just filled in.
+/// Sets the port ID and groups in a netlink address to 0, which stands for the kernel. The kernel
+/// has just filled in this address with those of the library's socket.
 ///
 /// # Safety
 /// `len` bytes at `addr` may be written.
@@ -253,7 +257,8 @@ pub unsafe fn show_kernel(addr: *mut libc::c_void, len: usize) {
     }
 }
 
-/// Writes the groups that a socket has joined to the address that getsockname(2) has filled in.
+/// Writes the groups that a netlink socket has joined to an address that getsockname(2) has filled
+/// in.
 ///
 /// # Safety
 /// As [`show_kernel`].
@@ -270,7 +275,7 @@ unsafe fn change_name(
     change: impl FnOnce(&mut libc::sockaddr_nl),
 ) {
     if !addr.is_null() && len >= size_of::<libc::sockaddr_nl>() {
-        // SAFETY: the caller passes a pointer to enough bytes, which may be unaligned.
+        // SAFETY: the caller passes a pointer to a whole `sockaddr_nl`, which may be unaligned.
         unsafe {
             let mut name = addr.cast::<libc::sockaddr_nl>().read_unaligned();
             change(&mut name);
@@ -279,7 +284,8 @@ unsafe fn change_name(
     }
 }
 
-/// Shows the kernel in the credentials of a message (SO_PASSCRED): no process, and root.
+/// Replaces the sender in the credentials of a message (SO_PASSCRED) by that of the kernel: process
+/// ID 0 and user root.
 ///
 /// # Safety
 /// The kernel has just filled in this header.
@@ -299,7 +305,7 @@ pub unsafe fn show_kernel_in(message: *const libc::msghdr) {
     }
 }
 
-/// Implements send(2) and its variants: answers the requests in `from`.
+/// Implements send(2) and its variants for a netlink socket: answers the requests in `from`.
 ///
 /// # Safety
 /// The buffers and the destination address must be valid for reads.
@@ -337,8 +343,8 @@ fn answer_all(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<usize> 
     Ok(requests.len())
 }
 
-/// Answers requests that splice(2) or sendfile(2) sends to a netlink socket. `read` reads at most
-/// `len` bytes of them.
+/// Answers requests that splice(2) or sendfile(2) sends to a netlink socket. `read` reads up to
+/// `len` bytes of these requests.
 pub fn send_from(
     posix: &'static Posix,
     fd: i32,
@@ -353,7 +359,8 @@ pub fn send_from(
     }
 }
 
-/// Asks the engine for the tables that the requests read, and answers the requests.
+/// Requests the tables that the rtnetlink(7) requests read from the engine, and answers the
+/// requests.
 fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()> {
     let asks = |kind: u16| codec::requests(requests).any(|request| request.kind == kind);
     let interfaces = interface::ask(posix)?;
@@ -387,7 +394,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
     respond(posix, fd, |port, send| answer::answer(requests, port, is_strict, stack, send))
 }
 
-/// Appends an entry if there is room, and otherwise ignores it.
+/// Appends an entry to an array if there is room, and otherwise drops it.
 fn keep<T: Copy>(all: &mut [T], count: &mut usize, one: &T) -> Result<()> {
     if let Some(to) = all.get_mut(*count) {
         *to = *one;
@@ -396,8 +403,8 @@ fn keep<T: Copy>(all: &mut [T], count: &mut usize, one: &T) -> Result<()> {
     Ok(())
 }
 
-/// Calls a function that answers requests, with the port ID of the requesting socket and a function
-/// that sends datagrams to that socket.
+/// Calls a function that answers netlink requests. Passes it the port ID of the requesting socket,
+/// and a function that sends datagrams to that socket.
 fn respond(
     posix: &'static Posix,
     fd: i32,
@@ -415,8 +422,8 @@ fn respond(
     let result = answer(own.pid(), &mut |datagram| {
         match rustix::net::sendto(helper, datagram, SendFlags::DONTWAIT, &own) {
             Ok(_) => Ok(()),
-            // The program does not read its answers. The kernel reports lost messages in the same
-            // way.
+            // The program's receive buffer is full. Fail with ENOBUFS, as the kernel does to report
+            // lost messages.
             Err(rustix::io::Errno::AGAIN) => fail(libc::ENOBUFS),
             Err(errno) => Err(errno.into()),
         }
@@ -425,8 +432,8 @@ fn respond(
     result
 }
 
-/// Creates the socket for answers on first use. The port id differs from those that the kernel
-/// would give to the program's sockets.
+/// Creates the socket that sends answers, when it is first needed. Its port ID differs from those
+/// that the kernel assigns to the program's sockets.
 fn prepare_answers(posix: &'static Posix) -> Result<()> {
     /// Maximum number of attempts to find a free port ID.
     const ATTEMPTS: usize = 16;
@@ -440,7 +447,8 @@ fn prepare_answers(posix: &'static Posix) -> Result<()> {
         rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
     let mut bound = Err(rustix::io::Errno::ADDRINUSE);
     for _ in 0..ATTEMPTS {
-        // Process IDs are below 2^22, so they differ from this port ID.
+        // The kernel assigns process IDs, which are below 2²², as port IDs. This one is above 2³¹,
+        // so it differs from them.
         let port = u32::from(random()) << 8 | 1 << 31;
         bound = rustix::net::bind(&*socket, &SocketAddrNetlink::new(port, 0));
         if bound != Err(rustix::io::Errno::ADDRINUSE) {
@@ -459,22 +467,22 @@ fn port_of(socket: BorrowedFd<'_>) -> Result<SocketAddrNetlink> {
 
 fn borrow(fd: i32) -> BorrowedFd<'static> {
     // SAFETY: the program must not close its descriptor during a call. If it does, the kernel
-    // returns EBADF or uses the new file of that number, as in the program's own calls.
+    // returns EBADF or uses the file that now has the number, as for any call of the program.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Returns the cookie of a socket's network namespace; None: this kernel does not support the
-/// option.
+/// Returns the cookie (unique number) of a socket's network namespace. None: this kernel does not
+/// support the option.
 fn cookie(fd: i32) -> Option<u64> {
     option(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
-/// Returns whether NETLINK_GET_STRICT_CHK is set. The kernel stores the option of its socket.
+/// Returns whether NETLINK_GET_STRICT_CHK is set. The option is stored in the kernel's socket.
 fn is_strict(fd: i32) -> bool {
     option(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK).is_some_and(|value| value != 0)
 }
 
-/// Reads a socket option of at most eight bytes.
+/// Reads a socket option of at most eight bytes from the kernel.
 fn option(fd: i32, level: i32, name: i32) -> Option<u64> {
     let (mut value, mut len) = (0u64, size_of::<u64>() as u32);
     let (at, at_len) = (&raw mut value as usize, &raw mut len as usize);
@@ -483,13 +491,15 @@ fn option(fd: i32, level: i32, name: i32) -> Option<u64> {
     unsafe { syscall::syscall(libc::SYS_getsockopt as usize, args) }.ok().map(|_| value)
 }
 
+/// Reads a netlink address that the program has passed.
+///
 /// # Safety
 /// `len` bytes at `addr` can be read.
 unsafe fn read_addr(addr: *const libc::sockaddr, len: u32) -> Result<libc::sockaddr_nl> {
     if addr.is_null() || (len as usize) < size_of::<libc::sockaddr_nl>() {
         return fail(libc::EINVAL);
     }
-    // SAFETY: the caller passes a pointer to enough bytes, which may be unaligned.
+    // SAFETY: the caller passes a pointer to a whole `sockaddr_nl`, which may be unaligned.
     let name = unsafe { addr.cast::<libc::sockaddr_nl>().read_unaligned() };
     if i32::from(name.nl_family) != libc::AF_NETLINK {
         return fail(libc::EINVAL);

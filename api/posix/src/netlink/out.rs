@@ -1,20 +1,21 @@
-//! Collects the messages of an answer in datagrams, and sends them.
+//! Collects the messages of a netlink answer in datagrams, and sends the datagrams.
 
 use super::codec::{NetlinkMessages, NetlinkRequest, attribute, u32_at};
 use crate::Result;
 
-/// Result of a request: success, or the errno for the program.
+/// Result of a netlink request: success, or the errno that the program gets.
 pub(super) type Outcome = std::result::Result<(), i32>;
 
-/// Answer to one request, sent in datagrams as it grows.
+/// Answer to one netlink request. Datagrams are sent whenever the buffer is full.
 pub(super) struct AnswerBuffer<'a> {
     send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     pub(super) datagram: NetlinkMessages,
     pub(super) request: NetlinkRequest<'a>,
     port: u32,
-    /// Additional flags of all messages.
+    /// Netlink flags that all messages of the answer have, besides their own.
     flags: u16,
-    /// Whether the dump has begun: an error is then reported in NLMSG_DONE, as by Linux.
+    /// Whether a message of the dump has been written. A later error is then reported in
+    /// NLMSG_DONE, as by Linux.
     has_begun: bool,
 }
 
@@ -31,8 +32,8 @@ impl<'a> AnswerBuffer<'a> {
         i32::from(self.request.flags) & libc::NLM_F_DUMP != 0
     }
 
-    /// Returns the number at offset `at` of the request's fixed part. Returns 0 if the request is
-    /// shorter, as requests for a single family may be.
+    /// Returns the 32-bit number at offset `at` of the request's body. Returns 0 if the body is
+    /// shorter, because some requests contain only the family.
     pub(super) fn number(&self, at: usize) -> u32 {
         u32_at(self.request.body, at).unwrap_or(0)
     }
@@ -41,7 +42,8 @@ impl<'a> AnswerBuffer<'a> {
         self.request.body.get(at).copied().unwrap_or(0)
     }
 
-    /// Returns the requested family, the first byte; None for all families.
+    /// Returns the requested address family, the first byte of the request's body. None: all
+    /// families.
     pub(super) fn family(&self) -> Option<i32> {
         Some(i32::from(self.byte(0))).filter(|family| *family != libc::AF_UNSPEC)
     }
@@ -59,12 +61,13 @@ impl<'a> AnswerBuffer<'a> {
         Ok(())
     }
 
-    /// Marks the messages of this dump as filtered by the request (NLM_F_DUMP_FILTERED).
+    /// Marks the messages of a dump as filtered by the request (NLM_F_DUMP_FILTERED).
     pub(super) fn filtered(&mut self) {
         self.flags = NLM_F_DUMP_FILTERED;
     }
 
-    /// Marks the dump as begun: later errors are reported in NLMSG_DONE instead of NLMSG_ERROR.
+    /// Records that the dump has begun. Later errors are then reported in NLMSG_DONE instead of
+    /// NLMSG_ERROR.
     pub(super) fn begin_dump(&mut self) {
         self.has_begun = true;
     }
@@ -77,12 +80,13 @@ impl<'a> AnswerBuffer<'a> {
         Ok(())
     }
 
-    /// Sends the last message: the end of a dump, an error, or a requested acknowledgement.
+    /// Sends the last message of the answer: the end of a dump, an error, or a requested
+    /// acknowledgement.
     pub(super) fn end(mut self, outcome: Outcome) -> Result<()> {
         let wants_ack = i32::from(self.request.flags) & libc::NLM_F_ACK != 0;
         match outcome {
             Ok(()) if self.is_dump() => {
-                // As in the kernel, the end of a dump is sent in a datagram of its own.
+                // Send the end of a dump in a separate datagram, as the kernel does.
                 self.flush()?;
                 self.begin(libc::NLMSG_DONE as u16)?;
                 self.datagram.put(&[0; 4]);
@@ -111,6 +115,6 @@ impl<'a> AnswerBuffer<'a> {
     }
 }
 
-/// Flag: the error quotes only the header of the request (linux/netlink.h).
+/// Netlink flag: the error message quotes only the header of the request (linux/netlink.h).
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_DUMP_FILTERED: u16 = 0x20;

@@ -1,13 +1,15 @@
-//! RTM_GETRULE: the default rules of a kernel. The stack has no others.
+//! Answers RTM_GETRULE with the default policy routing rules of a kernel. The stack has no other
+//! rules.
 
 use super::out::{AnswerBuffer, Outcome};
 use crate::Result;
 
-/// Priority and table of each rule.
+/// Default policy routing rules: priority and routing table of each.
 const RULES: [(u32, u8); 3] =
     [(0, libc::RT_TABLE_LOCAL), (32766, libc::RT_TABLE_MAIN), (32767, libc::RT_TABLE_DEFAULT)];
 
-/// Answers with all rules, or with those of the requested family. IPv6 has no table `default`.
+/// Answers RTM_GETRULE with all rules, or with those of the requested family. IPv6 has no table
+/// `default`.
 pub(super) fn all(out: &mut AnswerBuffer<'_>) -> Result<Outcome> {
     let wanted = out.family();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -18,7 +20,8 @@ pub(super) fn all(out: &mut AnswerBuffer<'_>) -> Result<Outcome> {
         for (priority, table) in &RULES[..count] {
             out.begin(libc::RTM_NEWRULE)?;
             let to = &mut out.datagram;
-            // struct fib_rule_hdr: family, lengths, TOS, table, two reserved bytes, action, flags.
+            // Write struct fib_rule_hdr: family, lengths of the addresses, TOS, table, two reserved
+            // bytes, action, flags.
             to.put(&[family as u8, 0, 0, 0, *table, 0, 0, FR_ACT_TO_TBL]);
             to.put(&[0; 4]);
             to.number(FRA_TABLE, u32::from(*table));
@@ -33,7 +36,7 @@ pub(super) fn all(out: &mut AnswerBuffer<'_>) -> Result<Outcome> {
     Ok(Ok(()))
 }
 
-// From linux/fib_rules.h.
+// Constants from linux/fib_rules.h.
 const FR_ACT_TO_TBL: u8 = 1;
 const FRA_PRIORITY: u16 = 6;
 const FRA_SUPPRESS_PREFIXLEN: u16 = 14;

@@ -1,5 +1,5 @@
-//! Socket filters (classic BPF), which the engine checks and runs. A filter that does not fit a
-//! request is sent in parts.
+//! Socket filters (classic BPF). The engine validates and runs them. A filter that exceeds the
+//! length of a request is sent to the engine in parts.
 
 use towpath_shm::control::FILTER_PART_HEADER;
 
@@ -9,16 +9,17 @@ use crate::errno::fail;
 use crate::handle::OpenSocket;
 use crate::{Errno, Result};
 
-/// Maximum number of instructions (BPF_MAXINSNS).
+/// Maximum number of instructions in a filter (BPF_MAXINSNS).
 const INSTRUCTIONS_MAX: u16 = 4096;
-/// Bytes of a `struct sock_filter`.
+/// Length in bytes of an instruction (`struct sock_filter`).
 const INSTRUCTION: usize = size_of::<libc::sock_filter>();
-/// Size of the first page, where no program has memory.
+/// Size in bytes of the first page of address space, which no program maps. A pointer into it is
+/// invalid.
 const PAGE: usize = 4096;
-/// Maximum number of instructions in a request.
+/// Maximum number of filter instructions in one request to the engine.
 const PART: usize = (towpath_shm::control::DATA_MAX - FILTER_PART_HEADER) / INSTRUCTION;
 
-/// Attaches a filter (SO_ATTACH_FILTER). `bytes` is a `struct sock_fprog`.
+/// Attaches a filter to a socket (SO_ATTACH_FILTER). `bytes` is a `struct sock_fprog`.
 pub(super) fn attach(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let program = program_at(bytes)?;
     let all = (program.len() / INSTRUCTION) as u16;
@@ -30,7 +31,7 @@ pub(super) fn attach(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Copies the instructions to which a `struct sock_fprog` points.
+/// Returns a copy of the instructions to which a `struct sock_fprog` points.
 fn program_at(bytes: &[u8]) -> Result<Vec<u8>> {
     const LEN: usize = size_of::<libc::sock_fprog>();
     let Ok(fprog) = <[u8; LEN]>::try_from(bytes) else { return fail(libc::EINVAL) };
@@ -43,18 +44,18 @@ fn program_at(bytes: &[u8]) -> Result<Vec<u8>> {
         return fail(libc::EFAULT);
     }
     let at = std::ptr::with_exposed_provenance::<u8>(at);
-    // SAFETY: the caller of setsockopt promises that the value is valid, and with it the
-    // instructions that it points to.
+    // SAFETY: the caller of setsockopt ensures that the `sock_fprog` is valid, and that it points
+    // to this many instructions.
     let program = unsafe { std::slice::from_raw_parts(at, usize::from(len) * INSTRUCTION) };
     Ok(program.to_vec())
 }
 
-/// SO_ATTACH_BPF and SO_ATTACH_REUSEPORT_EBPF. Programs of the kernel cannot run here, so this
-/// fails as for a descriptor that is not a program (`bpf_prog_get_type`).
+/// Refuses SO_ATTACH_BPF and SO_ATTACH_REUSEPORT_EBPF, because the stack cannot run eBPF programs
+/// of the kernel. Fails as for a descriptor that is not an eBPF program (`bpf_prog_get_type`).
 pub(super) fn attach_kernels(bytes: &[u8]) -> Result<()> {
     let Ok(fd) = <[u8; 4]>::try_from(bytes) else { return fail(libc::EINVAL) };
     let fd = i32::from_ne_bytes(fd) as usize;
-    // SAFETY: the system call takes integers only.
+    // SAFETY: this command of fcntl(2) takes integers only.
     let flags = unsafe {
         towpath_client::syscall::syscall(
             libc::SYS_fcntl as usize,
@@ -64,7 +65,7 @@ pub(super) fn attach_kernels(bytes: &[u8]) -> Result<()> {
     fail(if flags.is_err() { libc::EBADF } else { libc::EINVAL })
 }
 
-/// SO_DETACH_FILTER and SO_LOCK_FILTER.
+/// Sets SO_DETACH_FILTER or SO_LOCK_FILTER.
 pub(super) fn set_int(handle: &OpenSocket, name: i32, bytes: &[u8]) -> Result<()> {
     let value = int_of(libc::SOL_SOCKET, bytes)?;
     engine_set(handle, libc::SOL_SOCKET, name, &value.to_ne_bytes())
@@ -89,11 +90,12 @@ pub(super) unsafe fn get(handle: &OpenSocket, value: *mut u8, room: u32) -> Resu
             return fail(libc::EINVAL);
         }
         if told.len() >= all as usize * INSTRUCTION {
-            // SAFETY: `value` has room for `room` instructions, and `told` has no more.
+            // SAFETY: `value` has room for `room` instructions, and `told` contains at most that
+            // many.
             unsafe { std::ptr::copy_nonoverlapping(told.as_ptr(), value, told.len()) };
             return Ok(all);
         }
-        // The filter was replaced between two parts.
+        // An empty part means that the filter was replaced after an earlier part was read.
         if reply.payload().is_empty() {
             return Err(Errno(libc::EAGAIN));
         }

@@ -1,4 +1,5 @@
-//! Access to options in bits of the slot, and in the engine.
+//! Reads and writes option values that are stored in bits of the socket's shared state or in the
+//! engine.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -28,8 +29,8 @@ pub(super) fn engine_get(handle: &OpenSocket, level: i32, name: i32) -> Result<V
     Ok(reply.payload().to_vec())
 }
 
-/// Reads an option whose value depends on a number: the position of a part, or the size of the
-/// buffer.
+/// Reads an option from the engine. The request contains a number on which the answer depends: the
+/// offset of a part, or the size of the buffer.
 pub(super) fn engine_get_part(
     handle: &OpenSocket,
     level: i32,

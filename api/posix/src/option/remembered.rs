@@ -1,4 +1,4 @@
-//! Option values that are stored only in this process.
+//! Socket option values that are stored only in this process, not in the engine.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -9,22 +9,23 @@ use towpath_client::{LockGuard, ProcessLock, Socket};
 
 use super::table::{TCP_INQ, UDP_SEGMENT};
 
-/// Option values by (slot, level, name), each with the generation of its socket.
+/// Option values by (slot, level, name). Each value is stored with the generation of its socket's
+/// slot.
 pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 
-/// Option values of the sockets of a process.
+/// Values to which this process has set options of its sockets.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     values: ProcessLock<Values>,
-    /// Whether any option was stored. `segments` and `inq` say so for UDP_SEGMENT and TCP_INQ,
-    /// which each send or receive reads. If not, calls take no lock.
+    /// Whether any option value is stored. `segments` and `inq` tell the same for UDP_SEGMENT and
+    /// TCP_INQ, which each send or receive reads. If false, calls need not take the lock.
     any: AtomicBool,
     segments: AtomicBool,
     inq: AtomicBool,
 }
 
 impl Remembered {
-    /// Creates the state without values.
+    /// Creates the state without option values.
     pub const fn new() -> Self {
         Self {
             values: ProcessLock::new(BTreeMap::new()),
@@ -34,7 +35,7 @@ impl Remembered {
         }
     }
 
-    /// Returns the UDP_SEGMENT of a socket in bytes; 0: not set.
+    /// Returns the segment size of a socket in bytes (UDP_SEGMENT). 0: not set.
     pub fn segment_size(&self, socket: Socket) -> u16 {
         if !self.segments.load(Relaxed) {
             return 0;
@@ -42,12 +43,12 @@ impl Remembered {
         self.value(socket, libc::IPPROTO_UDP, UDP_SEGMENT).map_or(0, |size| size as u16)
     }
 
-    /// Returns whether recvmsg reports the number of unread bytes (TCP_INQ).
+    /// Returns whether recvmsg(2) must report the number of unread bytes of a socket (TCP_INQ).
     pub fn wants_inq(&self, socket: Socket) -> bool {
         self.inq.load(Relaxed) && self.value(socket, libc::IPPROTO_TCP, TCP_INQ) == Some(1)
     }
 
-    /// Copies the values that an accepted connection inherits from its listener.
+    /// Copies the option values that an accepted connection inherits from its listener.
     pub fn inherit(&self, from: Socket, to: Socket) {
         if !self.any.load(Relaxed) {
             return;
@@ -75,13 +76,13 @@ impl Remembered {
         set(libc::IPPROTO_IP, libc::IP_FREEBIND) || set(libc::IPPROTO_IPV6, libc::IPV6_FREEBIND)
     }
 
-    /// Locks the values during fork(2). The caller must have blocked signals, as every holder of
-    /// this lock does.
+    /// Locks the option values during fork(2), so that the child gets a consistent copy. The caller
+    /// must have blocked signals, as every holder of this lock does.
     pub fn lock(&self) -> LockGuard<'_, Values> {
         self.values.lock()
     }
 
-    /// Removes the values of a socket that is closed.
+    /// Removes the option values of a socket that is being closed.
     pub fn forget(&self, socket: Socket) {
         if !self.any.load(Relaxed) {
             return;
@@ -95,7 +96,8 @@ impl Remembered {
         }
     }
 
-    /// Returns the value that an option was last set to; None: never set.
+    /// Returns the value to which this process last set an option of a socket. None: it has not set
+    /// the option.
     pub fn value(&self, socket: Socket, level: i32, name: i32) -> Option<i32> {
         if !self.any.load(Relaxed) {
             return None;
@@ -106,7 +108,7 @@ impl Remembered {
         (generation == socket.generation).then_some(value)
     }
 
-    /// Stores the value of an option.
+    /// Stores the value to which the program has set an option of a socket.
     pub fn set(&self, socket: Socket, level: i32, name: i32, value: i32) {
         let _signals = SignalsBlocked::new();
         self.any.store(true, Relaxed);

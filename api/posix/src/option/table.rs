@@ -1,111 +1,126 @@
-//! Table of the socket options that are known. Options that are not in the table fail with
-//! ENOPROTOOPT. Some rows of the table fail in the same way, so that the documentation lists them.
+//! Table of the supported socket options. Options that are not in the table fail with ENOPROTOOPT.
+//! Some rows of the table fail, too, so that the documentation lists them.
 
 use towpath_shm::layout::{option_bit as bit, setting};
 
-/// Size of the datagrams into which a send is split. The libc crate lacks it for some targets.
+/// Option: size in bytes of the datagrams into which a send is split. The libc crate lacks this
+/// constant for some targets.
 pub const UDP_SEGMENT: i32 = 103;
-/// Whether datagrams of a burst are received as one. The libc crate lacks it for some targets.
+/// Option: whether several datagrams received at once are returned as one. The libc crate lacks
+/// this constant for some targets.
 pub const UDP_GRO: i32 = 104;
-/// Protocol above TCP, such as TLS. The libc crate lacks it for some targets.
+/// Option: protocol above TCP, such as TLS. The libc crate lacks this constant for some targets.
 pub const TCP_ULP: i32 = 31;
-/// Whether recvmsg returns the number of unread bytes. The libc crate lacks it for some targets.
-pub const TCP_INQ: i32 = 36;
-/// Index of the interface that a socket is bound to. The libc crate lacks it for some targets.
-pub const SO_BINDTOIFINDEX: i32 = 62;
-/// Prevents changes of a socket's filter. The libc crate lacks it for some targets.
-pub const SO_LOCK_FILTER: i32 = 44;
-/// Attaches an eBPF program as filter. The libc crate lacks it for some targets.
-pub const SO_ATTACH_BPF: i32 = 50;
-/// Attaches an eBPF program that selects among sockets with SO_REUSEPORT. The libc crate lacks it
+/// Option: whether recvmsg returns the number of unread bytes. The libc crate lacks this constant
 /// for some targets.
+pub const TCP_INQ: i32 = 36;
+/// Option: index of the interface to which a socket is bound. The libc crate lacks this constant
+/// for some targets.
+pub const SO_BINDTOIFINDEX: i32 = 62;
+/// Option that prevents changes of a socket's filter. The libc crate lacks this constant for some
+/// targets.
+pub const SO_LOCK_FILTER: i32 = 44;
+/// Option that attaches an eBPF program as filter. The libc crate lacks this constant for some
+/// targets.
+pub const SO_ATTACH_BPF: i32 = 50;
+/// Option that attaches an eBPF program which selects among sockets with SO_REUSEPORT. The libc
+/// crate lacks this constant for some targets.
 pub const SO_ATTACH_REUSEPORT_EBPF: i32 = 52;
-/// Range of ports that bind and connect choose from. The libc crate lacks it for some targets.
+/// Option: range of ports from which bind and connect choose. The libc crate lacks this constant
+/// for some targets.
 pub const IP_LOCAL_PORT_RANGE: i32 = 51;
-/// Whether groups joined by other sockets are received. The libc crate lacks it for some targets.
+/// Option: whether the socket also receives datagrams to groups that only other sockets have
+/// joined. The libc crate lacks this constant for some targets.
 pub const IPV6_MULTICAST_ALL: i32 = 29;
-/// Minimum hop limit of received packets. The libc crate lacks it for some targets.
+/// Option: minimum hop limit of received packets. The libc crate lacks this constant for some
+/// targets.
 pub const IPV6_MINHOPCOUNT: i32 = 73;
-/// Constant of Linux that the libc crate does not have, as the next three.
+/// Option that joins a multicast group. The libc crate lacks this constant of Linux.
 pub const MCAST_JOIN_GROUP: i32 = 42;
-/// See [`MCAST_JOIN_GROUP`].
+/// Option that leaves a multicast group. The libc crate lacks this constant of Linux.
 pub const MCAST_LEAVE_GROUP: i32 = 45;
-/// See [`MCAST_JOIN_GROUP`].
+/// Option that joins a multicast group for packets of one source. The libc crate lacks this
+/// constant of Linux.
 pub const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
-/// See [`MCAST_JOIN_GROUP`].
+/// Option that leaves a multicast group for packets of one source. The libc crate lacks this
+/// constant of Linux.
 pub const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
 
-/// TCP_SAVE_SYN of Linux, which enables [`TCP_SAVED_SYN`].
+/// Option of a listener that makes its connections keep the headers of the SYN. [`TCP_SAVED_SYN`]
+/// returns them.
 pub const TCP_SAVE_SYN: i32 = 27;
-/// See [`TCP_SAVE_SYN`].
+/// Option that returns the headers of a connection's SYN, if [`TCP_SAVE_SYN`] was enabled.
 pub const TCP_SAVED_SYN: i32 = 28;
 
-/// Effect of an option.
+/// How a socket option is stored and what it affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// A Boolean option in a bit of the slot. `setting` tells the engine about a change; 0: only
-    /// the program's side uses the bit.
+    /// A Boolean option, stored in a bit of the socket's shared state. `setting` is the number with
+    /// which the engine is notified of a change. 0: only this library uses the bit.
     Bit {
-        /// Bit of the option, from [`towpath_shm::layout::option_bit`].
+        /// The bit that stores the option, from [`towpath_shm::layout::option_bit`].
         bit: u32,
-        /// Number of the setting, from [`towpath_shm::layout::setting`].
+        /// Number with which the engine is notified of a change, from
+        /// [`towpath_shm::layout::setting`].
         setting: u32,
     },
-    /// A number within a range. The engine is told about a change.
+    /// A number within a range. The engine is notified when it changes.
     Told {
-        /// Number of the setting, from [`towpath_shm::layout::setting`].
+        /// Number with which the engine is notified of a change, from
+        /// [`towpath_shm::layout::setting`].
         setting: u32,
-        /// Minimum and maximum.
+        /// Minimum and maximum value of the option.
         range: (i32, i32),
-        /// Value before the option is set.
+        /// Value of the option until a program sets it.
         default: i32,
     },
-    /// A number within a range that only the program's side uses, or a hint without effect.
+    /// A number within a range that only this library uses, or that has no effect.
     Kept {
-        /// Minimum and maximum.
+        /// Minimum and maximum value of the option.
         range: (i32, i32),
-        /// Value before the option is set.
+        /// Value of the option until a program sets it.
         default: i32,
     },
-    /// Only the value that describes the normal behaviour can be set.
+    /// An option that cannot be changed: a program can only set the value that describes the
+    /// stack's behaviour.
     Only {
-        /// Value that can be set.
+        /// The only value that a program can set.
         value: i32,
-        /// Errno for other values.
+        /// Errno with which setting another value fails.
         otherwise: i32,
     },
-    /// The engine handles setting and reading.
+    /// The engine handles both setsockopt and getsockopt of this option.
     Engine,
-    /// The engine handles setting. Reading returns the value that this process set last.
+    /// The engine handles setsockopt. getsockopt returns the value that this process has set last.
     Asked {
-        /// Value on an AF_INET socket before the option is set.
+        /// Value on an AF_INET socket until a program sets the option.
         default: i32,
-        /// Value on an AF_INET6 socket before the option is set.
+        /// Value on an AF_INET6 socket until a program sets the option.
         default_v6: i32,
     },
-    /// The engine handles setting. The option cannot be read.
+    /// The engine handles setsockopt. getsockopt fails.
     EngineSet,
-    /// The option has code of its own in the `value` module.
+    /// The option has its own code in the module `value`.
     Special,
-    /// Setting and reading fail with this errno.
+    /// Both setsockopt and getsockopt fail with this errno.
     Refused {
-        /// Errno of Linux if the feature is missing or needs a privilege.
+        /// Errno that Linux returns if the feature is missing or needs a privilege.
         errno: i32,
     },
 }
 
-/// Row of the option table.
+/// Row of the table of socket options.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionRow {
-    /// Level of the option, such as SOL_SOCKET or IPPROTO_IP.
+    /// Level of the option in setsockopt(2), such as SOL_SOCKET or IPPROTO_IP.
     pub level: i32,
-    /// Number of the option, such as SO_KEEPALIVE.
+    /// Number of the option in setsockopt(2), such as SO_KEEPALIVE.
     pub name: i32,
-    /// Name of the option in C.
+    /// Name of the option's C constant.
     pub text: &'static str,
-    /// How the option is handled.
+    /// How setsockopt and getsockopt handle the option.
     pub effect: Effect,
-    /// Note for `docs/posix.md`, in Markdown.
+    /// Note about the option in `docs/posix.md`, in Markdown.
     pub note: &'static str,
 }
 
@@ -171,7 +186,7 @@ const V6: i32 = libc::IPPROTO_IPV6;
 const UDP: i32 = libc::IPPROTO_UDP;
 use Effect::{Engine, EngineSet, Special};
 
-/// The table, by level.
+/// The table of socket options, sorted by level.
 pub const OPTIONS: &[OptionRow] = &[
     opt(
         SOCKET,
@@ -471,7 +486,7 @@ pub const OPTIONS: &[OptionRow] = &[
         IP,
         libc::IP_MULTICAST_ALL,
         "IP_MULTICAST_ALL",
-        // IPv6 sockets begin with 0, because inet6_create of Linux does not set it.
+        // Off by default on IPv6 sockets, because Linux's `inet6_create` does not set this option.
         Effect::Asked { default: 1, default_v6: 0 },
         "off before it is set on an AF_INET6 socket",
     ),

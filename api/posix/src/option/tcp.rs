@@ -1,4 +1,5 @@
-//! Options of the level IPPROTO_TCP that the general cases of the option table do not cover.
+//! Options of the level IPPROTO_TCP that need their own code, because no general effect of the
+//! option table fits them.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -15,17 +16,17 @@ use crate::handle::OpenSocket;
 const CLAMP_MIN: i32 = 1152;
 const MSS_MIN: i32 = 88;
 const MSS_MAX: i32 = 32767;
-/// Default and maximum of TCP_LINGER2 in seconds (net.ipv4.tcp_fin_timeout and
-/// TCP_FIN_TIMEOUT_MAX).
+/// Default of TCP_LINGER2 in seconds (net.ipv4.tcp_fin_timeout). [`LINGER2_MAX`] is its maximum
+/// (TCP_FIN_TIMEOUT_MAX).
 const LINGER2_DEFAULT: i32 = 60;
 const LINGER2_MAX: i32 = 120;
-/// TCP_RTO_MAX in seconds: the maximum interval between the repetitions that TCP_DEFER_ACCEPT
-/// counts.
+/// Maximum interval in seconds between SYN-ACK retransmissions, whose number TCP_DEFER_ACCEPT
+/// limits (TCP_RTO_MAX).
 const RTO_MAX_S: i32 = 120;
-/// Maximum number of repetitions of TCP_DEFER_ACCEPT.
+/// Maximum number of SYN-ACK retransmissions that TCP_DEFER_ACCEPT can set.
 const REPETITIONS_MAX: u32 = 255;
 
-/// getsockopt(2).
+/// Implements getsockopt(2) for these TCP options.
 pub(super) fn get(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
     let level = libc::IPPROTO_TCP;
@@ -37,14 +38,15 @@ pub(super) fn get(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::TCP_WINDOW_CLAMP => {
             match handle.remembered(level, name) {
                 Some(asked @ 1..) => int(asked),
-                // If no value was set, the engine returns the current limit of the connection.
+                // If the program has not set a value, the engine returns the current limit of the
+                // connection.
                 _ if handle.is_connected() => engine_get(handle, level, name)?,
                 _ => int(0),
             }
         }
         libc::TCP_MAXSEG => {
             match handle.remembered(level, name) {
-                // Without a connection, return the value that was set.
+                // If the socket is not connected, return the value that the program has set.
                 Some(asked @ 1..) if !handle.is_connected() => int(asked),
                 _ => engine_get(handle, level, name)?,
             }
@@ -60,7 +62,7 @@ pub(super) fn get(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
     })
 }
 
-/// setsockopt(2).
+/// Implements setsockopt(2) for these TCP options.
 pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     let slot = handle.slot;
     let tell = |setting, value: i32| handle.client.setting(handle.socket, setting, value as u64);
@@ -79,7 +81,7 @@ pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
             Ok(())
         }
         libc::TCP_WINDOW_CLAMP => {
-            // Linux removes the clamp only before the socket is connected.
+            // As on Linux, 0 (no window clamp) is accepted only before the socket is connected.
             if value == 0 && handle.is_connected() {
                 return fail(libc::EINVAL);
             }
@@ -124,7 +126,7 @@ pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     }
 }
 
-/// Sets TCP_KEEPIDLE, TCP_KEEPINTVL or TCP_KEEPCNT, and tells the engine if SO_KEEPALIVE is on.
+/// Sets TCP_KEEPIDLE, TCP_KEEPINTVL or TCP_KEEPCNT. Notifies the engine only if SO_KEEPALIVE is on.
 fn set_keepalive(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     let slot = handle.slot;
     check_range(value, 1, if name == libc::TCP_KEEPCNT { 127 } else { 32767 })?;
@@ -139,7 +141,7 @@ fn set_keepalive(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     Ok(())
 }
 
-/// Sets TCP_FASTOPEN_CONNECT. Fails on a listener, and after a connect has begun.
+/// Sets TCP_FASTOPEN_CONNECT. Fails for a listener, and once connect(2) was called.
 fn set_fast_open_connect(handle: &OpenSocket, value: i32) -> Result<()> {
     check_range(value, 0, 1)?;
     let seen = handle.slot.flags.load(Acquire);
@@ -152,8 +154,8 @@ fn set_fast_open_connect(handle: &OpenSocket, value: i32) -> Result<()> {
     Ok(())
 }
 
-/// Rounds TCP_DEFER_ACCEPT up to the time of a handshake retransmission (1, 3, 7, 15 ... seconds),
-/// because Linux counts retransmissions.
+/// Rounds the time of TCP_DEFER_ACCEPT in seconds up to that of a SYN-ACK retransmission (1, 3, 7,
+/// 15 ... seconds). Linux counts retransmissions instead of seconds.
 fn whole_repetitions(seconds: i32) -> i32 {
     let (mut period, mut step, mut count) = (0, 1, 0);
     while period < seconds && count < REPETITIONS_MAX {
@@ -164,7 +166,8 @@ fn whole_repetitions(seconds: i32) -> i32 {
     period
 }
 
-/// Returns TCP_SAVED_SYN: the headers, or only their length if the buffer is too small.
+/// Returns the value of TCP_SAVED_SYN: the headers of the SYN, or only their length if the buffer
+/// is too small.
 pub(super) fn saved_syn(
     handle: &OpenSocket,
     room: libc::socklen_t,

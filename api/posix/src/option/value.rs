@@ -1,4 +1,4 @@
-//! Options that the general cases of the option table do not cover.
+//! Options that need their own code, because no general effect of the option table fits them.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,44 +18,49 @@ use crate::handle::OpenSocket;
 use crate::privilege::{CAP_NET_ADMIN, CAP_NET_RAW, may};
 use crate::{Errno, Result, interface, transfer};
 
-/// Maximum of SO_RCVBUF and SO_SNDBUF in bytes before they are doubled (net.core.rmem_max and
-/// wmem_max).
+/// Maximum in bytes to which SO_RCVBUF and SO_SNDBUF can be set (net.core.rmem_max and wmem_max).
+/// As on Linux, the stack doubles the value that is set.
 const BUFFER_MAX: i32 = 4 << 20;
-/// Maximum of SO_SNDBUFFORCE and SO_RCVBUFFORCE in bytes: half of the longest FIFO.
+/// Maximum in bytes to which SO_SNDBUFFORCE and SO_RCVBUFFORCE can be set: half of the largest
+/// buffer.
 const BUFFER_FORCED_MAX: u32 = 8 << 20;
-/// Minimum buffer sizes in bytes (SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF).
+/// Minimum size of a send buffer in bytes (SOCK_MIN_SNDBUF). [`RCVBUF_MIN`] is that of a receive
+/// buffer (SOCK_MIN_RCVBUF).
 const SNDBUF_MIN: u32 = 4608;
 const RCVBUF_MIN: u32 = 2304;
-/// Default buffer sizes in bytes: net.ipv4.tcp_wmem and tcp_rmem, and rmem_default.
+/// Default buffer sizes in bytes: TCP send and receive buffers (net.ipv4.tcp_wmem and tcp_rmem),
+/// and those of datagram sockets (net.core.rmem_default).
 const TCP_SNDBUF_DEFAULT: u32 = 16384;
 const TCP_RCVBUF_DEFAULT: u32 = 131_072;
 const DATAGRAM_BUFFER_DEFAULT: u32 = 212_992;
 const TTL_DEFAULT: u32 = 64;
-/// Minimum MTU of an IPv6 link in bytes (RFC 8200 §5), and minimum of IPV6_MTU.
+/// Minimum MTU of an IPv6 link in bytes (RFC 8200 §5), which is also the minimum of IPV6_MTU.
 const IPV6_MIN_MTU: i32 = 1280;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
 const SO_COOKIE: i32 = 57;
-/// States of `struct tcp_info`.
+/// Connection states, as numbered in `struct tcp_info`.
 const TCP_CLOSE: u32 = 7;
 const TCP_LISTEN: u32 = 10;
-/// Flags of SO_TIMESTAMPING: _TX_SOFTWARE and _RX_SOFTWARE create timestamps, _SOFTWARE reports
+/// Flags of SO_TIMESTAMPING. _TX_SOFTWARE and _RX_SOFTWARE create timestamps, and _SOFTWARE reports
 /// them. _OPT_ID numbers datagrams, so that a program can match a timestamp to its datagram.
 const STAMP_TX: u32 = 1 << 1;
 const STAMP_RX: u32 = 1 << 3;
 const STAMP_SOFTWARE: u32 = 1 << 4;
 const STAMP_ID: u32 = 1 << 7;
-/// _TX_SCHED and _TX_ACK create timestamps of other events of a send. _OPT_ID_TCP numbers bytes.
+/// Flags of SO_TIMESTAMPING. _TX_SCHED and _TX_ACK create timestamps when data is scheduled or
+/// acknowledged. _OPT_ID_TCP numbers the bytes of a stream.
 const STAMP_SCHED: u32 = 1 << 8;
 const STAMP_ACK: u32 = 1 << 9;
 const STAMP_ID_TCP: u32 = 1 << 16;
-/// Flags without effect: _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE, _RAW_HARDWARE, and _OPT_TX_SWHW
-/// (hardware and software timestamps). _OPT_CMSG and _OPT_TSONLY describe what the stack always
-/// does.
+/// Flags of SO_TIMESTAMPING that have no effect. The hardware flags do not, because the stack has
+/// no hardware timestamps: _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE, _RAW_HARDWARE and
+/// _OPT_TX_SWHW. _OPT_CMSG and _OPT_TSONLY request what the stack always does.
 const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
-/// Maximum SO_PRIORITY that needs no privilege.
+/// Maximum value of SO_PRIORITY that a program can set without a privilege.
 const PRIORITY_MAX: i32 = 6;
-/// Value in microseconds that represents a negative SO_RCVTIMEO, which reads back as 0.
+/// Stored value in microseconds of a negative SO_RCVTIMEO or SO_SNDTIMEO, with which calls never
+/// wait. getsockopt returns it as 0.
 const AT_ONCE_US: u32 = 1;
 
 pub(super) fn get_special(handle: &OpenSocket, level: i32, name: i32) -> Result<Vec<u8>> {
@@ -78,7 +83,7 @@ pub(super) fn get_special(handle: &OpenSocket, level: i32, name: i32) -> Result<
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS | IP_LOCAL_PORT_RANGE)
         | (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG) => set_before(0),
-        // The value is an address in network byte order.
+        // The value of IP_MULTICAST_IF is an IPv4 address in network byte order; 0 means any.
         (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
         | (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => set_before(libc::IP_PMTUDISC_WANT),
@@ -106,13 +111,13 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::SO_RCVBUF => or(slot.rcvbuf.load(Relaxed), DATAGRAM_BUFFER_DEFAULT),
         libc::SO_LINGER => {
             let seconds = match slot.linger.load(Relaxed) {
-                // SO_LINGER that is off keeps its time.
+                // Return the stored time of an SO_LINGER that is off, as Linux does.
                 0 => handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0),
                 linger => (linger - 1) as i32,
             };
             [int(i32::from(slot.linger.load(Relaxed) != 0)), int(seconds)].concat()
         }
-        // A struct ucred without a process: as Linux, PID 0, and user and group -1.
+        // Return a struct ucred that names no process, as Linux does: PID 0, user and group -1.
         libc::SO_PEERCRED => [int(0), int(-1), int(-1)].concat(),
         libc::SO_PEEK_OFF => int((slot.peek_off.load(Relaxed) as i32).wrapping_sub(1)),
         libc::SO_RCVLOWAT => or(slot.rcvlowat.load(Relaxed), 1),
@@ -122,7 +127,7 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::SO_TIMESTAMPNS => bit(option_bit::TIMESTAMPNS),
         libc::SO_TIMESTAMPING => {
             let flags = handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0);
-            // A struct so_timestamping, whose second field, bind_phc, is not used.
+            // Return a struct so_timestamping. Its second field, bind_phc, is not used.
             [int(flags), int(0)].concat()
         }
         libc::SO_ZEROCOPY => bit(option_bit::ZERO_COPY),
@@ -149,8 +154,8 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
     })
 }
 
-/// Returns the words of SO_MEMINFO: memory for reading, SO_RCVBUF, memory in packets, SO_SNDBUF,
-/// reserved memory, memory for writing, option memory, backlog, and drops.
+/// Returns the words of SO_MEMINFO: receive memory, SO_RCVBUF, send memory, SO_SNDBUF, reserved
+/// memory, queued send memory, option memory, backlog, and drops.
 fn meminfo(handle: &OpenSocket) -> Result<Vec<u8>> {
     let buffer = |name| int_of(libc::SOL_SOCKET, &get_socket_level(handle, name)?);
     let (unread, queued) = match handle.kind() {
@@ -195,8 +200,8 @@ pub(super) fn set_special(handle: &OpenSocket, level: i32, name: i32, bytes: &[u
     }
 }
 
-/// Sets IP_LOCAL_PORT_RANGE: the lower bound in the lower 16 bits, the upper bound above; 0 means
-/// no bound.
+/// Sets IP_LOCAL_PORT_RANGE. The lower 16 bits of the value are the lower bound, the upper 16 bits
+/// the upper bound. 0 means no bound.
 fn set_local_ports(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let Ok([a, b, c, d]) = <[u8; 4]>::try_from(bytes) else { return fail(libc::EINVAL) };
     let value = i32::from_ne_bytes([a, b, c, d]);
@@ -209,8 +214,8 @@ fn set_local_ports(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Sets IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine fragments or refuses long datagrams. The
-/// option bit makes send(2) ask the engine whether it would refuse one.
+/// Sets IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine fragments or refuses long datagrams. A bit
+/// of the socket's shared state makes send(2) ask the engine whether it would refuse a datagram.
 fn set_mtu_discovery(handle: &OpenSocket, level: i32, name: i32, mode: i32) -> Result<()> {
     check_range(mode, libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_OMIT)?;
     handle.remember(level, name, mode);
@@ -228,20 +233,22 @@ fn refuses(mode: i32) -> bool {
     [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_INTERFACE].contains(&mode)
 }
 
-/// Sets IPV6_DONTFRAG: datagrams that are too long are refused, regardless of IPV6_MTU_DISCOVER.
+/// Sets IPV6_DONTFRAG, with which datagrams that are too long are refused, regardless of
+/// IPV6_MTU_DISCOVER.
 fn set_dont_fragment(handle: &OpenSocket, on: bool) {
     handle.remember(libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, i32::from(on));
     tell_lengths_v6(handle);
 }
 
-/// Sends IPV6_MTU_DISCOVER and IPV6_DONTFRAG to the engine as one mode: with IPV6_DONTFRAG, the
-/// mode that refuses long datagrams and has the same maximum length.
+/// Sends the engine one mode for both IPV6_MTU_DISCOVER and IPV6_DONTFRAG. With IPV6_DONTFRAG, it
+/// is the mode that refuses long datagrams and has the same maximum length.
 fn tell_lengths_v6(handle: &OpenSocket) {
     let asked = |name| handle.remembered(libc::IPPROTO_IPV6, name);
     let mode = asked(libc::IPV6_MTU_DISCOVER).unwrap_or(libc::IP_PMTUDISC_WANT);
     let mode = match mode {
         _ if asked(libc::IPV6_DONTFRAG).unwrap_or(0) == 0 || refuses(mode) => mode,
-        // The MTU of the interface applies, not that of the path.
+        // Use IP_PMTUDISC_PROBE. As with IP_PMTUDISC_OMIT, the MTU of the interface limits a
+        // datagram, not that of the path.
         libc::IP_PMTUDISC_OMIT => libc::IP_PMTUDISC_PROBE,
         _ => libc::IP_PMTUDISC_DO,
     };
@@ -249,8 +256,8 @@ fn tell_lengths_v6(handle: &OpenSocket) {
     handle.client.setting(handle.socket, setting::MTU_DISCOVER_V6, mode as u64);
 }
 
-/// Sets IPV6_MTU: the maximum length of packets in which datagrams are sent. getsockopt(2) returns
-/// the path MTU.
+/// Sets IPV6_MTU, the maximum length in bytes of packets in which datagrams are sent. getsockopt(2)
+/// returns the path MTU instead.
 fn set_fragment_size(handle: &OpenSocket, size: i32) -> Result<()> {
     if size != 0 {
         check_range(size, IPV6_MIN_MTU, i32::MAX)?;
@@ -328,8 +335,8 @@ fn set_socket_level(handle: &OpenSocket, name: i32, bytes: &[u8]) -> Result<()> 
     }
 }
 
-/// Sets SO_MAX_PACING_RATE in bytes per second: a long if the value has room for one, and otherwise
-/// an unsigned int whose maximum means no limit.
+/// Sets SO_MAX_PACING_RATE in bytes per second. The value is a long or an unsigned int; the largest
+/// unsigned int means no limit.
 fn set_max_pacing_rate(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let rate = match *bytes {
         [a, b, c, d, e, f, g, h, ..] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
@@ -341,8 +348,8 @@ fn set_max_pacing_rate(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     engine_set(handle, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate.to_ne_bytes())
 }
 
-/// Checks a change of the device, as sock_bindtoindex: a socket bound to a device needs CAP_NET_RAW
-/// to change it.
+/// Checks whether a program may bind a socket to another device, as Linux's `sock_bindtoindex`
+/// does. If the socket is already bound to a device, this requires CAP_NET_RAW.
 fn check_device_change(handle: &OpenSocket) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
     if may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
@@ -362,16 +369,16 @@ fn set_multicast_if(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the SO_SNDBUF of a socket on which it was not set. For a connection this is at least the
-/// current limit and the intended one.
+/// Returns SO_SNDBUF in bytes for a socket whose program has not set it. For a connection, returns
+/// the larger of its current and its intended limit.
 fn sndbuf_in_use(handle: &OpenSocket) -> u32 {
     let slot = handle.slot;
     let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
     if handle.is_connected() { in_use.max(TCP_SNDBUF_DEFAULT) } else { TCP_SNDBUF_DEFAULT }
 }
 
-/// Returns the SO_RCVBUF of a socket on which it was not set: the size that autotuning has reached,
-/// or the default.
+/// Returns SO_RCVBUF in bytes for a socket whose program has not set it: the size that autotuning
+/// has reached, or the default.
 fn rcvbuf_in_use(handle: &OpenSocket) -> Result<u32> {
     if !handle.is_connected() {
         return Ok(TCP_RCVBUF_DEFAULT);
@@ -392,15 +399,15 @@ fn set_buffer(handle: &OpenSocket, side: BufferSide, most: u32, bytes: &[u8]) ->
         BufferSide::Send => (&handle.slot.sndbuf, setting::SNDBUF, SNDBUF_MIN),
         BufferSide::Recv => (&handle.slot.rcvbuf, setting::RCVBUF, RCVBUF_MIN),
     };
-    // As sock_setsockopt: limit the value as an unsigned number, then double it.
+    // As Linux's `sock_setsockopt` does, limit the value as an unsigned number, then double it.
     let cut = asked.min(most);
     word.store(cut.saturating_mul(2).max(least), Relaxed);
     handle.client.setting(handle.socket, setting, u64::from(cut));
     Ok(())
 }
 
-/// Sets SO_RCVLOWAT. As tcp_set_rcvlowat, this wakes threads for which the socket becomes readable.
-/// The engine wakes them, because other processes may hold the socket.
+/// Sets SO_RCVLOWAT. As on Linux (`tcp_set_rcvlowat`), a lower value wakes threads for which the
+/// socket becomes readable. The engine wakes them, because other processes may share the socket.
 fn set_low_water(handle: &OpenSocket, asked: i32) -> Result<()> {
     let bytes = if asked < 0 { i32::MAX } else { asked.max(1) } as u32;
     let before = handle.slot.rcvlowat.swap(bytes, Relaxed);
@@ -425,7 +432,7 @@ fn set_linger(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Sets SO_TIMESTAMPING: a struct so_timestamping, or only its flags.
+/// Sets SO_TIMESTAMPING. The value is a struct so_timestamping, or only its flags.
 fn set_timestamping(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     let flags = int_of(libc::SOL_SOCKET, bytes)? as u32;
     let kinds = STAMP_TX | STAMP_SCHED | STAMP_ACK;
@@ -435,7 +442,8 @@ fn set_timestamping(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     }
     let has = |all: u32| flags & all == all;
     let before = handle.remembered(libc::SOL_SOCKET, libc::SO_TIMESTAMPING).unwrap_or(0) as u32;
-    // As sock_set_timestamping: bytes have numbers only on a connection.
+    // As Linux's `sock_set_timestamping` does, refuse to number the bytes of a stream that is not
+    // connected.
     let numbers = has(STAMP_ID) && before & STAMP_ID == 0 && handle.is_tcp();
     let is_unconnected = matches!(handle.slot.state.load(Relaxed), TCP_CLOSE | TCP_LISTEN);
     if has(STAMP_ID_TCP) && !has(STAMP_ID) || numbers && is_unconnected {
@@ -462,12 +470,13 @@ fn set_timeout(word: &AtomicU32, bytes: &[u8]) -> Result<()> {
         return fail(libc::EDOM);
     }
     let total = match seconds.saturating_mul(1_000_000).saturating_add(us) {
-        // A negative time means "return at once" on Linux.
+        // Store a negative timeout as [`AT_ONCE_US`], because Linux never waits with one.
         _ if seconds < 0 => i64::from(AT_ONCE_US),
         total if total == i64::from(AT_ONCE_US) => total + 1,
         total => total,
     };
-    // A time that exceeds 32 bits of microseconds (71 minutes) means no limit.
+    // A timeout that exceeds 32 bits of microseconds (71 minutes) is stored as 0, which means no
+    // timeout.
     word.store(u32::try_from(total).unwrap_or(0), Relaxed);
     Ok(())
 }
@@ -481,7 +490,7 @@ fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()
     let slot = handle.slot;
     let tell =
         |setting, value: u32| handle.client.setting(handle.socket, setting, u64::from(value));
-    // INET_ECN_MASK: TCP controls the two ECN bits itself.
+    // Mask the two ECN bits (INET_ECN_MASK) for TCP, because TCP controls them itself.
     let tos_mask = if handle.is_tcp() { !3 } else { !0 };
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_TOS) => {
@@ -515,10 +524,9 @@ fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => {
             let on = int_of(level, bytes)? != 0;
-            // Linux writes no IP_RECVOPTS message for a datagram without options. A ping socket
-            // cannot send options, and replies have the options of their request (RFC 1122
-            // §3.2.2.6). Other sockets may receive datagrams with options, which the stack does not
-            // report.
+            // Refuse to enable IP_RECVOPTS, except for ping sockets: these cannot send IP options,
+            // so replies contain none either (RFC 1122 §3.2.2.6). Linux then reports nothing. Other
+            // sockets may receive datagrams with options, which the stack cannot report.
             if on && handle.kind() != Kind::Echo {
                 return fail(libc::ENOPROTOOPT);
             }
@@ -537,7 +545,7 @@ fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Sets the options for datagrams to multicast groups.
+/// Sets the options that apply to datagrams sent to multicast groups.
 fn set_multicast(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     let is_v4 = level == libc::IPPROTO_IP;
     let (value, what) = match (level, name) {
@@ -546,7 +554,8 @@ fn set_multicast(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Re
             let value = int_of(level, bytes)?;
             check_range(value, -1, 255)?;
             let what = if is_v4 { setting::MULTICAST_TTL } else { setting::MULTICAST_HOPS };
-            // Value -1 restores the default: datagrams to groups stay on the link (RFC 3493 §5.2).
+            // As hop limit, -1 selects the default, 1, with which datagrams to groups stay on the
+            // link (RFC 3493 §5.2).
             (if value == -1 { 1 } else { value }, what)
         }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {

@@ -1,6 +1,6 @@
-//! Counters in /proc/net/snmp, netstat and sockstat.
+//! Writes the counters of /proc/net/snmp, netstat and sockstat.
 //!
-//! The stack counts IPv4 and IPv6 together. Linux's counters that the stack does not have are 0
+//! The stack counts IPv4 and IPv6 together. Counters of Linux that the stack does not have are 0
 //! (docs/posix.md).
 
 use towpath_shm::control::Tally;
@@ -16,10 +16,10 @@ const CLOSE_WAIT: u32 = 8;
 /// Names and values of the counters of one protocol.
 type Pairs<'a> = &'a [(&'static str, u64)];
 
-/// Writes two lines: the names, and the values.
+/// Writes two lines about one protocol: the names of its counters, and their values.
 fn put(to: &mut Text, layer: &str, pairs: Pairs<'_>) -> Result<()> {
     use std::fmt::Write;
-    // Writes to `Text` cannot fail.
+    // Ignore the results of `write!`, because writes to `Text` cannot fail.
     let _ = write!(to, "{layer}:");
     for (name, _) in pairs {
         let _ = write!(to, " {name}");
@@ -27,7 +27,7 @@ fn put(to: &mut Text, layer: &str, pairs: Pairs<'_>) -> Result<()> {
     to.end(0)?;
     let _ = write!(to, "{layer}:");
     for (name, value) in pairs {
-        // MaxConn -1 means no limit (RFC 4022).
+        // For MaxConn, -1 means no limit (RFC 4022).
         let _ = match *name {
             "MaxConn" => write!(to, " -1"),
             _ => write!(to, " {value}"),
@@ -53,7 +53,7 @@ pub(super) fn snmp(posix: &'static Posix, to: &mut Text) -> Result<()> {
 
 fn ip(to: &mut Text, all: &Tally) -> Result<()> {
     let pairs = [
-        // Forwarding: 1 for a router, 2 for a host.
+        // The value of Forwarding is 1 for a router and 2 for a host.
         ("Forwarding", if all.ip_forwarded > 0 { 1 } else { 2 }),
         ("DefaultTTL", 64),
         ("InReceives", all.ip_received),
@@ -147,7 +147,7 @@ fn datagrams(to: &mut Text, layer: &str, received: u64, sent: u64) -> Result<()>
     put(to, layer, &pairs)
 }
 
-/// Writes /proc/net/netstat, with the few of Linux's counters that the stack has.
+/// Writes /proc/net/netstat. The stack has only a few of Linux's counters.
 pub(super) fn netstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
     let all = listing::counted(posix)?.tally;
     let tcp = [
@@ -160,7 +160,7 @@ pub(super) fn netstat(posix: &'static Posix, to: &mut Text) -> Result<()> {
     put(to, "IpExt", &[("InOctets", all.ip_received_bytes), ("OutOctets", all.ip_sent_bytes)])
 }
 
-/// Numbers of sockets of one family, by protocol.
+/// Number of sockets of one address family, by protocol.
 #[derive(Default)]
 struct FamilySockets {
     used: u32,
@@ -176,7 +176,7 @@ fn count(posix: &'static Posix, family: i32) -> Result<FamilySockets> {
         all.used += u32::from(row.slot != u32::MAX);
         let own = row.family == family as u32;
         match (row.protocol, row.state) {
-            // As on Linux, these two counters cover both families.
+            // As on Linux, the counters `waiting` and `allocated` cover both address families.
             (6, TIME_WAIT) => all.waiting += 1,
             (6, state) => {
                 all.allocated += 1;

@@ -1,4 +1,4 @@
-//! A memory file that is written line by line.
+//! [`Text`], with which a memory file is written line by line.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -7,29 +7,29 @@ use towpath_client::syscall::{self, syscall};
 
 use crate::{Errno, Result, memory_file};
 
-/// Maximum length in bytes of a line; the headers are the longest.
+/// Maximum length in bytes of a line. Header lines are the longest.
 const LINE_MAX: usize = 512;
 
-/// Prefix of the names of the memory files, which /proc/self/fd shows.
+/// Prefix of the memory files' names, which links in /proc/self/fd show.
 pub(super) const PREFIX: &[u8] = b"proc/net/";
-/// Maximum length in bytes of a name, including the NUL.
+/// Maximum length in bytes of a memory file's name, including the NUL.
 const NAME_MAX: usize = 32;
 
-/// Text that is being written to a memory file.
+/// Buffer for text that is being written to a memory file.
 pub(super) struct Text {
     fd: i32,
-    /// Whether the file was created here, and is closed on drop.
+    /// Whether this value has created the file, and closes it on drop.
     is_new: bool,
     bytes: [u8; 4096],
     len: usize,
-    /// Number of bytes written to the file.
+    /// Number of bytes already written to the file.
     written: usize,
-    /// Start of the current line in `bytes`.
+    /// Offset in `bytes` at which the current line begins.
     line: usize,
 }
 
 impl Text {
-    /// Creates a memory file with the name of a file in /proc/net.
+    /// Creates a memory file that replaces the file `name` of /proc/net.
     pub fn new(name: &CStr) -> Result<Self> {
         let mut whole = [0; NAME_MAX];
         let name = name.to_bytes();
@@ -41,7 +41,7 @@ impl Text {
         Ok(Self::of(memory_file::create(whole)?, true))
     }
 
-    /// Truncates an open memory file, to write new text.
+    /// Truncates the open memory file `fd`, so that new text can be written to it.
     pub fn over(fd: i32) -> Result<Self> {
         let args = [fd as usize, 0, 0, 0, 0, 0];
         // SAFETY: ftruncate takes integers only.
@@ -57,7 +57,7 @@ impl Text {
         self.fd
     }
 
-    /// Ends a line, padded with blanks to `width`, as seq_pad of the kernel does.
+    /// Ends a line, padded with blanks to `width` bytes, as the kernel's seq_pad does.
     pub fn end(&mut self, width: usize) -> Result<()> {
         while self.len - self.line < width && self.len < self.bytes.len() {
             self.push(b" ");
@@ -70,15 +70,15 @@ impl Text {
         Ok(())
     }
 
-    /// Writes one line.
+    /// Writes one line, padded with blanks to `width` bytes.
     pub fn line(&mut self, what: fmt::Arguments<'_>, width: usize) -> Result<()> {
-        // `push` cannot fail.
+        // Ignore the result, because `push` cannot fail.
         let _ = fmt::write(self, what);
         self.end(width)
     }
 
-    /// Writes the buffered bytes with pwrite, so that the file's position stays at 0, where the
-    /// program begins to read.
+    /// Writes the buffered bytes to the file with pwrite. The position of the file stays at 0,
+    /// where the program begins to read.
     pub fn flush(&mut self) -> Result<()> {
         let mut done = 0;
         while done < self.len {
@@ -92,8 +92,8 @@ impl Text {
         Ok(())
     }
 
-    /// Appends to the current line. A line longer than [`LINE_MAX`] would be truncated, but there
-    /// is none.
+    /// Appends bytes to the current line. A line longer than [`LINE_MAX`] would be truncated, but
+    /// no caller writes one.
     fn push(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..];
         let n = bytes.len().min(room.len());

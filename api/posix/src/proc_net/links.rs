@@ -1,4 +1,4 @@
-//! Writes the tables of interfaces, routes and neighbours.
+//! Writes the tables of interfaces, routes and neighbours in /proc/net.
 
 use std::fmt;
 
@@ -8,17 +8,18 @@ use towpath_shm::layout::RawAddr;
 use super::file::Text;
 use crate::{Posix, Result, interface, listing};
 
-/// Width in bytes of lines of /proc/net/route (fib_route_seq_show).
+/// Width in bytes of lines in /proc/net/route (fib_route_seq_show of Linux).
 const ROUTE_WIDTH: usize = 127;
-/// RTF_UP, RTF_GATEWAY and RTF_HOST of linux/route.h.
+/// Route flags RTF_UP, RTF_GATEWAY and RTF_HOST (linux/route.h).
 const UP: u32 = 0x1;
 const GATEWAY: u32 = 0x2;
 const HOST: u32 = 0x4;
-/// ATF_COM and ATF_PERM of linux/if_arp.h: the address is resolved, and permanent.
+/// Flags ATF_COM and ATF_PERM of ARP entries (linux/if_arp.h): the address is resolved, and the
+/// entry is permanent.
 const COMPLETE: u32 = 0x2;
 const PERMANENT: u32 = 0x4;
 const NUD_PERMANENT: u32 = 0x80;
-/// IFA_F_PERMANENT.
+/// Address flag IFA_F_PERMANENT (linux/if_addr.h).
 const IFA_PERMANENT: u32 = 0x80;
 
 pub(super) fn dev(posix: &'static Posix, to: &mut Text) -> Result<()> {
@@ -30,7 +31,8 @@ pub(super) fn dev(posix: &'static Posix, to: &mut Text) -> Result<()> {
     let counted = listing::counted(posix)?;
     let mut last = 0;
     for link in interface::entries(&interface::ask(posix)?) {
-        // Entries of the same interface are adjacent.
+        // Skip further entries of the same interface, which are adjacent: there is one for each
+        // address.
         if link.index != last {
             last = link.index;
             to.line(format_args!("{}", LinkRow(&link, counted.of(link.index))), 0)?;
@@ -94,8 +96,8 @@ pub(super) fn ipv6_route(posix: &'static Posix, to: &mut Text) -> Result<()> {
     })
 }
 
-/// Returns the interface of a route. Returns `None` for the loopback interface, whose routes Linux
-/// has in another table.
+/// Returns the interface of a route. Returns `None` for the loopback interface, because Linux does
+/// not list its routes in /proc/net/route.
 fn named(links: &ControlReply, route: &Route) -> Option<Interface> {
     let loopback = |link: &Interface| link.flags & libc::IFF_LOOPBACK as u32 != 0;
     interface::entries(links).find(|link| link.index == route.index).filter(|it| !loopback(it))
@@ -112,7 +114,7 @@ pub(super) fn if_inet6(posix: &'static Posix, to: &mut Text) -> Result<()> {
             continue;
         }
         let ip = std::net::Ipv6Addr::from(link.addr.ip);
-        // IPV6_ADDR_LOOPBACK and IPV6_ADDR_LINKLOCAL.
+        // Scopes IPV6_ADDR_LOOPBACK and IPV6_ADDR_LINKLOCAL of Linux.
         let scope = match () {
             () if ip.is_loopback() => 0x10,
             () if ip.is_unicast_link_local() => 0x20,
@@ -149,7 +151,8 @@ impl fmt::Display for Arp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(link, neighbor) = self;
         let [a, b, c, d, ..] = neighbor.addr.ip;
-        // Padding needs a string, so format the address into a buffer, without an allocation.
+        // Format the address into a buffer first, because padding needs a string, and nothing may
+        // be allocated.
         let mut text = [0u8; 16];
         let left = {
             use std::io::Write;
@@ -182,7 +185,7 @@ impl fmt::Display for Octets<'_> {
 
 const ANY: RawAddr = RawAddr { family: 0, port: 0, scope: 0, ip: [0; 16] };
 
-/// Returns a word of an address in host byte order, as Linux prints it.
+/// Returns the 32-bit word number `at` of an address in host byte order, as Linux prints addresses.
 fn word(addr: &RawAddr, at: usize) -> u32 {
     addr.ip[4 * at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word))
 }
@@ -201,7 +204,7 @@ mod tests {
         Interface { name, index: 2, flags: libc::IFF_BROADCAST as u32, ..Interface::default() }
     }
 
-    /// As Linux 6.18 prints them.
+    /// The expected lines were read from Linux 6.18.
     #[test]
     fn lines_are_as_linux_prints_them() {
         let traffic = Traffic {

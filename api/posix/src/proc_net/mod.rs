@@ -1,9 +1,9 @@
-//! The program's view of /proc/net: tables of the stack in Linux's formats.
+//! Replaces files of /proc/net by tables of the stack in Linux's formats.
 //!
 //! open(2) of such a file returns a memory file with the current state of the stack, as
 //! [`crate::resolver`] does for /etc/resolv.conf. A program that keeps the file open gets new
-//! content when it reads from the beginning ([`reread`]). Other files of /proc/net are the
-//! kernel's.
+//! content when it reads from the beginning ([`reread`]). Other files of /proc/net remain those of
+//! the kernel.
 
 mod counters;
 mod file;
@@ -18,7 +18,7 @@ use towpath_client::syscall::{self, syscall};
 use crate::{Errno, Posix, Result, netlink};
 use file::{PREFIX, Text};
 
-/// Files of /proc/net that show the stack, each with the function that writes it.
+/// Files of /proc/net that describe the stack, each with the function that writes its text.
 const FILES: &[(&CStr, Writer)] = &[
     (c"tcp", tables::tcp4),
     (c"tcp6", tables::tcp6),
@@ -41,17 +41,17 @@ const FILES: &[(&CStr, Writer)] = &[
 
 type Writer = fn(&'static Posix, &mut Text) -> Result<()>;
 
-/// A file that shows the stack.
+/// A file of /proc/net that describes the stack: its name, and the function that writes it.
 #[derive(Clone, Copy)]
 pub struct ProcFile(&'static CStr, Writer);
 
-/// Returns the file that a call opens with `path` and `flags`, if it shows the stack. `dir` is the
-/// directory of a relative path.
+/// Returns the file that open(2) opens with `path` and `flags`, if it is one that describes the
+/// stack. `dir` is the directory of a relative path.
 pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Option<ProcFile> {
     let path = path.to_bytes();
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
-    // Check the last part first, which rules out most paths.
+    // Check the last component of the path first, because it rules out most paths.
     let at = path.iter().rposition(|&byte| byte == b'/');
     let (folder, name) = path.split_at(at.map_or(0, |at| at + 1));
     let (name, writer) = FILES.iter().find(|(known, _)| known.to_bytes() == name)?;
@@ -61,7 +61,8 @@ pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Optio
     is_own_net(dir, folder).then_some(ProcFile(name, *writer))
 }
 
-/// Returns whether a directory is /proc/net, or the directory net of this process in /proc.
+/// Returns whether `folder` is /proc/net, or /proc/PID/net of this process. `dir` is the directory
+/// of a relative path.
 fn is_own_net(dir: i32, folder: &[u8]) -> bool {
     if folder.first() == Some(&b'/') {
         return names_net(folder);
@@ -95,7 +96,8 @@ fn names_net(folder: &[u8]) -> bool {
     next == Some(b"net") && parts.next().is_none()
 }
 
-/// Returns the length of the path of an open directory, or of the working directory.
+/// Writes the path of the directory `dir`, or of the working directory, to `to`. Returns its
+/// length.
 fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
     if dir != libc::AT_FDCWD {
         return link_of(dir, to);
@@ -103,15 +105,15 @@ fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
     read_link(c"/proc/self/cwd".to_bytes_with_nul(), to)
 }
 
-/// Reads the path of an open file. Returns its length.
+/// Writes the path of an open file to `to`. Returns its length.
 fn link_of(fd: i32, to: &mut [u8]) -> Option<usize> {
     let mut link = [0u8; 32];
-    // The buffer has room for the longest number and the NUL.
+    // The write does not fail, because the buffer has room for the longest number and the NUL.
     write!(&mut link[..], "/proc/self/fd/{fd}").ok()?;
     read_link(&link, to)
 }
 
-/// readlink(2) of a NUL-terminated path.
+/// Calls readlink(2) for a NUL-terminated path. Returns the length of the target.
 fn read_link(link: &[u8], to: &mut [u8]) -> Option<usize> {
     let (at, len) = (to.as_mut_ptr() as usize, to.len());
     let args = [libc::AT_FDCWD as usize, link.as_ptr() as usize, at, len, 0, 0];
@@ -120,7 +122,7 @@ fn read_link(link: &[u8], to: &mut [u8]) -> Option<usize> {
 }
 
 /// Replaces the file that the program has just opened as `fd` by a memory file with the stack's
-/// table. In a network namespace other than the run's, the kernel's file stays.
+/// table. Keeps the kernel's file if this process is in a different network namespace than the run.
 ///
 /// # Errors
 /// Errors of memfd_create(2) and of the engine, after which `fd` is closed.
@@ -142,14 +144,15 @@ pub fn put_in_place(posix: &'static Posix, fd: i32, file: ProcFile) -> Result<()
     done
 }
 
-/// Returns whether `fd` may be a file that shows the stack. Duplicates are not recognized.
+/// Returns whether `fd` may be a file of /proc/net that describes the stack. Duplicated descriptors
+/// are not recognized.
 #[inline]
 pub fn is_shown(posix: &'static Posix, fd: i32) -> bool {
     posix.shown.has(fd)
 }
 
-/// Writes the current state of the stack to a file. Called when the program reads from the
-/// beginning of a file that it keeps open. Has no effect on other files.
+/// Writes the current state of the stack to a file that replaces one of /proc/net. Called when the
+/// program reads from the beginning of a file that it keeps open. Has no effect on other files.
 ///
 /// # Errors
 /// Errors of the engine.
@@ -160,7 +163,7 @@ pub fn reread(posix: &'static Posix, fd: i32) -> Result<()> {
     let name = link[..len].strip_prefix(b"/memfd:").and_then(|rest| rest.strip_prefix(PREFIX));
     let name = name.and_then(|rest| rest.strip_suffix(b" (deleted)"));
     let file = FILES.iter().find(|(known, _)| Some(known.to_bytes()) == name);
-    // The number may belong to another file by now, because this library does not see its close.
+    // Another file has this number now. The library does not intercept every close.
     let Some((_, writer)) = file else {
         posix.shown.remove(fd);
         return Ok(());

@@ -1,5 +1,5 @@
-//! Writes the tables of sockets: /proc/net/tcp and similar files, in the format of
-//! net/ipv4/tcp_ipv4.c and its counterparts.
+//! Writes the tables of sockets, /proc/net/tcp and similar files, in the format of Linux's
+//! net/ipv4/tcp_ipv4.c and similar files.
 
 use std::fmt;
 
@@ -10,10 +10,11 @@ use super::file::Text;
 use crate::listing::{self, LISTEN};
 use crate::{Posix, Result, identity};
 
-/// Width in bytes of lines of /proc/net/tcp (TMPSZ - 1), and of those about datagram sockets.
+/// Width in bytes of lines in /proc/net/tcp (TMPSZ - 1 of Linux). [`DATAGRAM_WIDTH`] is that of
+/// lines about datagram sockets.
 const TCP_WIDTH: usize = 149;
 const DATAGRAM_WIDTH: usize = 127;
-/// State TCP_CLOSE, by Linux's number.
+/// The socket state TCP_CLOSE, as Linux numbers it.
 const CLOSE: u32 = 7;
 const UNSET: u32 = u32::MAX;
 
@@ -43,7 +44,7 @@ pub(super) fn icmp4(posix: &'static Posix, to: &mut Text) -> Result<()> {
     datagrams4(posix, to, 1, DATAGRAM_WIDTH)
 }
 
-/// Writes only the header, because there are no raw sockets.
+/// Writes /proc/net/raw, which has only a header, because the stack has no raw sockets.
 pub(super) fn raw4(_: &'static Posix, to: &mut Text) -> Result<()> {
     to.line(format_args!(" {HEADER4}"), 0)
 }
@@ -58,7 +59,7 @@ pub(super) fn icmp6(posix: &'static Posix, to: &mut Text) -> Result<()> {
     datagrams(posix, to, (V6, 58), 0)
 }
 
-/// As [`raw4`].
+/// Writes /proc/net/raw6, which has only a header, because the stack has no raw sockets.
 pub(super) fn raw6(_: &'static Posix, to: &mut Text) -> Result<()> {
     to.line(format_args!("{HEADER6}"), 0)
 }
@@ -75,7 +76,7 @@ fn datagrams4(posix: &'static Posix, to: &mut Text, protocol: u32, width: usize)
     datagrams(posix, to, (V4, protocol), width)
 }
 
-/// Writes connections and listeners. As on Linux, TCP sockets that are neither are left out.
+/// Writes the TCP connections and listeners. As on Linux, other TCP sockets are left out.
 fn streams(posix: &'static Posix, to: &mut Text, family: u32, width: usize) -> Result<()> {
     let mut count = 0;
     let uid = rustix::process::getuid().as_raw();
@@ -88,7 +89,7 @@ fn streams(posix: &'static Posix, to: &mut Text, family: u32, width: usize) -> R
     })
 }
 
-/// Writes the datagram sockets that have a port.
+/// Writes the datagram sockets that have a local port.
 fn datagrams(posix: &'static Posix, to: &mut Text, kind: (u32, u32), width: usize) -> Result<()> {
     let uid = rustix::process::getuid().as_raw();
     listing::sockets(posix, |row| {
@@ -99,7 +100,8 @@ fn datagrams(posix: &'static Posix, to: &mut Text, kind: (u32, u32), width: usiz
     })
 }
 
-/// Formats an address and port as Linux does: words of the address in host byte order.
+/// An address and port, formatted as by Linux: the 32-bit words of the address are in host byte
+/// order.
 struct End<'a>(u32, &'a RawAddr);
 
 impl fmt::Display for End<'_> {
@@ -114,7 +116,7 @@ impl fmt::Display for End<'_> {
     }
 }
 
-/// A line of /proc/net/tcp.
+/// A line of /proc/net/tcp, which describes a TCP socket.
 struct Stream<'a> {
     number: u32,
     uid: u32,
@@ -133,7 +135,7 @@ impl fmt::Display for Stream<'_> {
         write!(f, "{:02X}:{:08X} ", row.timer, ticks(row.timer_ms))?;
         write!(f, "{:08X} {uid:5} {:8} {inode} ", row.retransmits, 0)?;
         if !socket {
-            // As get_timewait4_sock prints it.
+            // Write the end of a TIME-WAIT line as Linux's `get_timewait4_sock` does.
             return write!(f, "3 {POINTER}");
         }
         let threshold = if row.ssthresh == UNSET { -1 } else { i64::from(row.ssthresh) };
@@ -147,7 +149,7 @@ impl fmt::Display for Stream<'_> {
     }
 }
 
-/// A line of /proc/net/udp.
+/// A line of /proc/net/udp, which describes a datagram socket.
 struct Dgram<'a> {
     uid: u32,
     row: &'a SocketRow,
@@ -164,8 +166,8 @@ impl fmt::Display for Dgram<'_> {
     }
 }
 
-/// Returns the values for the send and receive queues. For a listener, as on Linux, 0 and the
-/// number of connections that wait for accept(2).
+/// Returns the values of the columns for the send and receive queues, in bytes. As on Linux, those
+/// of a listener are 0 and the number of connections that wait for accept(2).
 fn queues(row: &SocketRow) -> (u32, u32) {
     if row.state == LISTEN { (0, row.recv_q) } else { (row.send_q, row.recv_q) }
 }
@@ -174,17 +176,18 @@ fn inode(row: &SocketRow) -> u32 {
     if row.slot == u32::MAX { 0 } else { identity::inode(row.slot, row.generation) }
 }
 
-/// Converts milliseconds to hundredths of a second (USER_HZ).
+/// Converts milliseconds to clock ticks of Linux, hundredths of a second (USER_HZ).
 fn ticks(ms: u32) -> u32 {
     ms / 10
 }
 
-/// Kernel addresses, hidden as by kptr_restrict.
+/// Value of the column with a kernel address, hidden as with the sysctl kptr_restrict.
 const POINTER: &str = "0000000000000000";
-/// TCP_INIT_CWND in segments, and the initial retransmission timeout in ticks.
+/// Initial congestion window in segments (TCP_INIT_CWND). [`RTO_FIRST`] is the initial
+/// retransmission timeout in ticks of 10 ms.
 const INITIAL_CWND: u32 = 10;
 const RTO_FIRST: u32 = 100;
-/// Number of buckets of Linux's table of UDP sockets, unless memory is short.
+/// Number of hash buckets in Linux's table of UDP sockets, unless memory is short.
 const UDP_BUCKETS: u32 = 65536;
 
 #[cfg(test)]
@@ -202,7 +205,8 @@ mod tests {
         }
     }
 
-    /// Lines of Linux 6.18 on a little-endian machine, with these inodes.
+    /// The expected lines were read from Linux 6.18 on a little-endian machine, for sockets with
+    /// these inode numbers.
     #[test]
     #[cfg(target_endian = "little")]
     fn lines_are_as_linux_prints_them() {

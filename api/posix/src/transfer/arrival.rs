@@ -1,18 +1,19 @@
-//! Results of receive calls.
+//! [`Arrival`], the result of a receive call.
 
 use towpath_shm::layout::DatagramHeader;
 
 use crate::report::ErrorQueueEntry;
 
-/// Result of a receive call, besides the bytes.
+/// Result of a receive call, apart from the received bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Arrival {
-    /// Return value of the call: the number of bytes received.
+    /// Number of bytes received, which the call returns.
     pub len: usize,
-    /// Header of the datagram with the sender's address; `None` on a stream.
+    /// Header of the received datagram, which contains the sender's address. None: the socket is a
+    /// stream.
     pub header: Option<DatagramHeader>,
-    /// Flags of `msg_flags`, such as MSG_TRUNC.
+    /// Flags that recvmsg(2) returns in `msg_flags`, such as MSG_TRUNC.
     pub flags: i32,
-    /// Entry of the error queue, if the call was made with MSG_ERRQUEUE.
+    /// Entry of the socket's error queue, if the call was made with MSG_ERRQUEUE.
     pub report: Option<ErrorQueueEntry>,
 }

@@ -1,4 +1,4 @@
-//! Reads and writes of datagrams, whole or in parts (MSG_MORE, UDP_CORK).
+//! Sends and receives datagrams. A datagram may be sent in several parts (MSG_MORE, UDP_CORK).
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -16,18 +16,23 @@ use crate::handle::OpenSocket;
 use crate::socket::{bind_any, peer};
 use crate::{Result, address, interface};
 
-/// UDP_MAX_SEGMENTS: maximum number of datagrams of one call with UDP_SEGMENT.
+/// Maximum number of datagrams into which UDP_SEGMENT splits one send (UDP_MAX_SEGMENTS of Linux).
 const SEGMENTS_MAX: usize = 128;
-/// Maximum payload of UDP over IPv4: the maximum total length (RFC 791 §3.1) without both headers.
+/// Maximum payload of UDP over IPv4 in bytes: the maximum total length (RFC 791 §3.1) minus the
+/// IPv4 and UDP headers.
 const PAYLOAD_MAX_V4: usize = 65535 - 20 - 8;
-/// Maximum payload of UDP over IPv6, whose length excludes the IPv6 header (RFC 8200 §3).
+/// Maximum payload of UDP over IPv6 in bytes. The IPv6 payload length excludes the IPv6 header (RFC
+/// 8200 §3).
 const PAYLOAD_MAX_V6: usize = 65535 - 8;
-/// Maximum value of UDP's length field. udp_sendmsg refuses longer datagrams before it looks for a
-/// route; udpv6_sendmsg does not.
+/// Maximum value of UDP's length field. On Linux, `udp_sendmsg` rejects longer datagrams before it
+/// looks for a route; `udpv6_sendmsg` does not.
 const LENGTH_MAX: usize = 65535;
-/// Minimum of IPV6_MTU, which limits the packets of datagrams (RFC 8200 §5).
+/// Minimum value of IPV6_MTU in bytes, the maximum length of packets in which datagrams are sent
+/// (RFC 8200 §5).
 const FRAGMENT_SIZE_MIN: u32 = 1280;
 
+/// Receives a datagram.
+///
 /// # Safety
 /// As for [`recv`](super::recv).
 pub(super) unsafe fn recv_datagram(
@@ -38,20 +43,21 @@ pub(super) unsafe fn recv_datagram(
 ) -> Result<Arrival> {
     let keep = flags & libc::MSG_PEEK != 0;
     let attempt = || {
-        // ping_recvmsg does not support SO_PEEK_OFF.
+        // Use the offset of SO_PEEK_OFF only for UDP sockets, because Linux's `ping_recvmsg` does
+        // not support it.
         let skip = if handle.kind() == Kind::Datagram { peek_offset(handle) } else { 0 };
         let skip = keep.then_some(skip);
         // SAFETY: the buffers are valid for writes, by the contract of this function.
         unsafe { datagram::recv(handle.client, handle.socket, buffers, skip) }
     };
     let Some(received) = handle.blocking(limit, attempt)? else {
-        // The socket is shut down for reading. As on Linux, a blocking call returns 0, and a
-        // nonblocking one fails with EAGAIN.
+        // No datagram: the socket is shut down for reading. As on Linux, a blocking call returns 0,
+        // and a nonblocking call fails with EAGAIN.
         return if limit.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
-    // As udp_recvmsg: MSG_TRUNC is set unless the whole datagram fits, even if the read began at an
-    // offset.
+    // As in Linux's `udp_recvmsg`, MSG_TRUNC is set unless the buffers can hold the whole datagram,
+    // even if the read began at an offset.
     let room = Buffer::total(buffers);
     let truncated = room <= whole - received.skipped && room < whole;
     let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
@@ -60,6 +66,8 @@ pub(super) unsafe fn recv_datagram(
     Ok(Arrival { len, header: Some(received.header), flags, report: None })
 }
 
+/// Sends a datagram.
+///
 /// # Safety
 /// As for [`send`](super::send).
 pub(super) unsafe fn send_datagram(
@@ -79,7 +87,8 @@ pub(super) unsafe fn send_datagram(
     unsafe { send_whole(handle, &header, buffers, limit) }
 }
 
-/// Appends a part to a datagram. The last part, without MSG_MORE, sends the datagram.
+/// Appends a part to the socket's corked datagram. The last part, which has no MSG_MORE, sends the
+/// datagram.
 ///
 /// # Safety
 /// As for [`send`](super::send).
@@ -107,6 +116,8 @@ pub(super) unsafe fn send_part(
     Ok(Buffer::total(buffers))
 }
 
+/// Sends a complete datagram with its header.
+///
 /// # Safety
 /// As for [`send`](super::send).
 unsafe fn send_whole(
@@ -118,7 +129,7 @@ unsafe fn send_whole(
     let (client, socket) = (handle.client, handle.socket);
     bind_any(handle)?;
     check_length(handle, header)?;
-    // UDP_SEGMENT has no effect on a datagram of a single segment.
+    // UDP_SEGMENT has no effect if the datagram fits one segment.
     let cut = u32::from(header.segment_size) < header.len;
     let header =
         &DatagramHeader { segment_size: if cut { header.segment_size } else { 0 }, ..*header };
@@ -127,8 +138,8 @@ unsafe fn send_whole(
     handle.sending(limit, attempt)
 }
 
-/// Asks the engine, which knows the MTU of each path, whether a datagram is too long, so that the
-/// send returns the error. Most datagrams are short enough to need no request.
+/// Fails if a datagram is too long for its path. Only the engine knows the MTU of each path, so a
+/// request to the engine is needed unless the datagram is short.
 fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
     let longest = match header.segment_size {
         0 => header.len,
@@ -141,7 +152,7 @@ fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
         _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
     };
     let long = longest + headers_len(handle, header) > least;
-    // As udp_send_skb: with UDP_SEGMENT even a single part is not fragmented.
+    // With UDP_SEGMENT, even a single datagram must not be fragmented (`udp_send_skb` of Linux).
     let asks = refuses || header.segment_size != 0;
     if header.len as usize <= PAYLOAD_MAX_V4 && !(asks && long) {
         return Ok(());
@@ -155,24 +166,25 @@ fn check_length(handle: &OpenSocket, header: &DatagramHeader) -> Result<()> {
         .map(drop)
 }
 
-/// Returns the length of the headers before a datagram: IP without options (RFC 791 §3.1, RFC 8200
-/// §3), and UDP. A ping contains its ICMP header.
+/// Returns the length in bytes of the headers before the payload: IP without options (RFC 791 §3.1,
+/// RFC 8200 §3), and UDP. For a ping socket, the program writes the ICMP header as part of the
+/// payload.
 fn headers_len(handle: &OpenSocket, header: &DatagramHeader) -> u32 {
     let ip = match towards(handle, &header.remote) {
         Some(IpAddr::V4(_)) => 20,
-        // Without an address the send fails, so this value is not used.
+        // The value for `None` is not used, because a send without a destination fails.
         Some(IpAddr::V6(_)) | None => 40,
     };
     ip + if handle.kind() == Kind::Echo { 0 } else { 8 }
 }
 
-/// Returns whether the socket has UDP_CORK.
+/// Returns whether UDP_CORK is set on the socket.
 pub(super) fn is_corked(handle: &OpenSocket) -> bool {
     let bits = handle.slot.option_bits.load(Relaxed);
     bits & option_bit::UDP_CORK != 0
 }
 
-/// Sends the corked datagram when UDP_CORK is cleared. As on Linux, errors are not reported.
+/// Sends the corked datagram when a program clears UDP_CORK. As on Linux, errors are not reported.
 pub(crate) fn uncork(handle: &OpenSocket) {
     if handle.posix.cork.is_begun(handle.socket) {
         let limit = handle.send_limit(false);
@@ -181,7 +193,7 @@ pub(crate) fn uncork(handle: &OpenSocket) {
     }
 }
 
-/// Returns the header of a datagram without its length.
+/// Returns the header of a datagram. The caller must set its length.
 fn datagram_header(
     handle: &OpenSocket,
     to: Option<RawAddr>,
@@ -218,11 +230,12 @@ fn datagram_header(
         control.segment_size.unwrap_or_else(|| handle.posix.remembered.segment_size(handle.socket));
     let over_v4 = || matches!(towards(handle, &remote), Some(IpAddr::V4(_)));
     if segment_size != 0 && bits & option_bit::NO_CHECK != 0 && over_v4() {
-        // As udp_send_skb: UDP_SEGMENT needs checksums, which IPv6 always has.
+        // UDP_SEGMENT requires UDP checksums, which can be off only over IPv4 (`udp_send_skb` of
+        // Linux).
         return fail(libc::EINVAL);
     }
-    // The header contains the current TOS and TTL, because the engine may apply a later setting
-    // before it sends this datagram.
+    // Store the current TOS and TTL in the header. Otherwise a later setsockopt(2) could affect
+    // this datagram, which the engine sends later.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => class_towards(handle, &remote),
         tos => tos,
@@ -245,8 +258,8 @@ fn datagram_header(
     })
 }
 
-/// Returns IP_TTL or IPV6_UNICAST_HOPS, by the family of the address. For groups the engine chooses
-/// the TTL.
+/// Returns the TTL or hop limit for a destination: IP_TTL or IPV6_UNICAST_HOPS, by its address
+/// family. For multicast groups the engine chooses the value.
 fn ttl_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     let set = match towards(handle, remote) {
         Some(ip) if ip.is_multicast() => None,
@@ -257,7 +270,7 @@ fn ttl_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     set.unwrap_or(DatagramHeader::DEFAULT)
 }
 
-/// Returns IP_TOS or IPV6_TCLASS, by the family of the address.
+/// Returns the traffic class for a destination: IP_TOS or IPV6_TCLASS, by its address family.
 fn class_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     match towards(handle, remote) {
         Some(IpAddr::V6(_)) => handle.slot.tclass.load(Relaxed) as u16,
@@ -265,7 +278,8 @@ fn class_towards(handle: &OpenSocket, remote: &RawAddr) -> u16 {
     }
 }
 
-/// Returns the destination of a datagram: the address in its header, or the peer.
+/// Returns the IP address to which a datagram is sent: the address in its header, or else the
+/// socket's peer.
 pub(super) fn towards(handle: &OpenSocket, remote: &RawAddr) -> Option<IpAddr> {
     let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
     remote.to_socket_addr().map(|addr| addr.ip().to_canonical())

@@ -1,4 +1,4 @@
-//! MSG_FASTOPEN: a send that opens the connection.
+//! Sends with MSG_FASTOPEN, which opens the connection.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -10,7 +10,7 @@ use crate::handle::OpenSocket;
 use crate::socket::{conclude_connect, peer};
 use crate::{Errno, Result, address};
 
-/// Parses the address of a connection that MSG_FASTOPEN opens.
+/// Parses the peer address of a send with MSG_FASTOPEN, which opens a connection to it.
 ///
 /// # Safety
 /// As for [`destination`](super::destination).
@@ -30,8 +30,8 @@ pub(super) unsafe fn peer_to_open(
     }
 }
 
-/// Sends the SYN of a connection by its first write, with bytes or without. As
-/// tcp_sendmsg_fastopen, a call that may wait returns the outcome of the handshake.
+/// Opens a connection with TCP Fast Open, after `sent` bytes were queued for the SYN. A call that
+/// may wait returns the result of the handshake (`tcp_sendmsg_fastopen` of Linux).
 pub(super) fn open(handle: &OpenSocket, sent: usize, limit: WaitLimit) -> Result<()> {
     if sent == 0 {
         handle.client.setting(handle.socket, setting::OPEN, 1);
@@ -46,7 +46,8 @@ pub(super) fn open(handle: &OpenSocket, sent: usize, limit: WaitLimit) -> Result
         false => handle.blocking(limit, attempt),
     };
     match ended {
-        // The bytes are queued and will be sent, so the send has succeeded.
+        // Report success: the bytes are queued and will be sent, although the handshake has not
+        // completed.
         Err(Errno(libc::EAGAIN | libc::EINTR | libc::ERESTART)) if sent > 0 => Ok(()),
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(errno @ Errno(libc::EINTR | libc::ERESTART)) => Err(errno),

@@ -1,4 +1,4 @@
-//! SO_PEEK_OFF: each read with MSG_PEEK begins at the end of the previous one.
+//! SO_PEEK_OFF: a read with MSG_PEEK begins where the previous one ended.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,8 +15,8 @@ pub(super) fn peek_offset(handle: &OpenSocket) -> u32 {
     }
 }
 
-/// Moves the offset as sk_peek_offset_fwd and sk_peek_offset_bwd do: forward after a read with
-/// MSG_PEEK (`keep`), back after other reads.
+/// Moves the offset of SO_PEEK_OFF: forward after a read with MSG_PEEK (`keep`), back after a read
+/// that consumes `len` bytes. Linux does this in `sk_peek_offset_fwd` and `sk_peek_offset_bwd`.
 pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
     let slot = handle.slot;
     if slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF == 0 {
@@ -27,7 +27,8 @@ pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
         true => offset.saturating_add(by).min(i32::MAX as u32),
         false => offset.saturating_sub(by),
     };
-    // A concurrent call may have disabled the offset.
+    // The word is the offset plus one. Do not change it if a concurrent call has disabled
+    // SO_PEEK_OFF.
     let _ = slot.peek_off.fetch_update(Relaxed, Relaxed, |word| {
         (1..=1 << 31).contains(&word).then(|| moved(word - 1) + 1)
     });

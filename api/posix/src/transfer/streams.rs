@@ -1,4 +1,4 @@
-//! Reads and writes of streams.
+//! Sends and receives on streams.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,9 +13,11 @@ use crate::handle::OpenSocket;
 use crate::socket::{connect_to_send, note_connect, syn_room};
 use crate::{Errno, Result};
 
-/// MAX_RW_COUNT: maximum number of bytes of one call.
+/// Maximum number of bytes that one call transfers (MAX_RW_COUNT of Linux).
 pub(super) const COUNT_MAX: usize = 0x7fff_f000;
 
+/// Receives bytes of a stream.
+///
 /// # Safety
 /// As for [`recv`](super::recv).
 pub(super) unsafe fn recv_stream(
@@ -28,12 +30,12 @@ pub(super) unsafe fn recv_stream(
     let keep = flags & libc::MSG_PEEK != 0;
     let truncate = flags & libc::MSG_TRUNC != 0;
     let wanted = Buffer::total(buffers);
-    // As sock_rcvlowat: a blocking call waits until this many bytes have arrived.
+    // Number of bytes that must arrive before a blocking call returns (`sock_rcvlowat` of Linux).
     let enough = match flags & libc::MSG_WAITALL {
         0 => wanted.min(handle.slot.rcvlowat.load(Relaxed) as usize),
         _ => wanted,
     };
-    // A read stops before urgent data.
+    // A read stops before the urgent byte, so it must not wait for bytes after it.
     let stops = |n: usize| urgent::stops_at(client, socket, u32::try_from(n).unwrap_or(u32::MAX));
     if keep {
         let look = || {
@@ -51,12 +53,13 @@ pub(super) unsafe fn recv_stream(
             result => result,
         });
         let len = len.or_else(|why| match why {
-            // After the time limit or a signal, return the bytes that have arrived, or an error.
+            // After a timeout or a signal, return the bytes that have arrived. If there are none,
+            // return the error.
             Errno(libc::EAGAIN | libc::EINTR) => match look() {
                 Err(Error::WouldBlock) => Err(why),
                 found => Ok(found?),
             },
-            // The read that found the connection's error has consumed the error.
+            // A read that found the connection's error has consumed that error, so return it.
             told => Err(told),
         })?;
         move_peek_offset(handle, keep, len);
@@ -86,8 +89,8 @@ fn ended(handle: &OpenSocket) -> bool {
     handle.socket.readiness(handle.client) & towpath_client::ready::RDHUP != 0
 }
 
-/// Connects for a send with MSG_FASTOPEN. The SYN contains the first bytes if the peer's cookie is
-/// known.
+/// Connects a stream for a send with MSG_FASTOPEN. The SYN contains the first bytes if a Fast Open
+/// cookie of the peer is known.
 ///
 /// # Safety
 /// As for [`send`](super::send).
@@ -103,6 +106,8 @@ pub(super) unsafe fn open_and_send(
     unsafe { send_stream(handle, buffers, flags, limit) }
 }
 
+/// Sends bytes on a stream.
+///
 /// # Safety
 /// As for [`send`](super::send).
 pub(super) unsafe fn send_stream(
@@ -117,7 +122,8 @@ pub(super) unsafe fn send_stream(
     let opening = handle.slot.flags.load(Relaxed) & flags::OPENING != 0;
     let mut in_syn = Vec::new();
     let buffers = if opening && limit.nonblocking {
-        // As tcp_sendmsg_fastopen: a call that may not wait sends only the bytes of the SYN.
+        // A call that may not wait sends only the bytes that the SYN can carry
+        // (`tcp_sendmsg_fastopen` of Linux).
         take_into(buffers, syn_room(handle), &mut in_syn);
         &in_syn
     } else {
@@ -150,7 +156,7 @@ pub(super) unsafe fn send_stream(
     }
 }
 
-/// Fills `first` with the first `n` bytes of `buffers`.
+/// Fills `first` with buffers that cover the first `n` bytes of `buffers`.
 fn take_into(buffers: &[Buffer], mut n: usize, first: &mut Vec<Buffer>) {
     for buffer in buffers {
         let len = n.min(buffer.len);
@@ -159,7 +165,7 @@ fn take_into(buffers: &[Buffer], mut n: usize, first: &mut Vec<Buffer>) {
     }
 }
 
-/// Fills `rest` with the part of `buffers` after the first `skip` bytes.
+/// Fills `rest` with buffers that cover the bytes of `buffers` after the first `skip`.
 fn skip_into(buffers: &[Buffer], mut skip: usize, rest: &mut Vec<Buffer>) {
     for buffer in buffers {
         let from = skip.min(buffer.len);

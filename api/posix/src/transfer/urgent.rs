@@ -1,4 +1,5 @@
-//! MSG_OOB: the urgent byte of a stream, and sockets without urgent data.
+//! MSG_OOB: reads the urgent byte of a stream, and rejects the flag for sockets without urgent
+//! data.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +12,8 @@ use super::datagrams::towards;
 use crate::handle::OpenSocket;
 use crate::{Result, address};
 
-/// Reads the urgent byte of a stream, as `tcp_recv_urg`. Never waits, even if the socket blocks.
+/// Reads the urgent byte of a stream, as Linux's `tcp_recv_urg` does. Never waits, even on a
+/// blocking socket.
 ///
 /// # Safety
 /// As for [`recv`](super::recv).
@@ -35,9 +37,9 @@ pub(super) unsafe fn recv_urgent(
     Ok(Arrival { len: 1, flags: libc::MSG_OOB, ..Arrival::default() })
 }
 
-/// Returns whether a send with MSG_OOB is allowed. udp_sendmsg refuses the flag, also when
-/// udpv6_sendmsg calls it for IPv4 peers, and so do ping sockets. For IPv6 peers, udpv6_sendmsg
-/// ignores the flag.
+/// Returns whether a datagram socket accepts a send with MSG_OOB. As on Linux, UDP rejects the flag
+/// for IPv4 peers (`udp_sendmsg`) and ignores it for IPv6 peers (`udpv6_sendmsg`). Ping sockets
+/// reject it.
 pub(super) fn takes_urgent(handle: &OpenSocket, to: Option<RawAddr>) -> bool {
     let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
     let family = handle.slot.family.load(Relaxed);

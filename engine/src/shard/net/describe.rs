@@ -1,4 +1,4 @@
-//! Converts interfaces, routes and neighbors to the form in which programs read them.
+//! Converts interfaces, routes and neighbors to the structures that programs read.
 
 use std::net::SocketAddr;
 
@@ -12,9 +12,10 @@ use crate::report::EngineCounters;
 use crate::shard::net::Net;
 
 fn describe(iface: &towpath_stack::net::Interface) -> Interface {
-    // Flags of interfaces: IFF_UP | IFF_RUNNING, and further flags by link type. Loopback has
-    // IFF_LOOPBACK, Ethernet has IFF_BROADCAST | IFF_MULTICAST. IP links have IFF_POINTOPOINT |
-    // IFF_NOARP | IFF_MULTICAST, as a TUN device (tun_net_init in drivers/net/tun.c).
+    // Flags of an interface: IFF_UP | IFF_RUNNING, and further flags by link type. Loopback has
+    // IFF_LOOPBACK, and Ethernet has IFF_BROADCAST | IFF_MULTICAST. Links for IP packets have
+    // IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST, as a TUN device on Linux (tun_net_init in
+    // drivers/net/tun.c).
     const UP: u32 = 0x41;
     let is_loopback = iface.id() == towpath_stack::IfaceId::LOOPBACK;
     let kind = match iface.link() {
@@ -35,14 +36,15 @@ fn describe(iface: &towpath_stack::net::Interface) -> Interface {
     }
 }
 
-/// NUD_INCOMPLETE, _REACHABLE, _STALE, _DELAY, _PROBE and _PERMANENT of linux/neighbour.h.
+/// States of neighbors in linux/neighbour.h: NUD_INCOMPLETE, _REACHABLE, _STALE, _DELAY, _PROBE and
+/// _PERMANENT.
 const NUD: [u32; 6] = [0x01, 0x02, 0x04, 0x08, 0x10, 0x80];
 
 const NTF_ROUTER: u32 = 0x80;
 
 impl Net {
-    /// Returns as many interfaces and addresses as fit in one reply. The first address of every
-    /// interface precedes all second addresses.
+    /// Returns as many interfaces and addresses as fit one reply. The first addresses of all
+    /// interfaces come before all second addresses.
     pub(crate) fn interfaces(&self) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<Interface>();
         let mut reply = ControlReply::default();
@@ -71,7 +73,7 @@ impl Net {
         reply
     }
 
-    /// Returns as many routes as fit in one reply, from index `first` on.
+    /// Returns as many routes as fit one reply, from index `first` on.
     pub(crate) fn routes(&self, first: u32) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<Route>();
         let mut reply = ControlReply::default();
@@ -103,7 +105,7 @@ impl Net {
         reply
     }
 
-    /// Returns as many neighbors as fit in one reply, from index `first` on.
+    /// Returns as many neighbors as fit one reply, from index `first` on.
     pub(crate) fn neighbors(&self, counters: &mut EngineCounters, first: u32) -> ControlReply {
         const MAX: usize = DATA_MAX / size_of::<NeighborRecord>();
         let mut all: Vec<_> = self.stack.net.neighbors().collect();
@@ -136,7 +138,7 @@ impl Net {
     }
 }
 
-/// Appends a row to a reply, which must have room for it.
+/// Appends a structure to the data of a reply. The reply must have space for it.
 pub(crate) fn append<T: Plain>(reply: &mut ControlReply, row: &T) {
     let bytes = row.as_bytes();
     reply.data[reply.len as usize..][..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Callbacks of the engine's owner for events of the net.
+//! Callbacks for events of the network layer, set by the owner of the engine.
 
 use std::sync::Arc;
 
@@ -14,43 +14,45 @@ pub(crate) type OnDeviceGone = Arc<dyn Fn(IfaceId) + Send + Sync>;
 /// A packet that the stack dropped, as passed to a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedPacket<'a> {
-    /// Time of the drop, in ns on the engine's clock.
+    /// Time at which the packet was dropped, in nanoseconds on the engine's clock.
     pub now_ns: u64,
-    /// Time of arrival on the same clock; 0 if the packet did not arrive.
+    /// Time at which the packet arrived, in nanoseconds on the engine's clock. 0 if it did not
+    /// arrive from a device.
     pub arrival_ns: u64,
-    /// Index of the packet's interface; 0 is loopback.
+    /// Index of the packet's interface. 0 is loopback.
     pub interface: u16,
-    /// Whether the packet was about to be sent; otherwise it was received.
+    /// Whether the packet was about to be sent. Otherwise it was received.
     pub outbound: bool,
-    /// Reason for the drop, as [`towpath_stack::DropReason::as_str`] names it.
+    /// Reason for which the packet was dropped, as [`towpath_stack::DropReason::as_str`] names it.
     pub reason: &'static str,
-    /// Bytes of the packet from its link header on, or from its first header if it has no link
-    /// header yet.
+    /// Bytes of the packet, which begin with its link header. A packet without a link header begins
+    /// with its IP header.
     pub bytes: &'a [u8],
 }
 
-/// Maximum number of consecutive busy turns before logged packets are reported. A report costs more
-/// than a packet, so a flood of logged packets must not be reported one by one. The stack keeps
-/// some of the packets, and counts the others.
+/// Maximum number of consecutive turns without a sleep before logged packets are reported. A report
+/// costs more than a packet, so a flood of logged packets must not be reported one by one. Until
+/// the report, the stack keeps some of these packets, and counts the others.
 const BUSY_TURNS_MAX: u32 = 64;
 
-/// Callbacks for events of the net; `None` if an event is not reported.
+/// Callbacks for events of the network layer. A callback that is `None` is not called.
 #[derive(Default)]
 pub(crate) struct Observers {
-    /// Called for each dropped packet.
+    /// Called for each packet that the stack drops.
     pub drop_trace: Option<DropTrace>,
-    /// Called for an address of this host that another host on the link also uses.
+    /// Called when another host on the link uses an address of this host.
     pub on_conflict: Option<OnConflict>,
-    /// Called for packets that a rule logs.
+    /// Called for packets that a filter rule logs.
     pub on_logged: Option<OnLogged>,
-    /// Called for interfaces whose device was removed.
+    /// Called when the device of an interface was removed.
     pub on_device_gone: Option<OnDeviceGone>,
-    /// Number of consecutive turns after which another turn followed without a sleep.
+    /// Number of consecutive turns of the event loop that were not followed by a sleep.
     busy_turns: u32,
 }
 
 impl Observers {
-    /// Reports the events of a turn. `more` says that another turn follows without a sleep.
+    /// Passes the events of a turn of the event loop to the callbacks. `more` tells that another
+    /// turn follows without a sleep.
     pub fn notify(&mut self, net: &mut Net, now: Instant, more: bool) {
         if let Some(trace) = &self.drop_trace {
             while let Some(dropped) = net.take_dropped() {
@@ -77,7 +79,7 @@ impl Observers {
         }
     }
 
-    /// Reports that the device of an interface was removed.
+    /// Reports to the callback that the device of an interface was removed.
     pub fn device_gone(&self, iface: IfaceId) {
         if let Some(tell) = &self.on_device_gone {
             tell(iface);

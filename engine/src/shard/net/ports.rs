@@ -12,27 +12,28 @@ use crate::shard::net::sources::ShardSource;
 /// Ports of a shard.
 #[derive(Default)]
 pub(crate) struct ShardPorts {
-    /// Ports in the order in which they were attached.
+    /// All ports, in the order in which they were attached.
     pub list: Vec<AttachedPort<dyn Port + Send>>,
-    /// Events for which each port is polled.
+    /// Events for which each port is polled, in the order of `list`.
     watched: Vec<PortWatch>,
 }
 
-/// Events of a port for which the shard waits.
+/// Events of a port for which the shard's poller waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PortWatch {
-    /// Received packets.
+    /// Packets received.
     Packets,
-    /// Received packets, and room for packets that the port refused.
+    /// Packets received, and space in the transmit queue, because the port could not take all
+    /// packets.
     Room,
-    /// No events. The port has no descriptor, and reports itself when its next turn is due.
+    /// No events: the port has no descriptor. Its next timeout tells when it has work.
     NoDescriptor,
-    /// No events, because the device was removed. Its descriptor would be ready forever.
+    /// No events: the device was removed, and its descriptor would be ready forever.
     Gone,
 }
 
 impl ShardPorts {
-    /// Adds the port of an interface, and waits for its packets.
+    /// Adds the port of an interface, and makes the poller wait for its packets.
     pub fn attach(
         &mut self,
         poller: &mut Poller<ShardSource>,
@@ -64,20 +65,20 @@ impl ShardPorts {
         Some(port)
     }
 
-    /// Returns all ports.
+    /// Returns all ports of the shard.
     pub fn iter(&self) -> impl Iterator<Item = &(dyn Port + Send)> {
         self.list.iter().map(|attached| &*attached.port)
     }
 
-    /// Notifies all ports of the events in `woken`.
+    /// Tells all ports whether their descriptors are among the ready sources in `woken`.
     pub fn looked(&mut self, woken: &[ShardSource]) {
         for AttachedPort { iface, port } in &mut self.list {
             port.looked(woken.contains(&source(*iface)));
         }
     }
 
-    /// Waits for room in ports that refuse packets, and stops to poll ports whose device was
-    /// removed. Calls `on_gone` once for each such port.
+    /// Makes the poller wait for transmit queue space of ports that could not take all packets.
+    /// Stops polling ports whose device was removed, and calls `on_gone` once for each of them.
     pub fn watch(
         &mut self,
         poller: &mut Poller<ShardSource>,
@@ -129,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// Model of the descriptor of a deleted device, which is readable forever.
+    /// Test port whose descriptor is readable forever, like that of a removed device.
     struct Deleted {
         fd: OwnedFd,
         known: Arc<AtomicBool>,
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(ports.iter().count(), 2);
     }
 
-    /// A port without packets and without a descriptor.
+    /// Test port that has neither packets nor a descriptor.
     struct Quiet;
 
     impl Port for Quiet {

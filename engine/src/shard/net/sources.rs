@@ -1,24 +1,26 @@
-//! Event sources that wake a shard's thread.
+//! Event sources that wake the thread of a shard.
 
 use rustix::event::epoll::EventFlags;
 
 use crate::ids::ChannelId;
 use crate::poller;
 
-/// Event source that wakes a shard.
+/// An event source that wakes the thread of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShardSource {
-    /// A program has sent a notification, because it wrote commands.
+    /// The notification descriptor of programs: a program has written commands.
     Doorbell,
-    /// The registry, which runs on the same thread, has work.
+    /// The poller of the registry, if it runs on the same thread: the registry has work.
     Registry,
-    /// The shard with this number, which runs on the same thread, has work.
+    /// The poller of the shard with this number, if it runs on the same thread: that shard has
+    /// work.
     Shard(u8),
-    /// The registry, which runs on another thread, has sent messages.
+    /// The mailbox of the registry, if it runs on another thread: it has sent messages.
     Mail,
-    /// The port of the interface with this index has packets, or has room again.
+    /// The port of the interface with this index: it has received packets, or its transmit queue
+    /// has space again.
     Port(u32),
-    /// A process has ended, so its control socket hung up.
+    /// The control socket of a process, which hangs up when the process has ended.
     Gone(ChannelId),
 }
 
@@ -47,8 +49,8 @@ impl poller::PollSource for ShardSource {
         }
     }
 
-    /// Level-triggered, so that an event that was not handled is reported again. Notifications are
-    /// edge-triggered, because they are never read.
+    /// Most sources are level-triggered, so that an event that was not handled is reported again.
+    /// Notification descriptors are edge-triggered, because they are never read.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,

@@ -11,28 +11,27 @@
 //!  unless claimed       ◄── EndUnclaimed  popped, and not claimed in time
 //! ```
 
-/// Message from one shard to another.
+/// A message from one shard of an engine to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerMessage {
     /// A process has accepted the connection `child` of `listener`, or no process will ever accept
-    /// it.
+    /// it. Both are identified by slot and generation.
     Claimed { listener: (u32, u32), child: (u32, u32) },
-    /// The slot `child` is free. Its place in the backlog is freed by another message, or the
-    /// listener is closed.
+    /// The slot `child` is free. Its place in the backlog of `listener` is freed by another
+    /// message, or the listener is closed.
     Forgotten { listener: (u32, u32), child: (u32, u32) },
-    /// Ends the connection of this slot and generation, because no process will accept it.
+    /// Close the connection with this slot and generation, because no process will accept it.
     End(u32, u32),
-    /// Resets the connection unless a process has claimed it.
+    /// Reset the connection with this slot and generation, unless a process has claimed it.
     EndUnclaimed(u32, u32),
-    /// Reports that a connection has ended, as [`PeerMessage::End`] requested.
+    /// A connection has been closed, as a [`PeerMessage::End`] requested.
     Ended,
-    /// Requests the reply `Done` with this number, to be sent after all earlier commands are
-    /// handled (`ordering.rs`).
+    /// Send `Done` with this number, after all earlier commands were handled (`ordering.rs`).
     AskRound(u64),
-    /// Requests the reply `Done`, to be sent after the sender's earlier messages to this shard are
+    /// Send `Done` with this number, after all earlier messages of the sender to this shard were
     /// handled.
     Echo(u64),
-    /// Reply to `AskRound` and `Echo`.
+    /// Reply to [`PeerMessage::AskRound`] or [`PeerMessage::Echo`] with this number.
     Done(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Position of a shard among those of its engine, and the notification of peers.
+//! The number of a shard among those of its engine, and how peer shards are woken.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use towpath_shm::Fd;
 use towpath_shm::layout::{SHARDS_MAX, shard_of};
 use towpath_stack::ShardId;
 
-/// A shard's number, and the number of shards.
+/// The number of a shard, and how many shards the engine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShardPlace {
     pub number: u32,
@@ -16,50 +16,50 @@ pub(crate) struct ShardPlace {
 }
 
 impl ShardPlace {
-    /// Returns the bit of this shard.
+    /// Returns a bit set that contains only this shard.
     pub fn own(self) -> u16 {
         1 << self.number
     }
 
-    /// Returns the id of this shard in its stack.
+    /// Returns the ID that this shard has in its stack.
     pub fn id(self) -> ShardId {
         ShardId(self.number as u8)
     }
 
-    /// Iterates over the shards whose bits are set.
+    /// Returns the IDs of the shards in a bit set.
     pub fn shards_of(self, bits: u16) -> impl Iterator<Item = ShardId> {
         let shards = (0..self.of).filter(move |shard| bits & 1 << shard != 0);
         shards.map(|shard| ShardId(shard as u8))
     }
 
-    /// Returns the bits of all shards.
+    /// Returns a bit set of all shards.
     pub fn all(self) -> u16 {
         u16::MAX >> (SHARDS_MAX - self.of)
     }
 
-    /// Returns the shard of a slot, or `None` if it is this one.
+    /// Returns the shard that serves a slot. `None` if it is this shard.
     pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
         let shard = shard_of(slot, self.of);
         (shard != self.number).then_some(ShardId(shard as u8))
     }
 }
 
-/// A peer shard and its notification.
+/// A peer shard, with what is needed to wake it.
 #[derive(Debug)]
 pub(crate) struct PeerShard {
-    /// The peer's status page, which tells whether it sleeps.
+    /// Status page of the peer in shared memory. It tells whether the peer sleeps.
     status: Status,
     rung: Rung,
     bell: Arc<Fd>,
 }
 
 impl PeerShard {
-    /// Creates the peer that publishes `status` and polls `bell`.
+    /// Creates a peer from its status page and the notification descriptor that it polls.
     pub fn new(status: Status, bell: Arc<Fd>) -> Self {
         Self { status, rung: Rung::default(), bell }
     }
 
-    /// Wakes the peer if it sleeps. Data for it must be published before.
+    /// Wakes the peer if it sleeps. Data for the peer must be published before this call.
     pub fn wake(&self) {
         ring_engine(&self.status, &self.rung, self.bell.as_fd());
     }

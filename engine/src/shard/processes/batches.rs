@@ -1,5 +1,5 @@
 //! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new
-//! process image. We handle them in batches of steps, between which other work can run.
+//! process image. They are handled in batches of work steps, so that other work can run in between.
 //!
 //! ```text
 //!   CLONE   a channel without sockets ─► its hold on each socket ─► done
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Programs see both as if they took effect when the request was received. Sockets that a process
-//! opens or receives during its CLONE are given to the clone too. Sockets that it closes meanwhile
-//! are given to the clone first. The new image locks no socket before the reply to HELLO, so a lock
-//! with the channel's number belongs to the old image.
+//! opens or receives during its CLONE are given to the clone (the channel of the new process), too.
+//! Sockets that it closes meanwhile are given to the clone first. The new image locks no socket
+//! before the reply to HELLO, so a lock with the channel's number belongs to the old image.
 
 use std::time::Duration;
 
@@ -19,17 +19,18 @@ use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
-/// Steps of work for one request before other work runs, some 50 µs. The first batch runs when the
-/// request is received, so that few sockets cause no delay. Each later turn runs one batch of one
-/// request. (Tests use a small value.)
+/// Number of work steps for one request before other work runs, some 50 µs. The first batch runs
+/// when the request is received, so that a process with few sockets is not delayed. Each later turn
+/// of the event loop runs one batch of one request. (Tests use a small value.)
 pub(crate) const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
-/// Time in which a process has to begin, and to list its sockets, after its channel was cloned.
-/// fork and posix_spawn take milliseconds, or seconds on a machine that swaps. After that time, the
-/// process no longer receives sockets that its parent opens.
+/// Maximum time between the clone of a channel and the first message of the new process, which
+/// lists its sockets. fork and posix_spawn take milliseconds, or seconds on a machine that swaps.
+/// After that time, the process does not get further sockets that its parent opens.
 const BORN_WITHIN: Duration = Duration::from_secs(30);
 
 impl Processes {
-    /// Starts a batch that may add `holds` holds, and runs its first steps.
+    /// Starts a batch of work on all sockets of a process, and runs its first steps. The batch may
+    /// add up to `holds` references to sockets.
     pub(crate) fn begin_batch(
         &mut self,
         sockets: &mut Sockets,
@@ -44,7 +45,7 @@ impl Processes {
         }
     }
 
-    /// Continues the next incomplete batch, in round-robin order.
+    /// Continues an incomplete batch. Batches of several processes are continued in turn.
     pub(crate) fn continue_batches(&mut self, sockets: &mut Sockets) {
         if let Some(id) = self.to_continue.pop_front()
             && !self.run_portion(sockets, id)
@@ -53,7 +54,8 @@ impl Processes {
         }
     }
 
-    /// Runs some steps of a batch. Returns true if it is done or its process has ended.
+    /// Runs some steps of a process's batch. Returns true if the batch is done or the process has
+    /// ended.
     fn run_portion(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
         sockets.counters.request_portions += 1;
         let before = sockets.counters.work;
@@ -66,7 +68,7 @@ impl Processes {
         false
     }
 
-    /// Runs one step. Returns false if no step was left.
+    /// Runs one step of a process's batch. Returns false if no step is left.
     fn run_step(&mut self, sockets: &mut Sockets, id: ChannelId) -> bool {
         let channels = &mut self.channels;
         let Some(attached) = channels.get_mut(id) else { return false };
@@ -112,7 +114,7 @@ impl Processes {
 }
 
 impl Processes {
-    /// Starts the deadline of a clone whose channel is about to be passed to its process.
+    /// Sets the deadline of a clone, whose channel is about to be passed to the new process.
     pub(crate) fn expect_birth(&mut self, sockets: &mut Sockets, clone: ChannelId) {
         let until = sockets.now + BORN_WITHIN;
         if let Some(attached) = self.channels.get_mut(clone) {
@@ -134,10 +136,11 @@ mod tests {
     use towpath_shm::control::{Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
 
-    /// Number of sockets that needs more than one batch.
+    /// Number of sockets for which a CLONE needs more than one batch.
     const MANY: u32 = 3 * PORTION as u32 + 2;
 
-    /// Creates an engine with a process that holds sockets, and the process's control socket.
+    /// Creates an engine with a process that has sockets. Also returns the process's control socket
+    /// and its slots.
     fn engine() -> (Engine, ChannelId, OwnedFd, Vec<u32>) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let (id, control) = engine.open_channel();
@@ -160,7 +163,7 @@ mod tests {
         engine.shard.command(engine.shard.sockets.now, id, &command);
     }
 
-    /// Starts a CLONE and returns the clone, which is not complete yet.
+    /// Starts a CLONE. Returns the ID of the clone, which is not complete yet.
     fn begin_clone(engine: &mut Engine, id: ChannelId, wanted: u32) -> ChannelId {
         engine.grant(id, &Request { call: call::CLONE, a: wanted, ..Request::default() });
         let clone = engine
@@ -207,8 +210,8 @@ mod tests {
         assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
-    /// The new program may never send HELLO. Then it keeps the listed sockets only, and not sockets
-    /// that reused a listed slot.
+    /// A new program may never send HELLO. It then keeps only the sockets that were listed for it,
+    /// and no sockets that reused a listed slot.
     #[test]
     fn what_is_listed_for_a_program_is_held_by_it() {
         for wanted in [purpose::EXEC, purpose::SPAWN] {
@@ -245,8 +248,8 @@ mod tests {
         assert_eq!((engine.shard.processes.holds, engine.shard.sockets.slots.len()), (0, 0));
     }
 
-    /// Threads of the old image stopped while they held locks, of an open socket and of a closed
-    /// one.
+    /// Threads of the old process image were ended by exec while they held the locks of an open and
+    /// of a closed socket.
     #[test]
     fn locks_of_the_image_before_are_free_when_hello_is_answered() {
         let (mut engine, id, _control, slots) = engine();
@@ -274,8 +277,8 @@ mod tests {
         assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
     }
 
-    /// A process must wait for a reply before its next request; otherwise its queued work would be
-    /// unbounded.
+    /// A process must wait for a reply before it sends its next request. Otherwise the amount of
+    /// its queued work would be unbounded.
     #[test]
     fn who_asks_again_before_such_an_answer_is_cut_off() {
         let (mut engine, id, control, _) = engine();
@@ -301,8 +304,8 @@ mod tests {
                 engine.shard.processes.channels.get(id).expect("it lives").batch.is_some()
             })
         };
-        // The first request needs two more batches and a step, which run after the second request's
-        // second batch.
+        // The first request needs two more batches and one step. These run in turn with batches of
+        // the second request.
         for _ in 0..4 {
             go_on(&mut engine);
             assert_eq!(goes_on(&engine), [true, true]);

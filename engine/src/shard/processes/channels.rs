@@ -1,4 +1,4 @@
-//! Channels of attached processes: their rings, and the sockets that they hold.
+//! Channels of attached processes: their rings, and the sockets that they have.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -17,131 +17,137 @@ use crate::shard::requests::rounds::Answer;
 use crate::shard::sockets::slot_set::SlotSet;
 use crate::shard::sockets::slots::Holder;
 
-/// The channel of a process in this shard: its rings, its requests, and the sockets that it holds.
+/// The channel of a process in one shard: its rings, its requests, and the sockets that the process
+/// has.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    /// Serial number of the channel. Never reused, unlike ids.
+    /// Serial number of the channel. Unlike the channel's ID, it is never reused.
     pub serial: u64,
-    /// Descriptor on which poll(2) reports a hangup when the process ends.
+    /// Control socket of the process, on which poll(2) reports a hang-up when the process has
+    /// ended.
     pub life: Arc<Fd>,
-    /// Whether `life` is registered with the poller.
+    /// Whether `life` is registered in the poller.
     pub is_watched: bool,
-    /// Family of the process; `None` if it was not cloned.
+    /// Family of the process, which is that of its parent. `None` if it was not created by another
+    /// process of the run.
     pub family: Option<Family>,
-    /// Process id that the process sent when it began; 0 before that. The id is kept across exec.
-    /// Processes may send any number. Therefore, SIGURG is sent only to processes that the kernel
-    /// reports as part of the run ([`crate::shard::processes::owners`]).
+    /// Process ID that the process sent when it began. 0 before that. It is kept across exec.
+    /// Processes may send any number, so SIGURG is sent only to processes that the kernel reports
+    /// as part of the run ([`crate::shard::processes::owners`]).
     pub pid: u32,
-    /// Rings and notifications of the current process image; `None` before HELLO.
+    /// Rings and notification descriptors of the current process image. `None` before it has sent
+    /// HELLO.
     pub link: Option<ChannelLink>,
-    /// Slots of sockets of which the process has a descriptor.
+    /// Slots of the sockets of which the process has a descriptor.
     pub holds: SlotSet,
-    /// Number of slots in `holds` and `former`, which equals the number of `holders` lists that
-    /// contain the process.
+    /// Number of slots in `holds` and `former` together. It equals the number of `holders` lists
+    /// that contain the process.
     pub held: usize,
-    /// Released slots whose lock a thread of the process may still hold. The thread was in a call
-    /// when the slot was closed, or the lock contains this channel's number. The locks are released
-    /// when the process ends.
+    /// Slots that the process has released, but whose lock one of its threads may still hold. The
+    /// thread was in a call when the slot was closed, or the lock contains this channel's number.
+    /// The locks are released when the process ends.
     pub closed: SlotSet,
-    /// Number of slots that cannot be reused before a thread of this process leaves them
+    /// Number of slots that cannot be reused until a thread of this process has left them
     /// ([`crate::shard::sockets::queues`]).
     pub inside: u32,
-    /// Slots in `holds` that the process has listed for an incomplete HELLO, or for a CLONE.
+    /// Slots in `holds` that the process has listed for a CLONE, or in the first parts of a HELLO.
     pub listed: SlotSet,
     pub lineage: Lineage,
     pub asks: Asks,
-    /// Unfinished work on all sockets of the process; `None` if no such work is pending.
+    /// Unfinished batch of work on all sockets of the process. `None`: there is none.
     pub batch: Option<Batch>,
-    /// Whether events were pushed to the ring since the last notification.
+    /// Whether events were written to the process's ring since it was last notified.
     pub touched: bool,
-    /// Slots that the process has released, but whose `holders` still contain it.
-    /// [`crate::shard::sockets::ends`] removes it in batches.
+    /// Slots that the process has released, but whose `holders` list still contains it.
+    /// [`crate::shard::sockets::ends`] removes it from these lists in batches.
     pub former: SlotSet,
-    /// Whether the process is in the queue of [`crate::shard::sockets::ends::Ends`].
+    /// Whether the process is queued in [`crate::shard::sockets::ends::Ends`], which releases its
+    /// sockets.
     pub is_ending: bool,
-    /// Whether the process has ended or was cut off. The channel stays until all its sockets are
+    /// Whether the process has ended or was cut off. Its channel is kept until all its sockets are
     /// released.
     pub has_ended: bool,
 }
 
-/// Parent and clones of a process.
+/// Parent and clones (channels for child processes) of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
-    /// State of a program that has not sent HELLO. `None` after HELLO or its deadline, and for a
-    /// child of fork, which sends no HELLO.
+    /// State of an executed program that has not sent HELLO. `None` after HELLO or its deadline,
+    /// and for a child of fork, which sends no HELLO.
     pub expected: Option<Expected>,
-    /// Deadline for the process to begin. After the deadline it is removed from its parent's
-    /// `clones`.
+    /// Time until which the new process must begin. After that time, it is removed from its
+    /// parent's `clones`. `None`: it has begun.
     pub unborn_until: Option<Instant>,
-    /// Channel from which this one was cloned, as long as that channel's `clones` list contains
-    /// this one.
+    /// Channel of the parent, as long as the parent's `clones` list contains this channel.
     pub parent: Option<ChannelId>,
-    /// Clones whose processes may not have begun, and so may still inherit sockets that this
-    /// process opens.
+    /// Clones (channels for new processes) whose processes may not have begun. They may still
+    /// inherit sockets that this process opens.
     pub clones: Vec<ChannelId>,
 }
 
-/// Requests of a process that are not answered yet.
+/// Requests of one process that are not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Whether the process is queued so that its next request is read.
+    /// Whether the process is queued because its next request must be read.
     pub is_heard: bool,
-    /// Request that waits for earlier messages of processes or shards. The next request is read
-    /// after this one is answered.
+    /// Request in shared memory that waits for earlier messages of processes or shards. The next
+    /// request is read only after it is answered.
     pub request: Option<Box<Request>>,
-    /// Number of requests read so far.
+    /// Number of requests read from shared memory so far.
     pub asked: u64,
-    /// Request from the control socket, forwarded by the registry, that waits for earlier messages.
+    /// Request on the control socket, forwarded by the registry, that waits for earlier messages.
     pub want: Option<Box<Want>>,
 }
 
-/// A program that has not sent HELLO.
+/// State of an executed program that has not sent HELLO.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// Sockets that the program inherits without file actions.
+    /// Sockets that the program inherits if no spawn file actions change its descriptors.
     pub inherits: SlotSet,
-    /// Deadline for HELLO, after which the program keeps only the inherited sockets. `None` while
-    /// the engine does not know whether the program runs, and after the deadline.
+    /// Time until which the program must send HELLO. After that time it keeps only the inherited
+    /// sockets. `None` while the engine does not know whether the program runs, and after that
+    /// time.
     pub until: Option<Instant>,
 }
 
-/// Progress of a [`BatchWork`] on the sockets of a process.
+/// Progress of a batch of work on the sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// First slot that is not handled yet.
+    /// First slot that the batch has not handled yet.
     pub next: u32,
     pub what: BatchWork,
-    /// Number of holds that the batch may add.
+    /// Maximum number of references to sockets that the batch may still add.
     pub holds: usize,
 }
 
-/// Work to be done with all sockets of a process.
+/// Kind of work that a batch does with all sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchWork {
-    /// Gives the sockets to the clone; with `only_listed`, only the sockets in its parent's
-    /// `listed`.
+    /// Gives the sockets to the channel `clone`. With `only_listed`, only those that its parent has
+    /// listed.
     Give { clone: ChannelId, only_listed: bool },
-    /// Releases the locks that threads of the old process image held.
+    /// Releases the locks that threads of the old process image held at exec.
     Unlock,
 }
 
-/// All channels, by id. Ids are reused.
+/// All channels, by ID. The IDs of removed channels are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     slab: Vec<Option<Box<Attached>>>,
     count: usize,
-    /// Number of channels opened so far.
+    /// Number of channels opened so far, from which serial numbers are assigned.
     opened: u64,
-    /// Number of processes in each family.
+    /// Number of processes in each family (processes with a common ancestor in the run).
     families: HashMap<Family, usize>,
     touched: Vec<ChannelId>,
-    /// Processes that violated the protocol of the channel. A process may be listed twice.
+    /// Processes that have violated the protocol of their channel and must be cut off. A process
+    /// may be listed twice.
     pub to_cut_off: Vec<ChannelId>,
 }
 
 impl Attached {
-    /// Returns whether the process has a request to be read now. Ended processes have none, and an
-    /// unanswered request blocks the next one.
+    /// Returns whether the process has a request that can be read now. An ended process has none.
+    /// While a request is unanswered, the next one is not read.
     pub fn has_request(&self) -> bool {
         let is_idle = !self.has_ended && self.asks.request.is_none();
         is_idle && self.link.as_ref().is_some_and(|link| link.ring.is_asked())
@@ -149,7 +155,7 @@ impl Attached {
 }
 
 impl Channels {
-    /// Opens the channel of a new process.
+    /// Adds the channel of a new process.
     pub fn open(&mut self, Newcomer { id, family, life }: Newcomer) {
         self.opened += 1;
         let attached = Attached {
@@ -197,7 +203,7 @@ impl Channels {
         Some(attached)
     }
 
-    /// Returns the number of processes in a process's family, including itself.
+    /// Returns the number of processes in the same family as a process, including itself.
     pub fn kin(&self, id: ChannelId) -> usize {
         let family = self.get(id).and_then(|attached| attached.family);
         family.and_then(|family| self.families.get(&family)).map_or(1, |kin| *kin)
@@ -211,13 +217,14 @@ impl Channels {
         self.slab.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
-    /// Returns all ids. Checking a channel for commands reads one cache line. A bitmap of active
-    /// channels would be faster for thousands of processes, but a run has dozens.
+    /// Returns the IDs of all channels, also unused ones. Checking a channel for commands reads one
+    /// cache line. A bitmap of active channels would be faster for thousands of processes, but a
+    /// run has dozens.
     pub fn ids(&self) -> impl Iterator<Item = ChannelId> + use<> {
         (0..self.slab.len() as u32).map(ChannelId)
     }
 
-    /// Returns the process ids, as sent by the processes.
+    /// Returns the process IDs that the processes have sent.
     pub fn pids(&self) -> impl Iterator<Item = Pid> {
         self.slab
             .iter()
@@ -229,7 +236,7 @@ impl Channels {
         self.count == 0
     }
 
-    /// Returns whether any process has commands or a request.
+    /// Returns whether any process has written a command or a request.
     pub fn have_something(&self) -> bool {
         self.slab.iter().flatten().any(|attached| {
             let has_commands = |link: &ChannelLink| link.ring.has_commands();
@@ -237,8 +244,8 @@ impl Channels {
         })
     }
 
-    /// Records the current write position of each process's ring. Rings of ended processes are read
-    /// up to their end.
+    /// Stores the current write position of each process's command ring. Skips ended processes,
+    /// whose rings are read up to their end.
     pub fn mark(&mut self) {
         for attached in self.slab.iter_mut().flatten().filter(|attached| !attached.has_ended) {
             if let Some(link) = &mut attached.link {
@@ -247,14 +254,14 @@ impl Channels {
         }
     }
 
-    /// Returns whether commands that were written before [`Self::mark`] are still unread.
+    /// Returns whether any commands written before the last [`Self::mark`] are still unread.
     pub fn are_behind_marks(&self) -> bool {
         let alive = self.slab.iter().flatten().filter(|attached| !attached.has_ended);
         alive.filter_map(|it| it.link.as_ref()).any(|link| link.ring.is_behind_mark())
     }
 
-    /// Pushes an event to the ring of a holder. Returns false if the process violated the ring's
-    /// protocol.
+    /// Writes an event to the ring of a process that has the socket. Returns false if the process
+    /// has violated the ring's protocol.
     pub fn push_event(&mut self, holder: &mut Holder, slot: u32, bits: u8) -> bool {
         let Holder { id, last } = holder;
         let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {
@@ -272,7 +279,7 @@ impl Channels {
         true
     }
 
-    /// Notifies sleeping processes to which events were pushed since the last call.
+    /// Notifies the sleeping processes to whose rings events were written since the last call.
     pub fn ring(&mut self) {
         for id in self.touched.drain(..) {
             let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut)
@@ -286,7 +293,7 @@ impl Channels {
         }
     }
 
-    /// Returns the number of events that were lost because a ring was full.
+    /// Returns the number of events that were lost because the ring of a process was full.
     pub fn events_lost(&self) -> u64 {
         self.slab
             .iter()
@@ -298,7 +305,7 @@ impl Channels {
 }
 
 impl Channels {
-    /// Writes a reply to the request slot of a process.
+    /// Writes a reply to the request slot of a process, in shared memory.
     pub(crate) fn answer(&mut self, id: ChannelId, answer: Answer) {
         let reply = answer.unwrap_or_else(Errno::refusal);
         if let Some(link) = self.get_mut(id).and_then(|it| it.link.as_mut()) {

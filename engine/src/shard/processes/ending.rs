@@ -1,5 +1,5 @@
-//! Releases many sockets in batches, with other work between them. A process ends, executes a
-//! program that does not inherit them, or closes a listener with a full queue.
+//! Releases many sockets in batches, with other work between them. This is needed if a process
+//! ends, executes a program that does not inherit them, or closes a listener with a full queue.
 //!
 //! The channel of an ended process is kept meanwhile:
 //!
@@ -7,8 +7,9 @@
 //!   commands → locks and holds, socket by socket → locks of closed sockets → channel freed
 //! ```
 //!
-//! A reply waits for ends that happened before its request. On Linux, sockets are closed once a
-//! process has been waited for. The queue counts finished ends ([`crate::shard::sockets::ends`]).
+//! The reply to a request waits for processes that ended before the request. On Linux, too, the
+//! sockets of a process are closed once waitpid(2) returns. The queue counts the processes whose
+//! sockets were released ([`crate::shard::sockets::ends`]).
 
 use std::os::fd::AsFd;
 
@@ -21,16 +22,16 @@ use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Detaches a process that has ended or broke the rules. Sockets without another holder are
-    /// closed, as the kernel does for a killed process.
+    /// Detaches a process that has ended or has violated the protocol. Sockets that no other
+    /// process has are closed, as the kernel closes those of a killed process.
     pub(crate) fn detach(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         if std::mem::replace(&mut attached.has_ended, true) {
             return;
         }
         let (portion, want) = (attached.batch.take(), attached.asks.want.take());
-        // Commands from before the process's death are valid, except in a corrupt ring. Commands
-        // that other processes write to its memory later, such as its children, are ignored.
+        // Read commands that the process wrote before its end, except from a corrupt ring. Ignore
+        // commands that are written to its memory later, such as by its children.
         if let Some(link) = &mut attached.link {
             link.ring.mark();
             link.ring.end();
@@ -49,8 +50,8 @@ impl Processes {
         self.begin_end_of_holds(sockets, id);
     }
 
-    /// Detaches a process that broke the rules of the channel, and ignores everything that it
-    /// wrote. Returns false if there is none.
+    /// Detaches one of the processes that have violated the protocol of their channel. Ignores
+    /// everything that it has written. Returns false if there is no such process.
     pub(crate) fn cut_off_next(&mut self, sockets: &mut Sockets, net: &mut Net) -> bool {
         let Some(id) = self.channels.to_cut_off.pop() else { return false };
         let Some(attached) = self.channels.get_mut(id) else { return true };
@@ -66,15 +67,15 @@ impl Processes {
         true
     }
 
-    /// Returns whether an ended process has unread commands from before its end.
+    /// Returns whether an ended process has unread commands that it wrote before its end.
     pub(crate) fn has_last_commands(&self, id: ChannelId) -> bool {
         let attached = self.channels.get(id).filter(|attached| attached.has_ended);
         let link = attached.and_then(|attached| attached.link.as_ref());
         link.is_some_and(|link| link.ring.is_behind_mark())
     }
 
-    /// Releases one socket of an ended process, or one that a live process has released (`former`).
-    /// Returns false if none is left. The process's commands must be done.
+    /// Releases one socket of an ended process, or one in `former` of a live process. Returns false
+    /// if none is left. All commands of the process must have been handled before.
     pub(crate) fn let_go_of_next(
         &mut self,
         sockets: &mut Sockets,
@@ -95,7 +96,8 @@ impl Processes {
         sockets.free_closed(&mut self.channels, id)
     }
 
-    /// Finishes the release of sockets, and removes the channel if its process has ended.
+    /// Called when all sockets in the release queue of a process are released. Removes the channel
+    /// if the process has ended.
     pub(crate) fn end_of_holds(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.is_ending = false;
@@ -112,7 +114,8 @@ impl Processes {
         self.channels.to_cut_off.retain(|hostile| *hostile != id);
     }
 
-    /// Cancels the batch of an ended process, and detaches the clone that it was creating.
+    /// Cancels the batch of an ended process. If the batch was creating a clone, detaches the
+    /// clone.
     pub(crate) fn abandon_batch(
         &mut self,
         sockets: &mut Sockets,

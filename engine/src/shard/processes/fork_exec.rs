@@ -1,8 +1,9 @@
 //! Clones channels for fork, exec and posix_spawn.
 //!
 //! An executed program sends HELLO and lists the sockets that it inherited. Programs that cannot
-//! (static or set-user-id binaries) never send it. Then the channel must not keep sockets open that
-//! its parent closes, so we reduce it to the inheritable sockets listed at CLONE.
+//! load the library (static or set-user-id binaries) never send HELLO. Their channel must not keep
+//! sockets open that its parent closes, so it is reduced to the inheritable sockets listed at
+//! CLONE.
 //!
 //! ```text
 //! fork           CLONE FORK    all sockets of the parent
@@ -12,9 +13,9 @@
 //!                SPAWNED       the program runs; without HELLO in time: listed sockets
 //! ```
 //!
-//! Other threads of the parent go on opening and closing sockets between CLONE and the start of the
-//! new process. So a clone keeps sockets that the parent closes, and receives those that it opens,
-//! until the new process lists its own.
+//! Other threads of the parent continue to open and close sockets between CLONE and the start of
+//! the new process. So a clone keeps sockets that the parent closes, and receives those that it
+//! opens, until the new process lists its own.
 
 use std::time::Duration;
 
@@ -31,19 +32,21 @@ use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{BatchWork, Expected};
 use crate::shard::sockets::Sockets;
 
-/// Time in which a spawned program has to send HELLO, which happens after the dynamic loader. After
-/// a later HELLO, the program gets only sockets that its parent has not closed meanwhile.
+/// Maximum time until a spawned program sends HELLO, which it does when the dynamic loader has
+/// loaded it. After a later HELLO, the program gets only sockets that its parent has not closed
+/// meanwhile.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// Maximum number of clones of a process that have not begun, because each receives every socket
-/// that the process opens. Large enough for a server that forks 500 workers at once.
+/// Maximum number of clones of a process that have not begun. It is limited, because each of them
+/// gets every socket that the process opens. It is large enough for a server that forks 500 workers
+/// at once.
 const CLONES_MAX: usize = 512;
-/// Maximum number of holds of all processes that a CLONE may lead to. Each takes four bytes. Enough
-/// for four processes that hold every slot.
+/// Maximum total number of references to sockets that a CLONE may lead to. Each reference takes
+/// four bytes. It is enough for four processes that have a socket in every slot.
 const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 
 impl Processes {
-    /// Lists a socket that a process has, for its next CLONE, SETTLED or HELLO.
+    /// Adds a socket to the list that a process sends for its next CLONE, SETTLED or HELLO.
     pub(crate) fn list(
         &mut self,
         sockets: &mut Sockets,
@@ -59,11 +62,12 @@ impl Processes {
         let unclaimed = entry.unclaimed().is_some();
         let Some(attached) = self.channels.get(id) else { return };
         if let Some(parent) = attached.lineage.parent.filter(|_| unclaimed) {
-            // The parent has popped the connection, and its claim arrives soon. Claim it now, so
-            // that the child is not its only holder.
+            // The parent has accepted the connection, but its claim has not arrived yet. Claim the
+            // connection for the parent now, so that the child is not the only process that has it.
             self.claim(sockets, net, parent, slot);
         }
-        // A held slot is not reused, so the list needs no generations.
+        // The list needs no generations, because the slot of a socket that the process has is not
+        // reused.
         if !self.is_held(id, slot) {
             self.adopt(sockets, net, id, slot);
         }
@@ -72,14 +76,15 @@ impl Processes {
         }
     }
 
-    /// Refuses clones that would exceed the limits, and invalid requests.
+    /// Checks a request for a clone. Fails if it is invalid or would exceed a limit.
     pub(crate) fn may_clone(&self, id: ChannelId, wanted: u32) -> Result<(), Errno> {
         let attached = self.channels.get(id).ok_or(Errno(EPROTO))?;
         if !matches!(wanted, purpose::FORK | purpose::SPAWN | purpose::EXEC) {
             return Err(Errno(EINVAL));
         }
         let held = self.holds + self.promised + attached.held;
-        // A process that has not begun cannot fork, because it sends HELLO or SETTLED first.
+        // Refuse a process that has not begun: a real process sends HELLO or SETTLED before it
+        // forks.
         let unborn = attached.lineage.parent.is_some() || attached.lineage.expected.is_some();
         if unborn || attached.lineage.clones.len() >= CLONES_MAX || held > HOLDS_MAX {
             return Err(Errno(EAGAIN));
@@ -87,8 +92,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts to give a new channel its parent's sockets. If refused, returns the link and
-    /// newcomer.
+    /// Starts to give a new channel the sockets of its parent. If this is refused, returns `link`
+    /// and `newcomer`.
     pub(crate) fn clone_channel(
         &mut self,
         sockets: &mut Sockets,
@@ -107,8 +112,8 @@ impl Processes {
         let Some(parent) = self.channels.get_mut(id) else { return Ok(()) };
         let listed = std::mem::take(&mut parent.listed);
         parent.lineage.clones.push(newcomer);
-        // exec(2) keeps the process id. A process created by fork(2) or posix_spawn(3) sends its
-        // own id.
+        // exec(2) keeps the process ID. A process created by fork(2) or posix_spawn(3) sends its
+        // own ID later.
         let pid = if wanted == purpose::EXEC { parent.pid } else { 0 };
         let held = parent.held;
         if let Some(attached) = self.channels.get_mut(newcomer) {
@@ -124,7 +129,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Handles SETTLED: a child of fork has listed its sockets, and sends its process id.
+    /// Handles the command SETTLED: a forked child has listed its sockets, and sends its process
+    /// ID.
     pub(crate) fn settled(&mut self, sockets: &mut Sockets, id: ChannelId, pid: u32) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.pid = pid;
@@ -133,7 +139,8 @@ impl Processes {
         self.keep_only(sockets, id, &listed);
     }
 
-    /// Starts the HELLO deadline of programs that a process has spawned or become, or tried to.
+    /// Handles the command SPAWNED: sets the HELLO deadline of programs that a process has spawned
+    /// or executed, or has failed to.
     pub(crate) fn spawned(&mut self, sockets: &mut Sockets, id: ChannelId) {
         let now = sockets.now;
         let Some(attached) = self.channels.get_mut(id) else { return };
@@ -145,13 +152,14 @@ impl Processes {
                 attached.lineage.parent = None;
                 self.to_restrict.push_back((until, clone));
             } else if let Some(parent) = self.channels.get_mut(id) {
-                // A child of fork lists its own sockets.
+                // A forked child has no deadline for HELLO, because it lists its own sockets. So it
+                // stays a clone.
                 parent.lineage.clones.push(clone);
             }
         }
     }
 
-    /// Detaches a dead process from its clones: they inherit nothing further.
+    /// Detaches an ended process from its clones, which get no further sockets from it.
     pub(crate) fn orphan_clones(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         for clone in std::mem::take(&mut attached.lineage.clones) {
@@ -161,8 +169,8 @@ impl Processes {
         }
     }
 
-    /// Detaches a channel from its parent: it no longer receives sockets that the parent opens.
-    /// Called when its process has sent HELLO or SETTLED, or has ended.
+    /// Detaches a channel from its parent, so that it gets no further sockets that the parent
+    /// opens. Called when its process has sent HELLO or SETTLED, or has ended.
     pub(crate) fn end_cloning(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.lineage.expected = None;
@@ -177,7 +185,8 @@ impl Processes {
         }
     }
 
-    /// Stops giving sockets of parents to clones whose processes did not begin in time.
+    /// Detaches clones whose processes have not begun in time from their parents, so that they get
+    /// no further sockets.
     pub(crate) fn disinherit_unborn(&mut self, now: Instant) {
         while let Some(&(until, id)) = self.to_disinherit.front() {
             if until > now {
@@ -185,7 +194,7 @@ impl Processes {
             }
             self.to_disinherit.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
-            // Ids are reused.
+            // Skip this entry if the channel ID was reused for another process.
             if attached.lineage.unborn_until.take_if(|it| *it == until).is_none() {
                 continue;
             }
@@ -201,7 +210,8 @@ impl Processes {
         }
     }
 
-    /// Reduces programs that did not send HELLO in time to the sockets that they inherit.
+    /// For programs that have not sent HELLO in time, releases all sockets except those that they
+    /// inherit.
     pub(crate) fn restrict_strangers(&mut self, sockets: &mut Sockets) {
         let now = sockets.now;
         while let Some(&(until, id)) = self.to_restrict.front() {
@@ -210,10 +220,10 @@ impl Processes {
             }
             self.to_restrict.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
-            // Ids are reused.
+            // Skip this entry if the channel ID was reused for another process.
             let expected = attached.lineage.expected.take_if(|it| it.until == Some(until));
             let Some(expected) = expected else { continue };
-            // Every shard notices this, but only the first one counts it.
+            // Count the program in the first shard only, because every shard notices it.
             sockets.counters.strangers += u64::from(sockets.slots.first() == 0);
             self.keep_only(sockets, id, &expected.inherits);
         }

@@ -1,4 +1,4 @@
-//! Records which processes hold which sockets.
+//! Records which processes have a descriptor of which sockets.
 
 use towpath_shm::layout::event;
 
@@ -10,12 +10,12 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slot_set::SlotSet;
 
 impl Processes {
-    /// Returns whether the process on channel `id` holds the socket in `slot`.
+    /// Returns whether the process with channel `id` has a descriptor of the socket in `slot`.
     pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
         self.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
     }
 
-    /// Records that a process has a descriptor of the socket.
+    /// Records that a process has a descriptor of the socket in `slot`.
     pub(crate) fn hold(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         sockets.counters.work(1);
         let (Some(entry), Some(attached)) =
@@ -24,8 +24,8 @@ impl Processes {
             return;
         };
         let is_new = attached.holds.insert(slot);
-        // A slot in `former` is still in `holders`, so only the pending release has to be
-        // cancelled.
+        // If the slot is in `former`, the process is still in the socket's `holders` list. Then
+        // only cancel the pending release.
         if is_new && !attached.former.remove(slot) {
             entry.holders.push(id);
             attached.held += 1;
@@ -34,8 +34,8 @@ impl Processes {
         }
         let clones = attached.lineage.clones.len();
         sockets.end_flight(slot);
-        // Children that were just forked may have inherited the socket, so they hold it until they
-        // list their own sockets.
+        // Processes that were just forked may have inherited the socket. So record it for them,
+        // until they list their own sockets.
         for at in 0..clones {
             let Some(&clone) = self.channels.get(id).and_then(|it| it.lineage.clones.get(at))
             else {
@@ -45,7 +45,8 @@ impl Processes {
         }
     }
 
-    /// Records that a process received a descriptor by accept, by SCM_RIGHTS, or from its parent.
+    /// Records that a process has got a descriptor of a socket by accept, by SCM_RIGHTS, or from
+    /// its parent.
     pub(crate) fn adopt(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
         if sockets.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
             self.claim(sockets, net, id, slot);
@@ -54,11 +55,10 @@ impl Processes {
         }
     }
 
-    /// Records that a process popped the connection from an accept queue.
+    /// Records that a process has removed a connection from an accept queue.
     pub(crate) fn claim(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
-        // A connection that is being closed gets no holder. The listener was closed, or the process
-        // claims the connection too late. Otherwise, the holder would still be registered when the
-        // slot is reused.
+        // Ignore a connection that is being closed, because the listener was closed or the claim is
+        // too late. Otherwise the process would still be recorded for the slot when it is reused.
         let entry = sockets.slots.get(slot).filter(|entry| !entry.closing);
         let Some((listener, generation)) = entry.and_then(|entry| entry.unclaimed()) else {
             sockets.counters.commands_stale += 1;
@@ -68,13 +68,14 @@ impl Processes {
         let own = sockets.slots.get(slot).map_or(0, |entry| entry.generation);
         sockets.leave_listener(net, (listener, generation), (slot, own), true);
         self.hold(sockets, id, slot);
-        // Earlier events were sent to no process, and bytes may have arrived since the program read
-        // the FIFO. A spurious event is harmless, whereas a lost one would stall the connection.
+        // Post an event, because earlier ones were sent to no process, and bytes may have arrived
+        // since the program read the FIFO. A spurious event is harmless, but a lost one would stall
+        // the connection.
         sockets.slots.post(slot, event::RX);
     }
 
-    /// Records that a process no longer has a descriptor of the socket. The last release closes the
-    /// socket.
+    /// Records that a process no longer has a descriptor of a socket. If it was the last process,
+    /// closes the socket.
     pub(crate) fn let_go(
         &mut self,
         sockets: &mut Sockets,
@@ -90,7 +91,7 @@ impl Processes {
             attached.held -= 1;
             self.holds -= 1;
             attached.closed.insert(slot);
-            // The slot may be reused for another socket, so remove it from the list.
+            // Remove the slot from the lists, because it may be reused for another socket.
             attached.listed.remove(slot);
             if let Some(expected) = &mut attached.lineage.expected {
                 expected.inherits.remove(slot);
@@ -101,8 +102,8 @@ impl Processes {
         if !entry.holders.is_empty() {
             sockets.catch_up(net, slot);
         } else if entry.unclaimed().is_none() {
-            // A process without a link was cut off. Ignore its claim that it has sent the socket to
-            // another process.
+            // Close the socket, unless a message with it is in flight to another process. Ignore
+            // such a message if it was counted by a process that was cut off (has no link).
             let is_honest = self.channels.get(id).is_some_and(|attached| attached.link.is_some());
             if !is_honest || !sockets.keep_in_flight(id, slot) {
                 sockets.close(net, slot);
@@ -110,8 +111,8 @@ impl Processes {
         }
     }
 
-    /// Gives a socket to the clone that is being created, before the clone's parent releases the
-    /// socket. A clone holds all sockets that its parent held at the CLONE request.
+    /// Gives a socket to the clone that is being created, before the parent releases the socket. A
+    /// clone gets all sockets that its parent had at the CLONE request.
     pub(crate) fn give_to_clone(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         let Some(attached) = self.channels.get(id) else { return };
         let Some(Batch { what: BatchWork::Give { clone, only_listed }, .. }) = attached.batch
@@ -126,14 +127,14 @@ impl Processes {
         }
     }
 
-    /// Releases all sockets of a process that are not in `listed`.
+    /// Releases all sockets of a process, except those in `listed`.
     pub(crate) fn keep_only(&mut self, sockets: &mut Sockets, id: ChannelId, listed: &SlotSet) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.holds.move_others(listed, &mut attached.former);
         self.begin_end_of_holds(sockets, id);
     }
 
-    /// Queues a process so that its former sockets are released in batches.
+    /// Queues a process so that the sockets in its `former` set are released in batches.
     pub(crate) fn begin_end_of_holds(&mut self, sockets: &mut Sockets, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.is_ending, true) {

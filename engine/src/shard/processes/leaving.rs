@@ -1,5 +1,5 @@
-//! Counts data of ended programs that was not sent or acknowledged, and decides how long a run
-//! waits.
+//! Counts the data of ended programs that was not sent or acknowledged yet, and decides how long
+//! the engine waits for it.
 
 use std::time::Duration;
 
@@ -12,34 +12,35 @@ use crate::shard::net::Net;
 use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
-/// Interval between two counts, per socket. Counting one socket takes some 100 ns. So counting
-/// takes a twentieth of the time, independent of the number of sockets.
+/// Minimum time between two counts of unsent data, multiplied by the number of sockets. Counting
+/// one socket takes some 100 ns. So counting takes a twentieth of the time, however many sockets
+/// there are.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
-/// Progress of sending the data of ended programs.
+/// Progress of sending the data of programs that have ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving {
-    /// Smallest value of [`Processes::unsent`] since the wait began.
+    /// Smallest value that [`Processes::unsent`] has returned since the wait began.
     unsent: u64,
     /// Time at which `unsent` last fell to a new minimum.
     moved: Instant,
-    /// Earliest time of the next count of unsent data (see [`COUNT_AGAIN`]).
+    /// Earliest time of the next count of unsent data, see [`COUNT_AGAIN`].
     count_at: Instant,
-    /// Whether [`Processes::leave`] was called before `count_at`; the shard must then wake at
+    /// Whether [`Processes::leave`] was called before `count_at`. If so, the shard must wake up at
     /// `count_at`.
     is_due: bool,
 }
 
 impl Leaving {
-    /// Returns the time at which the wait ends unless `unsent` falls; `stalled` applies to streams.
-    /// If only packets wait for devices and neighbors, [`RESOLUTION_TIME`] is enough to resolve the
-    /// address of a last datagram. The number of these packets need not fall, because they include
-    /// replies to unrelated hosts.
+    /// Returns the time at which the wait ends if `unsent` does not fall until then. For streams,
+    /// this is `stalled` after the last progress. If only packets wait for devices and neighbors,
+    /// it is [`RESOLUTION_TIME`], in which the address for a last datagram can be resolved. The
+    /// number of these packets need not fall, because they include replies to unrelated hosts.
     fn until(&self, stalled: Duration) -> Instant {
         self.moved + if self.unsent == 0 { RESOLUTION_TIME } else { stalled }
     }
 
-    /// Returns the time at which the next turn is due.
+    /// Returns the time at which [`Processes::leave`] must be called next.
     pub fn next(&self, stalled: Duration) -> Instant {
         let until = self.until(stalled).max(self.count_at);
         if self.is_due { until.min(self.count_at) } else { until }
@@ -47,8 +48,8 @@ impl Leaving {
 }
 
 impl Processes {
-    /// Starts to wait until the data of `whose` processes is sent; [`Self::leave`] reports the end
-    /// of the wait to the registry.
+    /// Starts to wait until the data of the processes in `whose` is sent. [`Self::leave`] reports
+    /// the end of the wait to the registry.
     pub(crate) fn begin_to_leave(&mut self, sockets: &Sockets, number: u64, whose: Leavers) {
         (self.departure.number, self.departure.progress) = (Some(number), None);
         self.departure.left_behind = match whose {
@@ -62,9 +63,9 @@ impl Processes {
         };
     }
 
-    /// Reports to the registry when all data was sent, or when sending makes no progress. The wait
-    /// has no limit while there is progress, as the kernel also sends after a process ends. If all
-    /// devices are gone, no peer is reachable, so the wait ends.
+    /// Reports to the registry when all data is sent, or when sending makes no progress. The wait
+    /// has no limit while there is progress: the kernel, too, sends data after a process has ended.
+    /// If all devices were removed, no peer is reachable, so the wait ends.
     pub(crate) fn leave(&mut self, sockets: &mut Sockets, net: &Net) {
         let now = sockets.now;
         let Some(number) = self.departure.number else { return };
@@ -94,13 +95,13 @@ impl Processes {
 
     /// Returns the amount of data that would be lost if the engine ended now. Counts unsent resets,
     /// unacknowledged bytes and FINs of streams, and bytes queued in ports. If the wait is for some
-    /// sockets only, counts these, and bytes of ended streams queued in ports.
+    /// sockets only, counts these sockets, and bytes of ended streams queued in ports.
     pub(crate) fn unsent(&self, sockets: &Sockets, net: &Net) -> u64 {
         let now = sockets.now;
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
             SocketState::Tcp(state) if state.is_synchronized() => u64::from(info.send_queue) + 1,
-            // The reset, and bytes before the reset, are not sent yet.
+            // The connection was reset, but the RST, and bytes queued before it, are not sent yet.
             SocketState::Tcp(State::Closed) if info.closing && info.tcp.is_some() => 1,
             _ => 0,
         };
@@ -135,7 +136,7 @@ mod tests {
             shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         }
         shard.obey(ShardCommand::Leave(1, Leavers::All));
-        // Data is left to be sent.
+        // Simulate data that is left to be sent.
         shard.sockets.outgoing.to_send.push_back(0);
         let count = |shard: &mut Shard, passed: Duration| {
             shard.net.clock.pass(passed);
@@ -147,7 +148,7 @@ mod tests {
         assert_eq!(count(shard, Duration::ZERO), SOCKETS);
         assert_eq!(count(shard, Duration::from_micros(100)), 0);
         let again = COUNT_AGAIN * SOCKETS as u32;
-        // The shard sleeps until the next count. Without data, that count is the last one.
+        // The shard must sleep until the next count. If no data is left then, it is the last count.
         shard.sockets.outgoing.to_send.clear();
         let due =
             shard.processes.departure.progress.map(|leaving| (leaving.is_due, leaving.count_at));

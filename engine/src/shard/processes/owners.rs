@@ -12,18 +12,18 @@ use rustix::process::{
 };
 use towpath_shm::Fd;
 
-/// Maximum depth of a descendant that receives a signal.
+/// Maximum number of generations between the engine's process and a descendant that gets signals.
 const DEPTH_MAX: usize = 256;
 
-/// The process that was signaled last, which is usually the next one too.
+/// The process that was signaled last, which is usually the next one to be signaled, too.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     last: Option<(Pid, Fd)>,
 }
 
 impl Owners {
-    /// Sends SIGURG to a process of the run. Returns false if it is not part of the run or has
-    /// ended.
+    /// Sends SIGURG to a process of the run. Returns false if the process is not part of the run or
+    /// has ended.
     pub fn signal(&mut self, pid: Pid) -> bool {
         if pid == getpid() {
             return kill_process(pid, Signal::URG).is_ok();
@@ -34,7 +34,8 @@ impl Owners {
             self.last = Some((pid, process));
             return true;
         }
-        // Open a descriptor before the check, so that a process that reuses the id gets no signal.
+        // Open a pidfd before the check. So a process that reuses the process ID after the check
+        // gets no signal.
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()).map(Fd::from) else { return false };
         let is_sent = is_below(pid, getpid(), ProcessStatus::of)
             && pidfd_send_signal(&process, Signal::URG).is_ok();
@@ -45,10 +46,11 @@ impl Owners {
     }
 }
 
-/// Returns whether a process descends from `top`, and no process on the path has more rights than
-/// its ancestors.
+/// Returns whether process `pid` descends from `top`. Returns false if a process in between has
+/// more rights than its parent.
 fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<ProcessStatus>) -> bool {
-    // /proc of another PID namespace contains other numbers.
+    // Check that /proc shows `top` under its own ID. In another PID namespace, /proc contains
+    // different IDs.
     let Some(mut child) = of(pid).filter(|_| of(top).is_some_and(|it| it.pid == top)) else {
         return false;
     };
@@ -65,13 +67,13 @@ fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<ProcessStatus>) -> bo
     false
 }
 
-/// Values from proc_pid_status(5).
+/// Properties of a process, from /proc/PID/status (proc_pid_status(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessStatus {
     pid: Pid,
-    /// Parent process; `None` for the first process.
+    /// Process ID of the parent. `None` for the first process of the system.
     parent: Option<Pid>,
-    /// Real user id.
+    /// Real user ID of the process.
     uid: u32,
 }
 
@@ -80,13 +82,14 @@ impl ProcessStatus {
         let is_own = pid == getpid();
         let path = if is_own { "/proc/self/status" } else { &*format!("/proc/{pid}/status") };
         let file = Fd::from(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?);
-        // The required lines are among the first ten.
+        // Read the beginning of the file only, because the required lines are among the first ten.
         let mut bytes = [0; 1024];
         let n = read(&file, &mut bytes).ok()?;
         Self::parse(&bytes[..n])
     }
 
-    /// Parses the text. The kernel escapes line ends in names, so a name cannot fake a line.
+    /// Parses the text of /proc/PID/status. The kernel escapes line breaks in process names, so a
+    /// name cannot imitate a line.
     fn parse(text: &[u8]) -> Option<Self> {
         let word = |name: &[u8]| {
             let line =
@@ -112,7 +115,8 @@ mod tests {
 
     #[test]
     fn descendants_without_more_rights_are_below() {
-        // A shell, the engine's process, a guardian, a web server's master and worker, and sudo.
+        // Test processes: a shell, the engine's process, a guardian, a web server's master and
+        // worker, and sudo.
         let tree = [(9, 1, 7), (10, 9, 0), (11, 10, 0), (12, 11, 0), (13, 12, 33), (14, 13, 0)];
         let of = |wanted: Pid| {
             let found = tree.iter().find(|(number, ..)| pid(*number) == wanted);
@@ -141,7 +145,8 @@ mod tests {
         assert_eq!((own.pid, own.parent), (getpid(), rustix::process::getppid()));
     }
 
-    /// Process ids sent by processes are not trusted: strangers and ancestors get no signal.
+    /// Process IDs that processes send are not trusted, so unrelated processes and ancestors get no
+    /// signal.
     #[test]
     fn only_descendants_are_signalled() {
         let mut owners = Owners::default();

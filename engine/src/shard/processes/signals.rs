@@ -8,15 +8,15 @@ use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Signals the owners of sockets that received urgent data.
+    /// Sends SIGURG to the owners of all sockets that have received urgent data.
     pub(crate) fn signal_owners(&mut self, sockets: &mut Sockets) {
         while let Some(slot) = sockets.to_signal.pop() {
             self.signal_owner(sockets, slot);
         }
     }
 
-    /// Sends SIGURG to the owner that F_SETOWN has set, as `sk_send_sigurg`. The owner is a
-    /// process, or the processes of a group that are part of the run.
+    /// Sends SIGURG to the owner of a socket, which F_SETOWN has set (`sk_send_sigurg` of Linux).
+    /// The owner is a process, or all processes of a process group that are part of the run.
     ///
     /// Programs of the run can set any owner, and claim any process id. Therefore,
     /// [`Owners`](crate::shard::processes::owners::Owners) checks with the kernel that the process
@@ -28,7 +28,8 @@ impl Processes {
             1.. => *member == pid,
             _ => getpgid(Some(*member)) == Ok(pid),
         };
-        // Two processes may claim the same id, but that process must get one signal only.
+        // Remove duplicates: two processes may have sent the same process ID, but that process must
+        // get only one signal.
         let mut meant: Vec<Pid> = self.channels.pids().filter(is_meant).collect();
         meant.sort_unstable_by_key(|member| member.as_raw_pid());
         meant.dedup();

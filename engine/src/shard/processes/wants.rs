@@ -1,4 +1,5 @@
-//! Handles requests of processes that arrived on their control sockets.
+//! Handles requests of processes that arrived on their control sockets and that the registry has
+//! forwarded.
 
 use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
@@ -10,7 +11,8 @@ use crate::shard::processes::channels::{Attached, BatchWork};
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Handles a request: grants or refuses it, and reports the result to the registry.
+    /// Handles a request of a process. Executes or refuses it, and reports the result to the
+    /// registry.
     pub(crate) fn grant(
         &mut self,
         sockets: &mut Sockets,
@@ -47,7 +49,8 @@ impl Processes {
             Want::NoClone(errno) => (errno, None),
             want => (Errno(EPROTO), Some(Box::new(want))),
         };
-        // Clear the list, which was meant for the refused clone.
+        // Discard the list of sockets, because the clone for which the process has sent it was
+        // refused.
         if let Some(attached) = self.channels.get_mut(id) {
             attached.listed = Default::default();
         }
@@ -80,7 +83,7 @@ impl Processes {
         handles.iter().zip(0..).map(|(handle, n)| u64::from(is_its(handle)) << n).sum()
     }
 
-    /// Handles HELLO, which a new process image sends first.
+    /// Handles HELLO, the first request of a new process image.
     fn hello(
         &mut self,
         sockets: &mut Sockets,
@@ -95,7 +98,7 @@ impl Processes {
         }
         self.list_all(sockets, net, id, listed);
         self.end_cloning(id);
-        // New rings discard commands that the old image left incomplete.
+        // Connect the new rings, which discards commands that the old image left incomplete.
         self.link(net, id, link);
         self.begin_batch(sockets, id, BatchWork::Unlock, 0);
     }

@@ -6,15 +6,16 @@ use crate::ids::ChannelId;
 use crate::shard::processes::channels::Attached;
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Maximum number of commands read from the rings of one family of processes before other families
-/// are served. Together they take some 12 µs, about as long as waking a program.
+/// Maximum number of commands that are read from the rings of one family of processes before other
+/// families are served. Handling them takes some 12 µs, about as long as waking a program.
 pub(crate) const COMMANDS_A_TURN: usize = 128;
-/// Maximum steps of work for the commands of one family before other families are served. A command
-/// may take several steps: a process with clones gives each of them the sockets that it opens.
+/// Maximum number of work steps for commands of one family of processes before other families are
+/// served. A command may take several steps: a process with clones gives each of them the sockets
+/// that it opens.
 const WORK_A_TURN: u64 = 256;
 
 impl Requests {
-    /// Reads commands from all rings. Returns true if more are left.
+    /// Reads commands from the rings of all processes. Returns true if more are left.
     pub(crate) fn drain_commands(&mut self, cx: &mut RequestCx<'_>) -> bool {
         let mut more = false;
         for id in cx.processes.channels.ids() {
@@ -27,8 +28,8 @@ impl Requests {
         more
     }
 
-    /// Reads commands from rings that have unread ones from before the last [`Channels::mark`].
-    /// Usually the limit is enough to read them all.
+    /// Reads commands from those rings that have unread ones from before the last
+    /// [`Channels::mark`]. Usually the limit allows to read them all.
     pub(crate) fn drain_marked(&mut self, cx: &mut RequestCx<'_>) {
         for id in cx.processes.channels.ids() {
             let link = cx.processes.channels.get(id).and_then(|attached| attached.link.as_ref());
@@ -38,16 +39,17 @@ impl Requests {
         }
     }
 
-    /// Reads a process's share of its family's limit, but at least one command. So a program cannot
-    /// get more of the engine's time by creating processes.
+    /// Reads commands of a process: at least one, and at most its share of the limit for its
+    /// family. So a program does not get more of the engine's time by creating processes. Returns
+    /// true if more are left.
     pub(crate) fn drain_share(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) -> bool {
         let kin = cx.processes.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
         self.drain_ring(cx, id, commands, (WORK_A_TURN / kin as u64).max(1))
     }
 
-    /// Reads up to `max` commands of one process, and stops after `work` steps of work. Returns
-    /// true if more are left.
+    /// Reads up to `max` commands of one process, and stops earlier after `work` work steps.
+    /// Returns true if more are left.
     pub(crate) fn drain_ring(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -93,8 +95,8 @@ impl Requests {
 }
 
 impl Requests {
-    /// Handles a command about a socket. If the process does not hold the socket, the command came
-    /// too late or is forged, and is ignored.
+    /// Handles a command about a socket. Ignores it if the process does not have the socket,
+    /// because it then came too late or is forged.
     pub(crate) fn about_socket(
         &mut self,
         cx: &mut RequestCx<'_>,

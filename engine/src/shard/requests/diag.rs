@@ -1,4 +1,4 @@
-//! Lists sockets, counters and neighbors, as /proc/net and netlink show them to programs.
+//! Lists sockets, counters and neighbors for programs, which see them in /proc/net and netlink.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::{AF_INET, AF_INET6};
 
-/// Maximum number of connections without a slot that are listed per shard. Each request skips those
-/// listed before, so a larger number would delay a turn.
+/// Maximum number of connections without a slot that are listed for each shard. Each request skips
+/// those listed by earlier ones, so more of them would delay a turn of the event loop.
 const WITHOUT_MAX: usize = 4096;
-/// Maximum number of rows in one reply.
+/// Maximum number of sockets in one reply.
 const ROWS: usize = DATA_MAX / size_of::<SocketRow>();
 
 impl Requests {
-    /// Returns as many rows as fit in one reply: first those of slots, then connections without a
-    /// slot.
+    /// Returns as many sockets as fit one reply: first those with a slot, then connections without
+    /// one.
     pub(crate) fn socket_rows(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -47,8 +47,8 @@ impl Requests {
         for (local, remote, at) in &some {
             append(&mut reply, &row_without_socket(*local, *remote, *at));
         }
-        // Count skipped connections as work too, because a long list could otherwise delay the
-        // turn.
+        // Count skipped connections as work steps, too. Otherwise a long list could delay the turn
+        // of the event loop.
         cx.sockets.counters.work(skipped + ENTRY * some.len());
         (reply.a, reply.b) = match more {
             true => (cx.sockets.slots.first(), (skipped + some.len()) as u32 + 1),
@@ -57,8 +57,8 @@ impl Requests {
         reply
     }
 
-    /// Appends rows of slots. Returns true if more slots are left; `reply.a` is then the first of
-    /// these.
+    /// Appends sockets to a reply, by slot. Returns true if more slots are left; `reply.a` is then
+    /// the first of them.
     fn rows_of_slots(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -117,7 +117,7 @@ impl ShardView<'_> {
         Some(tcp.map_or(row, |tcp| with_figures(row, &tcp)))
     }
 
-    /// Returns the TCP_INFO of any socket, even if the process does not hold it. Programs of a run
+    /// Returns the TCP_INFO of any socket, even if the process does not have it. Programs of a run
     /// may inspect each other's sockets.
     pub(crate) fn socket_figures(&self, slot: u32) -> Answer {
         let entry = self.sockets.slots.get(slot).ok_or(Errno(EINVAL))?;
@@ -133,7 +133,7 @@ impl ShardView<'_> {
         Ok(reply)
     }
 
-    /// Returns the counters of this shard.
+    /// Returns the counters of this shard, and the traffic of its interfaces.
     pub(crate) fn tally(&self, next_shard: Option<u32>) -> ControlReply {
         let (net, sockets) = (&self.net.stack.net.counters().data, self.net.stack.counters());
         let tally = Tally {
@@ -167,7 +167,7 @@ impl ShardView<'_> {
         };
         let mut reply = ControlReply { a: next_shard.unwrap_or(0), ..ControlReply::default() };
         append(&mut reply, &tally);
-        // By index, including removed interfaces.
+        // The traffic is listed by interface index, including removed interfaces.
         for known in self.net.stack.net.traffic() {
             let traffic = Traffic {
                 rx_packets: known.rx_packets,

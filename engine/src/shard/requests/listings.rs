@@ -16,13 +16,13 @@ use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::SlotEntry;
 
-/// Maximum number of slots that one SOCKETS request checks; each takes some ns.
+/// Maximum number of slots that one SOCKETS request checks. Each takes some nanoseconds.
 pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
-/// Steps of work that one entry of a listing takes.
+/// Number of work steps that one entry of a listing counts as.
 pub(crate) const ENTRY: usize = 8;
-/// Value of `ssthresh` without a threshold, in Linux and in [`Info`].
+/// Value of `ssthresh` if no threshold is set, in Linux and in [`Info`].
 pub(crate) const SSTHRESH_NONE: u32 = 0x7fff_ffff;
-/// Names that `ss` uses, indexed by Linux's number of the state.
+/// Names of TCP states in `ss`, indexed by Linux's number of the state.
 const STATES: [&str; 12] = [
     "UNKNOWN",
     "ESTAB",
@@ -39,8 +39,8 @@ const STATES: [&str; 12] = [
 ];
 
 impl Requests {
-    /// Lists as many sockets as fit in a reply, from slot `first` on. The reply may be empty
-    /// although more sockets follow.
+    /// Lists as many sockets as fit a reply, from slot `first` on. The reply may be empty although
+    /// more sockets follow.
     pub(crate) fn list_sockets(&mut self, cx: &mut RequestCx<'_>, first: u32) -> ControlReply {
         let mut reply = ControlReply::default();
         let mut lines = Vec::new();
@@ -51,7 +51,7 @@ impl Requests {
             cx.sockets.counters.slots_listed += 1;
             cx.sockets.counters.work(1);
             let Some(mut shown) = cx.view().entry(slot) else { continue };
-            // A line with one process id always fits in a reply.
+            // A line with a single process ID always fits a reply.
             shown.pids.truncate(1);
             let line = serde_json::to_vec(&shown).unwrap_or_default();
             if lines.len() + line.len() + 1 > DATA_MAX {
@@ -68,14 +68,14 @@ impl Requests {
 }
 
 impl ShardView<'_> {
-    /// Lists all sockets.
+    /// Returns all sockets of this shard.
     pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
         let sockets = self.sockets.slots.iter().map(|(slot, entry)| self.show(slot, entry));
         let without = self.net.stack.embryos();
         sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
     }
 
-    /// Returns the entry of a slot, or `None` if it has no socket.
+    /// Returns the entry of the socket in a slot. `None` if the slot is free.
     pub(crate) fn entry(&self, slot: u32) -> Option<SocketEntry> {
         self.sockets.slots.get(slot).map(|entry| self.show(slot, entry))
     }
@@ -86,7 +86,7 @@ impl ShardView<'_> {
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
         let holders = entry.holders.iter().filter_map(|it| self.channels.get(it.id));
-        // Skip id 0, because the process has not begun or does not send its id.
+        // Skip process ID 0: the process has not begun, or has not sent its ID.
         let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
         let shared = self.sockets.slots.shared(slot);
         let (recv_buffer, send_buffer) = self.sockets.buffers_of(slot, entry);
@@ -122,7 +122,8 @@ impl ShardView<'_> {
         let output = self.net.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.sockets.slots.len() as u64),
-            // The registry adds the values of this counter and the next one.
+            // The values of this counter and the next one are 0 here, because the registry adds
+            // them.
             ("channels", 0),
             ("descriptors_to_close", 0),
             ("events_lost", self.channels.events_lost()),
@@ -228,7 +229,7 @@ fn congestion_values(info: CongestionInfo) -> Option<CongestionValues> {
     })
 }
 
-/// Returns an entry for a connection without a slot: half-open, or in TIME-WAIT.
+/// Returns the entry of a connection without a slot, which is half-open or in TIME-WAIT.
 pub(crate) fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketEntry {
     SocketEntry {
         proto: "tcp",
@@ -250,7 +251,7 @@ pub(crate) fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) 
     }
 }
 
-/// Returns the name that `ss -o` uses, or `None` for a timer that it does not show.
+/// Returns the name of a timer in `ss -o`. `None` if `ss` does not display this timer.
 fn timer_name(kind: TimerKind) -> Option<&'static str> {
     match kind {
         TimerKind::Retransmit | TimerKind::TailLossProbe | TimerKind::Reordering => Some("on"),

@@ -1,7 +1,7 @@
 //! Orders requests: decides which earlier work must be done before a request is answered.
 //!
-//! Earlier commands of the same process come first. A request waits until its process's command
-//! ring is empty.
+//! Earlier commands of the same process must be handled first, so a request waits until the command
+//! ring of its process is empty.
 //!
 //! The process may also know of earlier actions of other processes. For example, one has ended and
 //! was waited for, or one has closed a socket and reported it. On Linux such an action is done when
@@ -34,13 +34,14 @@ use crate::shard::peers::message::PeerMessage;
 use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Steps of work in one turn for requests without a round, and separately for those of a round.
-/// Each limit is some 50 µs, or one longer request.
+/// Maximum number of work steps in one turn of the event loop for requests that are not part of a
+/// round. The same limit applies separately to those of a round. It is some 50 µs, or one longer
+/// request.
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Answers requests that are due. `looked`: descriptors were just polled, and ended processes
-    /// were detached.
+    /// Answers requests that are due. `looked` tells that the descriptors were just polled, and
+    /// ended processes were detached.
     pub(crate) fn answer_due(&mut self, cx: &mut RequestCx<'_>, looked: bool) {
         if !self.rounds.has_work() {
             return;
@@ -73,7 +74,8 @@ impl Requests {
         if cx.sockets.ends.done() < ends || !cx.sockets.ends.is_settled(&self.rounds.awaited) {
             return;
         }
-        // Use a separate budget, so that new requests cannot delay the end of a round.
+        // Limit the work for this round separately, so that new requests cannot delay the end of
+        // the round.
         let before = cx.sockets.counters.work;
         while cx.sockets.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
@@ -83,7 +85,7 @@ impl Requests {
         self.rounds.has_begun = !self.rounds.now.is_empty();
     }
 
-    /// Queues a request until a round has finished in each of the `shards` (a bit set).
+    /// Queues a request until each of the `shards` (a bit set) has finished a round of requests.
     fn wait_for_rounds(&mut self, cx: &mut RequestCx<'_>, asker: Asker, shards: u16) {
         let place = cx.sockets.place;
         if shards & !place.own() == 0 {
@@ -98,7 +100,7 @@ impl Requests {
         }
     }
 
-    /// Registers a wait for the shards in `left`. Returns its number.
+    /// Registers a wait for the shards in `left`, a bit set. Returns its number.
     fn wait_for(&mut self, left: u16, then: Then) -> u64 {
         let number = self.rounds.count;
         self.rounds.count += 1;
@@ -106,7 +108,7 @@ impl Requests {
         number
     }
 
-    /// Notes that the shard `from` has finished the round of this number.
+    /// Records that the shard `from` has finished the round with this number.
     pub(crate) fn note_done(&mut self, from: ShardId, number: u64) {
         let Some(waiting) = self.rounds.waiting.get_mut(&number) else { return };
         waiting.left &= !(1 << from.0);
@@ -128,7 +130,8 @@ impl Requests {
         }
     }
 
-    /// Answers a process after the shards in `others` (a bit set) have handled earlier messages.
+    /// Answers a request of a process after the shards in `others` (a bit set) have handled earlier
+    /// messages.
     fn answer_after(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, answer: Answer, others: u16) {
         let Some(serial) = cx.processes.channels.get(id).map(|attached| attached.serial) else {
             return;
@@ -150,7 +153,8 @@ impl Requests {
             }
             Asker::Shard(shard, number) => cx.net.tell_shard(shard, PeerMessage::Done(number)),
             Asker::Process(id, serial) => {
-                // Ids are reused.
+                // Compare serial numbers, because the channel ID may have been reused for another
+                // process.
                 let attached = cx.processes.channels.get_mut(id);
                 let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
                 let request = attached.asks.request.take();
@@ -175,8 +179,8 @@ impl Requests {
         }
     }
 
-    /// Reads one request and answers it, unless it waits for a round or goes to the registry.
-    /// Further requests may have been written after the descriptors were polled.
+    /// Reads one request, and answers it unless it must wait for a round or go to the registry. The
+    /// request may have been written after the descriptors were polled.
     fn read_request(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) {
         cx.sockets.counters.work(1);
         let Some(attached) = cx.processes.channels.get_mut(id) else { return };
@@ -189,7 +193,8 @@ impl Requests {
         attached.asks.asked += 1;
         cx.sockets.counters.requests += 1;
         cx.sockets.counters.work(REQUEST);
-        // Commands from before the request are visible in the ring by now.
+        // Handle all commands that the process wrote before the request. They are visible in the
+        // ring by now.
         let has_more = self.drain_share(cx, id);
         match request.call {
             number if goes_by_socket(number) => {
@@ -225,8 +230,8 @@ impl Requests {
         }
     }
 
-    /// Answers a request. On Linux, a connect over loopback returns after the connection is in the
-    /// accept queue. So if a peer shard has the listener, wait for that shard first.
+    /// Answers a request. On Linux, a connect over loopback returns only after the connection is in
+    /// the accept queue. So if the listener is in a peer shard, waits for that shard first.
     fn answer_visibly(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -246,8 +251,8 @@ impl Requests {
         }
     }
 
-    /// Queues a request from a control socket until earlier commands of all processes are done.
-    /// CLONE is granted at once, because its [`Want::MayClone`] has waited before.
+    /// Queues a request from a control socket until earlier commands of all processes are handled.
+    /// CLONE is executed at once, because its [`Want::MayClone`] has already waited.
     pub(crate) fn note_want(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, want: Box<Want>) {
         if matches!(*want, Want::Clone { .. } | Want::NoClone(_)) {
             return cx.processes.grant(cx.sockets, cx.net, id, *want);
@@ -262,7 +267,7 @@ impl Requests {
         }
     }
 
-    /// Forwards a request to the registry.
+    /// Forwards a request that a process has written to its request slot to the registry.
     fn pass_on(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = cx.processes.channels.get(id) {
             cx.processes.notices.push(ShardReport::Asks(
@@ -275,12 +280,13 @@ impl Requests {
     }
 }
 
-/// Returns whether a request failed for lack of a resource.
+/// Returns whether a request failed because a resource, such as a port, was not available.
 fn is_want(Errno(errno): &Errno) -> bool {
     matches!(*errno, EADDRINUSE | EADDRNOTAVAIL | EAGAIN | ENOBUFS)
 }
 
-/// Returns whether a request needs a resource that another process may have released.
+/// Returns whether a request may need a resource, such as a port, that another process may have
+/// released.
 fn wants(request: &Request) -> bool {
     matches!(
         request.call,
@@ -312,17 +318,17 @@ mod tests {
         Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory")
     }
 
-    /// Runs the step of the engine's loop between two sleeps.
+    /// Runs one iteration of the engine's event loop, as between two sleeps.
     fn turn(engine: &mut Engine) {
         engine.turn_and_look();
     }
 
-    /// The program's side of a channel.
+    /// A program that uses a channel, simulated by the test.
     struct Program {
         id: ChannelId,
         control: OwnedFd,
         channel: Channel,
-        /// Number of the last request in the request slot.
+        /// Number of the last request that the program has written to its request slot.
         asked: Cell<Option<u32>>,
         _bell: OwnedFd,
     }
@@ -371,7 +377,7 @@ mod tests {
             self.answered(engine, &request)
         }
 
-        /// Opens a socket bound to a port. Returns both.
+        /// Opens a socket and binds it to a free port. Returns the socket and the port.
         fn bound(&self, engine: &mut Engine, protocol: u32) -> (ControlReply, u16) {
             let socket = self.socket(engine, protocol);
             let reply = self.answered(engine, &bind(&socket, 0));
@@ -391,7 +397,8 @@ mod tests {
             push_command(&self.channel, &command).expect("it fits");
         }
 
-        /// Writes more commands than the engine reads in one turn, without effect.
+        /// Writes commands that have no effect, more than the engine reads in one turn of its event
+        /// loop.
         fn chatter(&self, of: &ControlReply) {
             (0..2 * COMMANDS_A_TURN + 9).for_each(|_| self.tell(of, op::SETTING, setting::NODELAY));
         }
@@ -428,8 +435,8 @@ mod tests {
         }
     }
 
-    /// Requests whose reply has descriptors go through the control socket, the others through the
-    /// request slot.
+    /// Requests whose reply contains descriptors must be sent on the control socket, all others in
+    /// the request slot.
     #[test]
     fn each_request_has_one_way() {
         let mut engine = engine();
@@ -444,7 +451,8 @@ mod tests {
         assert!(program.answer_on_socket().is_none());
     }
 
-    /// A second request written before the reply is read after the first is answered.
+    /// A second request, written before the reply to the first one is read, is read after the first
+    /// is answered.
     #[test]
     fn a_request_in_the_cell_is_taken_when_the_one_before_is_answered() {
         let mut engine = engine();
@@ -462,7 +470,8 @@ mod tests {
         assert_eq!((addresses_of_loopback, engine.shard.sockets.counters.requests), (Some(2), 2));
     }
 
-    /// A request in the request slot does not delay another one on the control socket.
+    /// A request in the request slot in shared memory does not delay another one on the control
+    /// socket.
     #[test]
     fn each_way_has_a_request_at_a_time() {
         let mut engine = engine();
@@ -475,7 +484,7 @@ mod tests {
         assert!(program.answer_on_socket().is_some() && program.answer().is_some());
     }
 
-    /// Threads that wait for a reply wake up if their process is cut off.
+    /// Threads that wait for a reply must wake up if their process is cut off.
     #[test]
     fn who_is_cut_off_waits_for_no_answer() {
         let mut engine = engine();
@@ -490,7 +499,8 @@ mod tests {
         assert!(program.answer().is_none());
     }
 
-    /// Only the control socket shows that the process has ended, and a busy engine polls it rarely.
+    /// Only the hang-up of its control socket tells that the process has ended, and a busy engine
+    /// polls that socket rarely.
     #[test]
     fn a_process_that_ended_before_holds_nothing() {
         let mut engine = engine();
@@ -507,7 +517,7 @@ mod tests {
         assert_eq!(asks.answer().map(|reply| reply.errno), Some(0));
     }
 
-    /// Requests that are answered at once do not delay the end of a round.
+    /// Requests that are answered at once must not delay the end of a round of other requests.
     #[test]
     fn a_round_ends_beside_any_number_of_requests() {
         let mut engine = engine();
@@ -563,7 +573,8 @@ mod tests {
         assert_eq!(other.answered(&mut engine, &bind(&second, port)).errno, EADDRINUSE);
     }
 
-    /// If a round waited for withdrawn commands, no round would ever end.
+    /// A program may move the write position of its command ring back. If a round waited for these
+    /// withdrawn commands, it would never end.
     #[test]
     fn commands_that_are_taken_back_hold_up_nobody() {
         let mut engine = engine();

@@ -1,4 +1,5 @@
-//! Implements the target of queries for a shard. Long queries continue in each turn.
+//! Implements [`QueryTarget`], on which queries run, for a shard. Long queries continue in each
+//! turn of the event loop.
 
 use std::io;
 
@@ -14,12 +15,12 @@ use crate::report::{Counters, SocketEntry};
 use crate::shard::requests::listings::{ENTRY, no_socket};
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Maximum steps of work for a listing in one turn, some 50 µs.
+/// Maximum number of work steps for a listing in one turn of the event loop, some 50 µs.
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Runs a query, and reports its reply to the registry. Unfinished queries continue in the next
-    /// turn.
+    /// Runs a query, and sends its answer to the registry. If it is not finished, it continues in
+    /// the next turn of the event loop.
     pub(crate) fn ask(&mut self, cx: &mut RequestCx<'_>, mut query: Box<dyn ShardQuery>) {
         let answer = query.ask(cx);
         if !answer.is_last {
@@ -28,7 +29,7 @@ impl Requests {
         cx.processes.notices.push(ShardReport::Answered(answer));
     }
 
-    /// Continues the first unfinished query.
+    /// Runs the first unfinished query again, for the next portion of its answer.
     pub(crate) fn continue_query(&mut self, cx: &mut RequestCx<'_>) {
         if let Some(query) = self.unfinished.pop_front() {
             self.ask(cx, query);
@@ -82,8 +83,8 @@ impl QueryTarget for RequestCx<'_> {
             progress.slot += 1;
         }
         let left = WORK_A_TURN.saturating_sub(self.sockets.counters.work - before) / ENTRY as u64;
-        // Half-open connections have no stable numbers. If some are added or removed meanwhile, an
-        // entry may be listed twice or not at all.
+        // Half-open connections have no permanent numbers. If some are added or removed during the
+        // listing, an entry may be listed twice or not at all.
         let mut without = self.net.stack.embryos().skip(progress.without_slot);
         for (local, remote, at) in without.by_ref().take(left as usize) {
             entries.push(no_socket(local, remote, at));

@@ -1,4 +1,4 @@
-//! Requests of programs about sockets and the network that a shard answers.
+//! Handles requests of programs about sockets and the network that a shard answers itself.
 
 use std::net::SocketAddr;
 
@@ -11,12 +11,12 @@ use crate::ids::ChannelId;
 use crate::shard::requests::rounds::Answer;
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Bytes of a slot number and a generation.
+/// Length in bytes of a pair of slot number and generation.
 const PAIR: usize = 8;
 
 impl Requests {
-    /// Handles a request of a process. An unknown request returns EOPNOTSUPP, or EBADF if the
-    /// process does not hold the socket that it names.
+    /// Handles a request of a process. An unknown request fails with EOPNOTSUPP, and one about a
+    /// socket that the process does not have fails with EBADF.
     pub(crate) fn handle(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -62,7 +62,8 @@ impl Requests {
         }
     }
 
-    /// Returns the slot that a request names. Except for ADOPT, the process must hold the socket.
+    /// Returns the slot of the socket that a request names. Fails unless the process has the
+    /// socket, except for ADOPT.
     fn named(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -76,8 +77,8 @@ impl Requests {
         Ok(request.slot)
     }
 
-    /// Opens a socket, and further ones in advance as the request allows. If the process has
-    /// clones, or few slots are left, only one is opened.
+    /// Opens a socket, and further ones in advance if the request allows it. Opens only one if the
+    /// process has clones, or few slots are left.
     fn open_sockets(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -115,7 +116,8 @@ impl Requests {
         Ok((slot, generation))
     }
 
-    /// Returns as much of the text as fits in a reply, starting at byte `from`.
+    /// Returns a part of the text with the run's host names: as much as fits a reply, from byte
+    /// `from` on.
     fn names(&self, from: u32) -> ControlReply {
         let rest = self.names.as_bytes().get(from as usize..).unwrap_or_default();
         let told = &rest[..rest.len().min(DATA_MAX)];

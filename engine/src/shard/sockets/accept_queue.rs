@@ -1,4 +1,4 @@
-//! Accept queues of listeners, for connections of this shard and of peer shards.
+//! Accept queues of listeners, with connections of this shard and of peer shards.
 
 use towpath_shm::layout::Kind;
 use towpath_stack::Linger;
@@ -10,8 +10,8 @@ use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::ends::PendingEnd;
 
 impl Sockets {
-    /// Removes a peer shard's connection from its listener's children. With `place`, also frees the
-    /// connection's place in the backlog.
+    /// Removes a connection that a peer shard serves from the list of its listener's connections.
+    /// With `place`, also frees the connection's place in the backlog.
     pub(crate) fn free_child(
         &mut self,
         net: &mut Net,
@@ -19,15 +19,15 @@ impl Sockets {
         child: (u32, u32),
         place: bool,
     ) {
-        // A connection in no queue has no place in the backlog, but a program may pass its name
-        // here.
+        // Free a place only if the connection was in the list. A program may pass any connection
+        // here, also one that has no place in the backlog.
         if self.remove_child(listener, child) && place {
             self.free_place(net, listener);
         }
     }
 
-    /// Removes a connection from its listener's children, because a process has claimed it or it
-    /// has ended. Returns false if it was not among them.
+    /// Removes a connection from the list of its listener's connections, because a process has
+    /// claimed it or it has ended. Returns false if it was not in the list.
     fn remove_child(&mut self, listener: (u32, u32), child: (u32, u32)) -> bool {
         let Some(entry) = self.slots.find(listener.0, listener.1) else { return false };
         let children = &mut entry.owned().children;
@@ -36,16 +36,16 @@ impl Sockets {
         at.is_some_and(|at| children.remove(at).is_some())
     }
 
-    /// Frees a connection's place in its listener's backlog, because it was accepted or will never
-    /// be accepted.
+    /// Frees one place in a listener's backlog, because a connection was accepted or will never be
+    /// accepted.
     pub(crate) fn free_place(&mut self, net: &mut Net, listener: (u32, u32)) {
         if let Some(id) = self.slots.find(listener.0, listener.1).and_then(|entry| entry.id) {
             net.stack.accepted(id);
         }
     }
 
-    /// Removes a connection from its listener's children, even if a peer shard has the listener.
-    /// With `place`, also frees the connection's place in the backlog.
+    /// Removes a connection from the list of its listener's connections, even if a peer shard
+    /// serves the listener. With `place`, also frees the connection's place in the backlog.
     pub(crate) fn leave_listener(
         &mut self,
         net: &mut Net,
@@ -61,8 +61,8 @@ impl Sockets {
         match self.place.elsewhere(listener.0) {
             Some(shard) => net.tell_shard(shard, word),
             None => {
-                // A connection that waits for its first bytes has a place in the backlog, but is
-                // not in the queue.
+                // A connection whose accept is deferred until bytes arrive has a place in the
+                // backlog, but is not in the list. So ignore the result.
                 self.remove_child(listener, child);
                 if place {
                     self.free_place(net, listener);
@@ -71,7 +71,8 @@ impl Sockets {
         }
     }
 
-    /// Resets a connection that was popped, unless a process has claimed it.
+    /// Resets a connection that a process has removed from the accept queue, unless a process has
+    /// claimed it.
     pub(crate) fn end_unclaimed(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let Some(entry) = self.slots.find(slot, generation) else { return };
         let Some(listener) = entry.unclaimed() else { return };
@@ -80,7 +81,7 @@ impl Sockets {
         self.leave_listener(net, listener, (slot, generation), true);
     }
 
-    /// Sends a listener's changed properties to the peer shards.
+    /// Sends the changed properties of a listener to the peer shards.
     pub(crate) fn update_note(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         if self.place.of > 1 && entry.kind == Kind::Listener {
@@ -91,7 +92,7 @@ impl Sockets {
         }
     }
 
-    /// Ends a connection that no process will accept, even if a peer shard has it.
+    /// Ends a connection that no process will accept, even if a peer shard serves it.
     pub(crate) fn end_child(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let Some(shard) = self.place.elsewhere(slot) else {
             return self.ends.push(PendingEnd::Connection(slot, generation));
@@ -100,29 +101,30 @@ impl Sockets {
         net.tell_shard(shard, PeerMessage::End(slot, generation));
     }
 
-    /// Reports to peer shards that the connections which they requested to end have ended. Called
-    /// after the stack has had a turn since these were closed.
+    /// Reports to peer shards that the connections which they asked to end have ended. Called after
+    /// the stack has run a turn since they were closed.
     pub(crate) fn acknowledge_ends(&mut self, net: &mut Net) {
         for shard in self.ends.take_acknowledged() {
             net.tell_shard(shard, PeerMessage::Ended);
         }
     }
 
-    /// Offers connections that have received their first bytes to their listeners in peer shards.
+    /// Offers connections whose accept was deferred to their listeners in peer shards, because
+    /// their first bytes have arrived.
     pub(crate) fn offer_deferred(&mut self, net: &mut Net) {
         let now = self.now;
         for (slot, generation, listener) in std::mem::take(&mut self.deferred.to_offer) {
             let Some(entry) = self.slots.find(slot, generation) else { continue };
             let id = entry.id;
             if !id.is_some_and(|id| net.stack.offer_to(now, listener, id, generation)) {
-                // The listener has ended meanwhile, so no process can accept the connection.
+                // The listener was closed meanwhile, so no process can accept the connection.
                 self.end(net, slot, Linger::Abort);
             }
         }
     }
 
-    /// Requests peer shards to offer their deferred connections again, because there was no memory
-    /// to queue them before.
+    /// Asks peer shards to offer their connections again, because there was no memory to queue them
+    /// earlier.
     pub(crate) fn offer_again(&mut self, net: &mut Net) {
         let now = self.now;
         if self.deferred.offer_again_at.is_none_or(|at| at > now) {

@@ -1,4 +1,4 @@
-//! Queues of sockets whose programs wait for transmit memory (`feeding.rs` attaches it).
+//! Queues of sockets whose programs wait for send buffer memory, which `feeding.rs` provides.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,20 +7,21 @@ use towpath_tcp::Instant;
 
 use crate::shard::sockets::slot_set::SlotSet;
 
-/// Time until the first retry if a program thread holds the lock of the FIFO, as during a copy.
+/// Time until the first retry if a program's thread holds the lock of the FIFO, as during a copy.
 pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);
 
-/// Sockets whose programs wait for transmit memory, in the order of their requests.
+/// Sockets whose programs wait for send buffer memory, in the order of their requests.
 #[derive(Debug)]
 pub(crate) struct AwaitingMemory {
-    /// Slots for which there was no free memory.
+    /// Slots of sockets that wait because no memory was free.
     pub memory: VecDeque<u32>,
     pub memory_at: Instant,
-    /// Slots whose lock a program thread holds.
+    /// Slots of sockets that wait because a program's thread holds their lock.
     pub locked: VecDeque<u32>,
     pub locked_at: Instant,
     pub locked_pause: Duration,
-    /// Slots in either queue. Each is queued only once, even if the slot is reused meanwhile.
+    /// Slots that are in either queue. Each is queued only once, even if the slot is reused
+    /// meanwhile.
     pub queued: SlotSet,
 }
 
@@ -40,14 +41,14 @@ impl AwaitingMemory {
         self.memory.is_empty() && self.locked.is_empty()
     }
 
-    /// Returns the time of the next attempt.
+    /// Returns the time of the next attempt to provide memory. `None`: no socket waits.
     pub fn next(&self) -> Option<Instant> {
         let memory = (!self.memory.is_empty()).then_some(self.memory_at);
         let locked = (!self.locked.is_empty()).then_some(self.locked_at);
         memory.into_iter().chain(locked).min()
     }
 
-    /// Schedules a retry after [`LOCK_AGAIN`], because a program thread holds a slot's lock.
+    /// Schedules a retry after [`LOCK_AGAIN`], because a program's thread holds the lock of a slot.
     pub fn try_locked_soon(&mut self, now: Instant) {
         self.locked_pause = LOCK_AGAIN;
         self.locked_at = self.locked_at.min(now + LOCK_AGAIN);

@@ -1,4 +1,4 @@
-//! Creates the connections of listeners: their slots, options and buffers.
+//! Creates the slots, options and buffers of connections that arrive at a listener.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,8 +13,8 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::queues::Swept;
 use crate::shard::sockets::slots::{AF_INET6, Holders, Rare, SlotEntry, UNPACED, inherit, present};
 
-/// Properties that connections inherit from their listener, except those that are stored in the
-/// listener's slot.
+/// Properties that connections inherit from their listener. Those that are stored in the listener's
+/// slot are not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub slot: u32,
@@ -49,7 +49,7 @@ impl Parent {
         }
     }
 
-    /// Returns the listener's properties as the peer shards keep them.
+    /// Returns the properties of a listener in the form that the peer shards store.
     pub fn note(&self) -> ListenerNote {
         let Self { slot: _, generation, family, backlog, .. } = *self;
         let Self { rcvbuf, sndbuf, window_clamp, device, defer_accept_s, .. } = *self;
@@ -96,24 +96,25 @@ impl Parent {
     }
 }
 
-/// Returns whether the peer of a connection is a program on this host.
+/// Returns whether the peer of a connection is on this host.
 pub(super) fn is_near(local: SocketAddr, remote: SocketAddr) -> bool {
     local.ip() == remote.ip() || remote.ip().is_loopback()
 }
 
-/// Returns the initial and the maximum size of a buffer. Both are `fixed` if the program has set a
-/// size.
+/// Returns the initial and the maximum size of a buffer in bytes. Both are `fixed` if the program
+/// has set a size.
 pub(crate) fn fixed_or(fixed: u32, first: u32, max: u32) -> (u32, u32) {
     if fixed != 0 { (fixed, fixed) } else { (first, max) }
 }
 
-/// Returns whether an address can be used with a socket of this family.
+/// Returns whether a socket of this address family can use an address.
 pub(crate) fn fits(family: u32, addr: &SocketAddr) -> bool {
     addr.is_ipv4() || family == AF_INET6
 }
 
 impl Sockets {
-    /// Returns the sizes of a socket's receive and send buffers in bytes, as programs see them.
+    /// Returns the sizes in bytes of a socket's receive and send buffers, as getsockopt(2) returns
+    /// them.
     pub(crate) fn buffers_of(&self, slot: u32, entry: &SlotEntry) -> (u32, u32) {
         let (rare, sizes) = (entry.rare(), &self.buffers);
         let (recv, send) = match entry.is_datagram() {
@@ -126,15 +127,15 @@ impl Sockets {
         (or(rare.recv_fixed(), in_use.0, recv), or(rare.sndbuf, in_use.1, send))
     }
 
-    /// Returns the interface that a socket is bound to (SO_BINDTODEVICE).
+    /// Returns the interface to which a socket is bound (SO_BINDTODEVICE). `None`: any.
     pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {
         let index = self.slots.get(slot).map_or(0, |entry| entry.rare().device);
         u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
     }
 
-    /// Creates the engine's ends of a stream's FIFOs. If memory is ample, the transmit FIFO gets
-    /// its memory now, which saves the first write a round trip. `near`: the peer is on this host
-    /// (loopback).
+    /// Creates the engine's ends of a stream's receive and send buffers. If memory is ample,
+    /// allocates the send buffer now, so that the first write need not request it. `near` tells
+    /// that the peer is on this host.
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) = self
             .slots
@@ -146,21 +147,21 @@ impl Sockets {
         let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
         let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
         if near {
-            // Linux makes room for twenty segments of loopback's size when a connection begins.
-            // Programs rely on it, because they often write to themselves before they read.
+            // On Linux, a new connection has space for twenty segments of loopback's size. Programs
+            // rely on this, because they often write to themselves before they read.
             send.set_generous(true);
         }
         send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));
         if self.windows.is_ample() {
             // No thread holds the lock of a new slot. If memory is short, the program requests it
-            // when it first writes.
+            // with its first write.
             send.attach();
             self.watch_memory(slot);
         }
         (recv, send)
     }
 
-    /// Queues a slot for the sweep, which takes back the memory of idle sockets.
+    /// Queues a slot for the sweep, which frees the buffer memory of idle sockets.
     pub fn watch_memory(&mut self, slot: u32) {
         if let Some(entry) = self.slots.get_mut(slot)
             && !std::mem::replace(&mut entry.swept, true)
@@ -199,7 +200,8 @@ impl Sockets {
         Some(slot)
     }
 
-    /// Creates a connection's slot and buffers, and publishes the slot.
+    /// Creates the slot and buffers of a connection that arrived at a listener. Publishes the slot,
+    /// so that programs can use it.
     pub(super) fn make_child(
         &mut self,
         parent: &Parent,
@@ -209,8 +211,8 @@ impl Sockets {
     ) -> Option<(u32, EngineRecv, EngineSend)> {
         let slot = self.new_child(parent, child, local, remote)?;
         let (recv, send) = self.stream_buffers(slot, is_near(local, remote));
-        // Publish before the accept record is queued, because the program that pops it uses the
-        // slot at once.
+        // Publish the slot before the connection is added to the accept queue, because the program
+        // that accepts it uses the slot at once.
         self.slots.publish(slot);
         Some((slot, recv, send))
     }

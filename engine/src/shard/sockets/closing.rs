@@ -1,4 +1,4 @@
-//! Closes sockets: the stack finishes the connection, then the slot is freed.
+//! Closes sockets: the stack first ends the connection, then the slot is freed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,11 +7,11 @@ use towpath_stack::Linger;
 use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 
-/// Steps of work that closing one socket takes, in the stack and for the slot.
+/// Number of work steps that closing one socket counts as, in the stack and for its slot.
 const END: usize = 4;
 
 impl Sockets {
-    /// Resets a connection that no process has accepted.
+    /// Resets a connection if no process has accepted it.
     pub(crate) fn end_unaccepted(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let entry = self.slots.find(slot, generation);
         if entry.is_some_and(|entry| entry.unclaimed().is_some()) {
@@ -26,8 +26,8 @@ impl Sockets {
         }
     }
 
-    /// Closes the stack's socket, or queues the slot to be freed if the stack has none. All queued
-    /// data was passed to the stack.
+    /// Closes the stack's socket after all queued data was passed to the stack. If the stack has no
+    /// socket for the slot, queues the slot to be freed.
     pub(crate) fn end_of_closing(&mut self, net: &mut Net, slot: u32, linger: Linger) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -44,9 +44,9 @@ impl Sockets {
         }
     }
 
-    /// Resets a socket in whose slot a program wrote invalid values. The engine ignores the slot's
-    /// words from now on. All processes that can write to the slot share one trust domain, so no
-    /// process is cut off.
+    /// Resets a socket in whose slot a program wrote invalid values. From now on, the engine
+    /// ignores what programs write to the slot. No process is cut off, because it is unknown which
+    /// one wrote: all processes of a run can.
     pub(crate) fn reset_socket(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -55,7 +55,8 @@ impl Sockets {
         }
         self.counters.hostile_sockets += 1;
         if let (false, Some(id)) = (entry.closing, entry.id) {
-            // The holders keep the slot and learn of the reset by `Closed`.
+            // Processes that have the socket keep its slot. They get the reset as an event when the
+            // stack has closed the socket.
             net.stack.close(now, id, Linger::Abort);
         }
     }

@@ -1,4 +1,4 @@
-//! Opens, binds and connects sockets.
+//! Opens, binds and connects sockets of programs.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -26,12 +26,12 @@ use crate::shard::sockets::slots::{AF_INET, AF_INET6, present_on};
 
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
-/// Maximum backlog of a listener: Linux's default `somaxconn`.
+/// Maximum backlog of a listener, the default of Linux's `somaxconn`.
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Sockets {
-    /// Returns a bit set of the shards whose earlier messages may change the reply to this request.
-    /// The request has to wait for them.
+    /// Returns a bit set of the shards whose earlier messages may change the answer to this
+    /// request. The request must wait for them.
     pub(crate) fn depends_on_shards(&self, net: &Net, id: ChannelId, request: &Request) -> u16 {
         let (own, all) = (self.place.own(), self.place.all());
         match request.call {
@@ -57,15 +57,16 @@ impl Sockets {
         let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
-            // Another process may have closed the listener, which its shard must handle before the
-            // connect.
+            // Another process may have closed the listener. Its shard must handle the close before
+            // this connect.
             call::CONNECT => return shared | self.listening_shards(net, request),
             _ => false,
         };
         shared | if others { all } else { 0 }
     }
 
-    /// Returns a bit set of the shards with a listener for a stream's destination on this host.
+    /// Returns a bit set of the shards that have a listener for the destination of a stream's
+    /// connect, if that is on this host.
     pub(crate) fn listening_shards(&self, net: &Net, request: &Request) -> u16 {
         let entry = self.slots.get(request.slot);
         let is_stream = entry.is_some_and(|entry| !entry.is_datagram());
@@ -74,7 +75,7 @@ impl Sockets {
         addr.map_or(0, |addr| net.stack.listening_shards(addr))
     }
 
-    /// Opens a socket that no process holds yet. Returns its slot and generation.
+    /// Opens a socket that no process has yet. Returns its slot and generation.
     pub(crate) fn open(
         &mut self,
         net: &mut Net,
@@ -112,8 +113,8 @@ impl Sockets {
         }
         let generation = entry.generation;
         if kind == Kind::Echo {
-            // Linux's ping sockets share identifiers (INET_PROTOSW_REUSE) unless the program
-            // disables that.
+            // Set SO_REUSEADDR: on Linux, ping sockets share identifiers (INET_PROTOSW_REUSE)
+            // unless the program disables that.
             let bits = &self.slots.shared(slot).option_bits;
             bits.fetch_or(option_bit::REUSEADDR, Relaxed);
         }
@@ -121,7 +122,7 @@ impl Sockets {
         Ok((slot, generation))
     }
 
-    /// Executes bind(2).
+    /// Implements bind(2).
     pub(crate) fn bind(
         &mut self,
         net: &mut Net,
@@ -140,7 +141,7 @@ impl Sockets {
         Ok(ControlReply { addr: local, ..ControlReply::default() })
     }
 
-    /// Executes listen(2).
+    /// Implements listen(2).
     pub(crate) fn listen(
         &mut self,
         net: &mut Net,
@@ -151,7 +152,7 @@ impl Sockets {
         if entry.is_datagram() {
             return Err(Errno(EOPNOTSUPP));
         }
-        // A socket whose connect was refused may listen instead, as on Linux.
+        // If an earlier connect was refused, the socket may listen instead, as on Linux.
         let id = match entry.flags & flags::CONNECTED {
             0 => self.renew(net, slot)?,
             _ => entry.id.ok_or(Errno(EINVAL))?,
@@ -160,7 +161,7 @@ impl Sockets {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         let note = Parent { backlog, ..Parent::of_entry(slot, entry) }.note();
         net.stack.listen_with(id, backlog, note)?;
-        // The FIFO has a record for each connection of the backlog plus one, as on Linux. Another
+        // As on Linux, one more connection than the backlog can wait in the accept queue. One more
         // record may be partly read.
         let size = (backlog + 2) * RECORD;
         let windows = &self.windows;
@@ -178,7 +179,7 @@ impl Sockets {
         Ok(ControlReply::default())
     }
 
-    /// Executes connect(2).
+    /// Implements connect(2).
     pub(crate) fn connect(
         &mut self,
         net: &mut Net,
@@ -214,11 +215,12 @@ impl Sockets {
             }
             false => self.connect_stream(net, slot, remote, request.b == FAST_OPEN)?,
         };
-        // The slot has a new stack socket if an earlier connect failed.
+        // Read the socket again, because the slot has a new one in the stack if an earlier connect
+        // failed.
         let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         let info = net.stack.info(now, id);
-        // getpeername(2) returns the port that the program passed, although echo sockets have no
-        // peer port.
+        // Return the port that the program passed to connect from getpeername(2), although ping
+        // sockets have no peer port.
         let port = remote.port();
         let on = scope_of(&remote).or_else(|| self.device(slot));
         let remote = info.and_then(|info| info.remote).unwrap_or(remote);
@@ -228,15 +230,17 @@ impl Sockets {
         if datagram {
             self.slots.post(slot, event::TX);
         } else if waits {
-            // The first write sends the SYN. Until then the program sees a connected socket.
+            // With TCP_FASTOPEN_CONNECT, the first write sends the SYN. Until then, the program
+            // sees a connected socket.
             self.slots.set_flags(slot, flags::CONNECTED | flags::OPENING, 0);
             self.slots.post(slot, event::TX);
             let room = info.and_then(|info| info.tcp).map_or(0, |tcp| syn_room(&tcp));
             return Ok(ControlReply { a: FAST_OPEN, slot: room, ..ControlReply::default() });
         } else {
             self.slots.set_flags(slot, flags::CONNECTING, 0);
-            // On Linux, the handshake over loopback is complete when connect(2) returns. Programs
-            // rely on this when they fill an accept queue to make the next connect wait.
+            // Complete the handshake over loopback now, because on Linux it is complete when
+            // connect(2) returns. Programs rely on this: they fill an accept queue to make the next
+            // connect wait.
             if net.stack.is_near(remote.ip()) {
                 self.counters.work(STACK_TURN);
                 self.turn_packets(net, peers);
@@ -262,7 +266,8 @@ impl Sockets {
         }
         self.publish_local(net, slot, id);
         connected.map_err(|error| match error {
-            // Linux returns EAGAIN when no port is left for a socket that was not bound by bind(2).
+            // Return EAGAIN, as Linux does if no port is left for a socket that was not bound by
+            // bind(2).
             ConnectError::NoPort => Errno(EAGAIN),
             error => error.into(),
         })?;
@@ -271,8 +276,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Begins to open a connection. Returns true if Fast Open holds the SYN back until the first
-    /// write.
+    /// Begins to open a connection of a stream. Returns true if the SYN is delayed until the first
+    /// write, because of TCP Fast Open.
     pub(crate) fn connect_stream(
         &mut self,
         net: &mut Net,
@@ -282,7 +287,7 @@ impl Sockets {
         fast_open: bool,
     ) -> Result<bool, Errno> {
         let now = self.now;
-        // New FIFOs would replace the listener's accept queue.
+        // Refuse a listener, because new FIFOs would replace its accept queue.
         if self.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             return Err(Errno(EISCONN));
         }
@@ -302,7 +307,7 @@ impl Sockets {
         Ok(waits)
     }
 
-    /// Disconnects a datagram socket from its peer.
+    /// Removes the peer of a datagram socket.
     fn dissolve(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         net.stack.disconnect(id);
@@ -316,7 +321,7 @@ impl Sockets {
     }
 }
 
-/// Returns the bytes that fit a SYN with all options (RFC 7413 section 4.1.3).
+/// Returns how many bytes of data fit a SYN with all TCP options (RFC 7413 §4.1.3).
 fn syn_room(info: &Info) -> u32 {
     const OPTIONS_MAX: u32 = 40;
     const TIMESTAMPS: u32 = 12;

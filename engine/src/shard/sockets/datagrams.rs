@@ -1,4 +1,4 @@
-//! Sends the datagrams that programs queue, and fills their error queues.
+//! Sends the datagrams that programs have queued, and fills the error queues of their sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Release;
@@ -16,29 +16,30 @@ use crate::shard::sockets::children::fits;
 use crate::shard::sockets::slots::{Owned, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
-/// Maximum number of datagrams sent for one socket in a turn.
+/// Maximum number of datagrams that are sent for one socket in one turn of the event loop.
 const DATAGRAMS_A_TURN: u32 = 64;
-/// Maximum number of sockets from the backlog `to_send` that continue in one turn. Together they
-/// may send as many packets as all connections may.
+/// Maximum number of sockets in the queue `to_send` that continue to send in one turn of the event
+/// loop. Together they may send as many packets as all connections together.
 const BACKLOG_A_TURN: usize = 4;
-/// Bytes of the reporting host's address and its scope id at the front of an error report.
+/// Length in bytes of the address and scope id at the beginning of an error report. They are those
+/// of the host that reported the error.
 const REPORTER: usize = 16 + 4;
 
 impl Sockets {
-    /// Sends the datagrams that a program queued.
+    /// Sends datagrams that a program has queued in its socket's send buffer.
     pub(crate) fn send_datagrams(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
-        // A socket in `to_send` already has its place in that queue, and extra notifications must
-        // not let it send more.
+        // Do not send for a socket in `to_send`, which has its turn there. Otherwise extra
+        // notifications would let it send more than other sockets.
         if tx.pull() && !owned.backlogged && self.send_some(net, slot, true) {
             self.put_off(slot);
         }
     }
 
-    /// Queues a socket in `to_send`, to continue in the next turn. Each socket is in the queue at
-    /// most once, so extra notifications do not let it send more.
+    /// Adds a socket to the queue `to_send`, to continue in the next turn of the event loop. A
+    /// socket is in the queue at most once, so extra notifications do not let it send more.
     pub(crate) fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {
@@ -51,11 +52,11 @@ impl Sockets {
         Some(&mut owned.backlogged).filter(|backlogged| **backlogged)
     }
 
-    /// Continues sending for the sockets queued in `to_send`, in order.
+    /// Continues to send datagrams of the sockets in the queue `to_send`, in order.
     pub(crate) fn send_put_off(&mut self, net: &mut Net) {
         for _ in 0..self.outgoing.to_send.len().min(BACKLOG_A_TURN) {
             let Some(slot) = self.outgoing.to_send.pop_front() else { return };
-            // Skip slots that were reused for another socket.
+            // Skip a slot that was reused for another socket.
             let Some(backlogged) = self.is_put_off(slot) else { continue };
             *backlogged = false;
             let is_closing = self.slots.get(slot).is_some_and(|entry| entry.closing);
@@ -68,8 +69,8 @@ impl Sockets {
     }
 
     /// Sends the queued datagrams of a socket that is about to be closed. Returns false if more are
-    /// left; the socket is then closed after a later turn sends the last one. Datagrams that do not
-    /// fit in the device queue are dropped, because a flush does not wait for devices.
+    /// left; a later turn then closes the socket after the last one. Does not wait for devices:
+    /// drops datagrams that do not fit a device's queue.
     pub(crate) fn flush_datagrams(&mut self, net: &mut Net, slot: u32) -> bool {
         self.send_datagrams(net, slot);
         if self.is_put_off(slot).is_none() && self.send_some(net, slot, false) {
@@ -78,16 +79,18 @@ impl Sockets {
         self.is_put_off(slot).is_none()
     }
 
-    /// Queues sockets to send again, because devices have taken half of their queued packets.
+    /// Adds sockets to the queue `to_send` again, because devices have sent half of their queued
+    /// packets.
     fn resume_senders(&mut self) {
         for slot in std::mem::take(&mut self.outgoing.to_resume) {
-            // If the slot was reused, the new socket has nothing to send, so this is harmless.
+            // If the slot was reused, this is harmless, because the new socket has no datagrams to
+            // send.
             self.put_off(slot);
         }
     }
 
-    /// Checks whether a datagram is too long to be sent. send(2) requests this, because it does not
-    /// wait for the result of queued datagrams.
+    /// Checks whether a datagram is too long to be sent. Answers a request of send(2), which does
+    /// not wait until a queued datagram is sent.
     pub(crate) fn check_length(
         &mut self,
         net: &mut Net,
@@ -104,23 +107,23 @@ impl Sockets {
         let header = DatagramHeader::from_bytes(request.payload());
         let out = out(family, &header).ok_or(Errno(EINVAL))?;
         let checked = net.stack.check_datagram(now, id, &out, header.len);
-        // Move pending errors to the error queue before the reply, because the program reads it
-        // next.
+        // Move pending errors to the socket's error queue before the reply is sent, because the
+        // program reads the queue next.
         net.stack.tell(self);
         checked?;
         Ok(ControlReply::default())
     }
 
-    /// Returns the oldest report of the error queue. As on Linux, the pending error becomes the
-    /// error of the next report, if that report came from the network. Errors found on this host
-    /// were already returned by the failing call.
+    /// Removes and returns the oldest report of a socket's error queue. As on Linux, the error of
+    /// the next report becomes the pending error, if it came from the network. Errors found on this
+    /// host do not, because the failing call has already returned them.
     pub(crate) fn take_report(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
         let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
         let popped = errors.and_then(|errors| Some((errors.pop_front()?, errors)));
         let Some((report, errors)) = popped else {
-            // Timestamps follow all error reports.
+            // Return timestamps only after all error reports.
             let stamp = self.take_stamp(slot);
             self.look_for_reports(slot);
             return stamp.map_or_else(|| self.take_copied(slot), Ok);
@@ -140,7 +143,8 @@ impl Sockets {
             addr: present(family, report.remote),
             ..ControlReply::default()
         };
-        // Errors found on this host have no scope id, as on Linux.
+        // Set the scope id only for errors from the network. Errors found on this host have none,
+        // as on Linux.
         let scope_on = |message: &Message, addr: SocketAddr| {
             let iface = net.stack.net.link_of(message.iface, addr.ip());
             present_on(family, addr, Some(iface)).scope
@@ -165,8 +169,8 @@ impl Sockets {
         Ok(reply)
     }
 
-    /// Reports all unreported MSG_ZEROCOPY sends in one notification, as
-    /// `skb_zerocopy_notify_extend` does.
+    /// Returns one completion report for all MSG_ZEROCOPY sends that were not reported yet, as
+    /// Linux's `skb_zerocopy_notify_extend` does.
     fn take_copied(&mut self, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let (first, next) = entry.rare().zero_copied;
@@ -179,8 +183,8 @@ impl Sockets {
         Ok(ControlReply { a: last, b: COPIED_REPORT, slot: first, ..ControlReply::default() })
     }
 
-    /// Counts a MSG_ZEROCOPY send for a later completion notification. The data was copied to the
-    /// FIFO, so it is complete at once.
+    /// Counts a MSG_ZEROCOPY send, whose completion is reported later. It is complete at once,
+    /// because the data was copied to the FIFO.
     pub(crate) fn note_copied(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.zero_copied.1 = rare.zero_copied.1.wrapping_add(1));
@@ -188,7 +192,7 @@ impl Sockets {
         self.slots.post(slot, event::ERROR);
     }
 
-    /// Clears the `ERRORS` flag if the error queue is empty.
+    /// Clears the flag `ERRORS` of a socket if its error queue is empty.
     fn look_for_reports(&mut self, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         let queued = |owned: &Owned| !owned.errors.is_empty() || !owned.sent.is_empty();
@@ -200,7 +204,7 @@ impl Sockets {
         }
     }
 
-    /// Drops all reports, because IP_RECVERR was switched off.
+    /// Drops all reports in a socket's error queue, because IP_RECVERR was disabled.
     pub(crate) fn forget_reports(&mut self, slot: u32) {
         let owned = self.slots.get_mut(slot).and_then(|entry| entry.owned.as_deref_mut());
         if let Some(owned) = owned {
@@ -209,8 +213,8 @@ impl Sockets {
         }
     }
 
-    /// Releases FIFO bytes that packets borrowed during the turn, and queues sockets that waited
-    /// for a device.
+    /// Frees bytes in send buffers of datagram sockets that packets referred to during the turn.
+    /// Queues sockets that waited for space in a device's queue.
     pub(crate) fn return_lent(&mut self) {
         self.resume_senders();
         for slot in std::mem::take(&mut self.outgoing.to_return) {
@@ -226,9 +230,9 @@ impl Sockets {
         }
     }
 
-    /// Sends up to [`DATAGRAMS_A_TURN`] datagrams. Returns true if more are queued. With
-    /// `may_wait`, datagrams beyond the device queue's per-socket limit stay in the FIFO until
-    /// `SocketEvent::Writable`.
+    /// Sends up to [`DATAGRAMS_A_TURN`] datagrams of a socket. Returns true if more are queued.
+    /// With `may_wait`, datagrams that exceed the socket's limit in the device's queue stay in the
+    /// send buffer until `SocketEvent::Writable`.
     fn send_some(&mut self, net: &mut Net, slot: u32, may_wait: bool) -> bool {
         let now = self.now;
         for _ in 0..DATAGRAMS_A_TURN {
@@ -277,8 +281,8 @@ impl Sockets {
         }
     }
 
-    /// Publishes the local address. The `BOUND` flag is set if there is a port; a bound address
-    /// alone does not set it.
+    /// Publishes the local address of a socket to programs. Sets the flag `BOUND` only if there is
+    /// a local port.
     pub(crate) fn publish_local(&mut self, net: &mut Net, slot: u32, id: SocketId) {
         let now = self.now;
         let Some(entry) = self.slots.get(slot) else { return };
@@ -296,7 +300,8 @@ enum NextDatagram {
     Nonsense,
 }
 
-/// Reads the datagram header `skip` bytes from the front, and the length of the whole record.
+/// Reads a datagram's header, `skip` bytes after the start of the send buffer, and determines the
+/// length of the whole record.
 fn next(tx: &EngineSend, skip: u32) -> NextDatagram {
     let queued = tx.len().saturating_sub(skip);
     if queued == 0 {
@@ -317,7 +322,7 @@ fn next(tx: &EngineSend, skip: u32) -> NextDatagram {
     }
 }
 
-/// Returns a datagram's destination and options for the stack, or `None` if an address is invalid.
+/// Returns a datagram's destination and options for the stack. `None` if an address is invalid.
 fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
     let remote = match header.remote.to_socket_addr() {
         None if header.remote.family != 0 => return None,
@@ -333,7 +338,7 @@ fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
         0 => None,
         index => Some(IfaceId(u16::try_from(index - 1).ok()?)),
     };
-    // Values above 255 select the default (`DatagramHeader::DEFAULT`).
+    // A value above 255 selects the default (`DatagramHeader::DEFAULT`).
     let or_default = |value: u16| u8::try_from(value).ok();
     Some(DatagramOut {
         remote,
@@ -364,7 +369,8 @@ mod tests {
                 && engine.shard.sockets.is_put_off(slot).is_none()
         );
         assert!(engine.shard.flush_datagrams(now, slot));
-        // A socket that is closed while it is queued to send is freed after its last datagram.
+        // Close the socket while it is queued to send. It must be freed only after its last
+        // datagram.
         engine.shard.sockets.put_off(slot);
         assert!(!engine.shard.flush_datagrams(now, slot));
         engine.shard.sockets.slots.get_mut(slot).expect("it is there").closing = true;

@@ -1,4 +1,4 @@
-//! Connections whose accept is deferred until their first bytes arrive (TCP_DEFER_ACCEPT).
+//! Connections that can be accepted only when their first bytes have arrived (TCP_DEFER_ACCEPT).
 
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::slots::Child;
 
-/// Time until the next attempt if there was no memory to queue a connection for accept.
+/// Time until the next attempt to add a connection to the accept queue, if there was no memory.
 pub(super) const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
 
 impl Sockets {
-    /// Defers a new connection if the listener requests that. Returns false if it can be accepted
-    /// at once.
+    /// Defers the accept of a new connection, if its listener has set TCP_DEFER_ACCEPT. Returns
+    /// false if it can be accepted at once.
     pub(super) fn defer(
         &mut self,
         parent: &Parent,
@@ -35,7 +35,8 @@ impl Sockets {
         true
     }
 
-    /// Ends a connection's deferral. Returns false if it was not deferred.
+    /// Records that the accept of a connection is no longer deferred. Returns false if it was not
+    /// deferred.
     pub fn end_deferral(&mut self, slot: u32) -> bool {
         let Some(entry) = self.slots.get_mut(slot) else { return false };
         let Some(until) = entry.rare().waits.deferred else { return false };
@@ -52,14 +53,14 @@ impl Sockets {
         self.deferred.to_accept.remove(&(until, slot)).is_some()
     }
 
-    /// Queues a deferred connection for accept, because bytes or a FIN arrived on it.
+    /// Makes a deferred connection acceptable, because bytes or a FIN have arrived on it.
     pub(super) fn arrived(&mut self, slot: u32) {
         if self.slots.get(slot).is_some_and(|entry| entry.rare().waits.deferred.is_some()) {
             self.accept_deferred(slot);
         }
     }
 
-    /// Moves a deferred connection to its listener's accept queue.
+    /// Moves a connection whose accept was deferred to its listener's accept queue.
     fn accept_deferred(&mut self, slot: u32) {
         let to_offer = self.slots.get(slot).and_then(|entry| entry.rare().waits.to_offer);
         if !self.end_deferral(slot) {
@@ -79,15 +80,16 @@ impl Sockets {
         if !self.push_accepted(listener, &record)
             && let Some(entry) = self.slots.get_mut(slot)
         {
-            // The connection has its place in the backlog, but the FIFO has no memory at the
-            // moment.
+            // The connection has its place in the backlog, but there is no memory for the accept
+            // queue at the moment.
             let again = self.now + DEFERRAL_RETRY;
             entry.set_rare(|rare| rare.waits.deferred = Some(again));
             self.deferred.to_accept.insert((again, slot), generation);
         }
     }
 
-    /// Queues connections for accept that received no bytes within the listener's timeout.
+    /// Makes deferred connections acceptable that have received no bytes within their listener's
+    /// timeout.
     pub fn accept_long_deferred(&mut self) {
         while let Some(entry) = self.deferred.to_accept.first_entry()
             && entry.key().0 <= self.now
@@ -97,14 +99,15 @@ impl Sockets {
         }
     }
 
-    /// Returns the accept record of a connection of this shard.
+    /// Returns the record for the accept queue about a connection of this shard.
     pub(super) fn accept_record(&self, slot: u32, generation: u32) -> AcceptRecord {
         let shared = self.slots.shared(slot);
         let (local, remote) = (shared.local.load(), shared.remote.load());
         AcceptRecord { slot, generation, remote, local, reserved: 0 }
     }
 
-    /// Pushes a connection to an accept queue. Returns false if there is no memory or no FIFO.
+    /// Adds a connection to an accept queue. Returns false if there is no memory for the queue, or
+    /// no queue.
     pub(super) fn push_accepted(&mut self, listener: u32, record: &AcceptRecord) -> bool {
         let &AcceptRecord { slot, generation, .. } = record;
         let nothing = Payload::new(&[], towpath_shm::Fragments::empty());

@@ -1,5 +1,6 @@
-//! Makes a stream socket unconnected again, in the same slot. Causes are connect(2) to AF_UNSPEC,
-//! shutdown(2) of a listener or of a pending connect, and a retry after a failed connect.
+//! Makes a stream socket unconnected again, in the same slot. This is needed for connect(2) to
+//! AF_UNSPEC, shutdown(2) of a listener or of a pending connect, and a retry after a failed
+//! connect.
 
 use std::sync::atomic::Ordering::Release;
 
@@ -18,8 +19,8 @@ use crate::shard::sockets::linux::state;
 use crate::shard::sockets::slots::{AF_INET6, present};
 
 impl Sockets {
-    /// Disconnects a stream: resets its connection, or all connections in a listener's queue. The
-    /// local binding is kept.
+    /// Disconnects a stream: resets its connection, or all connections in a listener's accept
+    /// queue. Keeps the local address and port.
     pub(crate) fn disconnect(
         &mut self,
         net: &mut Net,
@@ -42,10 +43,10 @@ impl Sockets {
             }
             self.slots.shared(slot).kind.store(Kind::Stream as u32, Release);
         }
-        // Transmit bytes that a thread has written to the FIFO without a notification.
+        // First send bytes that a thread has written to the send buffer without a notification.
         self.transmit(net, slot);
         self.replace(net, slot, id)?;
-        // The turn below sends the reset and ends the old connection.
+        // Run the stack, which sends the reset and ends the old connection.
         self.counters.work(STACK_TURN);
         self.turn_stack(net, peers);
         self.slots.shared(slot).error.store(errno, Release);
@@ -54,8 +55,8 @@ impl Sockets {
         Ok(ControlReply::default())
     }
 
-    /// Returns the stack socket to use for a new connect. After a failed connect it is a new stack
-    /// socket, because Linux allows a retry.
+    /// Returns the stack's socket for a new connect. After a failed connect, creates a new one,
+    /// because Linux allows a retry.
     pub(crate) fn renew(&mut self, net: &mut Net, slot: u32) -> Result<SocketId, Errno> {
         let entry = self.slots.get(slot).ok_or(Errno(EBADF))?;
         let id = entry.id.ok_or(Errno(EINVAL))?;
@@ -65,8 +66,8 @@ impl Sockets {
         self.replace(net, slot, id)
     }
 
-    /// Replaces the slot's stack socket by a new one with the same binding and options. The old one
-    /// is closed.
+    /// Replaces the stack's socket of a slot by a new one with the same local address and options.
+    /// Closes the old one.
     pub(crate) fn replace(
         &mut self,
         net: &mut Net,
@@ -78,7 +79,7 @@ impl Sockets {
         let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
         let fresh = net.stack.open(SocketKind::Stream, family, slot)?;
         entry.id = Some(fresh);
-        // Ignore the `Closed` event of the old socket.
+        // Count the old socket, so that its `Closed` event is ignored.
         entry.former += 1;
         if entry.rare().stamps.is_some() {
             entry.set_rare(|rare| rare.stamps.iter_mut().for_each(|it| it.forget_sends()));
@@ -86,8 +87,8 @@ impl Sockets {
         let (family, congestion) = (entry.family, entry.rare().congestion);
         net.stack.hand_over(old, fresh);
         net.stack.close(now, old, Linger::Abort);
-        // Send written bytes now, before their buffer is detached and other connections get a turn.
-        // The program may next connect to the same peer from the same port.
+        // Send written bytes now, before their buffer is detached and other connections send. The
+        // program may connect to the same peer from the same port next.
         net.stack.send_now(now, self, old, &mut net.pool);
         retire_buffers(net, old);
         let shared = self.slots.shared(slot);
@@ -96,7 +97,7 @@ impl Sockets {
         let mut local = held.map_or(RawAddr::default(), |local| present(family, local));
         let bound = if local.port == 0 { 0 } else { flags::BOUND };
         if bound == 0 {
-            // Linux, too, returns the number of a released port from getsockname(2).
+            // Keep the port: on Linux, too, getsockname(2) returns the number of a released port.
             local = RawAddr { family: family as u16, port: shared.local.load().port, ..local };
         }
         shared.local.store(&local);
@@ -107,8 +108,8 @@ impl Sockets {
     }
 }
 
-/// Detaches a stack socket from its FIFOs, because its slot is about to get new FIFOs. The stack
-/// may keep the socket until its reset is sent.
+/// Detaches a socket of the stack from its FIFOs, because its slot is about to get new ones. The
+/// stack may keep the socket until its reset is sent.
 fn retire_buffers(net: &mut Net, old: SocketId) {
     if let Some(recv) = net.stack.recv_buffer(old).and_then(SocketRecv::slot) {
         recv.retire();
@@ -118,8 +119,8 @@ fn retire_buffers(net: &mut Net, old: SocketId) {
     }
 }
 
-/// Returns whether a disconnect in this state must fail the calls of other threads and processes
-/// that use the connection.
+/// Returns whether a disconnect in this state makes calls of other threads and processes on the
+/// connection fail.
 fn is_cut_off(at: SocketState) -> bool {
     let SocketState::Tcp(at) = at else { return false };
     matches!(
@@ -142,7 +143,7 @@ mod tests {
     use towpath_ring::RecvBuffer;
     use towpath_shm::layout::LOCK_ENGINE;
 
-    /// Creates an engine with a socket that has begun to connect.
+    /// Creates an engine with a socket whose connect is in progress.
     fn connecting() -> (Engine, u32) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let slot = engine.shard.sockets.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
@@ -161,7 +162,8 @@ mod tests {
             .expect("a fresh socket");
     }
 
-    /// The stack's turn has a budget, so the old connection may end after the new one exists.
+    /// The old connection may end after the new one exists, because the work of the stack in one
+    /// turn is limited. This must not free the new connection's memory.
     #[test]
     fn an_old_connection_leaves_the_new_one_its_memory() {
         let (mut engine, slot) = connecting();
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(engine.shard.sockets.windows.usage().assigned, 1);
     }
 
-    /// More connections have data to send than one turn of the stack can handle.
+    /// More connections have data to send than the stack can handle in one turn.
     #[test]
     fn a_disconnected_socket_connects_again_while_others_wait_for_their_turn() {
         let (mut engine, slot) = connecting();
@@ -204,7 +206,8 @@ mod tests {
         connect(&mut engine, slot);
     }
 
-    /// A thread is in send(2) and another in recv(2), possibly in the middle of a copy.
+    /// One thread is in send(2) and another in recv(2), possibly in the middle of a copy, when the
+    /// socket is disconnected.
     #[test]
     fn who_is_inside_while_it_is_disconnected_does_no_harm_to_the_next_connection() {
         let (mut engine, slot) = connecting();
@@ -222,7 +225,7 @@ mod tests {
         let shared = engine.shard.sockets.slots.shared(slot);
         assert_eq!(shared.tx_cap.load(Relaxed), 0, "memory comes when nobody is inside");
         assert_eq!(shared.tx_lock.load(Relaxed), owner | LOCK_ENGINE);
-        // The thread's last step publishes its bytes, for the old connection.
+        // The thread completes its send, and so publishes bytes for the old connection.
         shared.tx_tail.store(5, Relaxed);
         let fresh =
             engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");

@@ -1,4 +1,5 @@
-//! Queue of processes and connections that end. A few are handled in each turn (`turn.rs`).
+//! Queue of processes and connections to be ended. A few of them are handled in each turn of the
+//! event loop (`turn.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,66 +7,67 @@ use towpath_stack::ShardId;
 
 use crate::ids::ChannelId;
 
-/// Maximum number of turns until a closed connection has sent its reset, when many connections have
-/// data to send.
+/// Maximum number of turns of the event loop until a closed connection has sent its reset, if many
+/// connections have data to send.
 const SETTLING_TURNS: u8 = 8;
 
-/// An entry of the queue [`Ends`].
+/// An entry of the queue [`Ends`]: something that must be ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PendingEnd {
-    /// A process that has ended, or a live process that has released sockets.
+    /// The sockets of a process that has ended, or those that a live process has released.
     Holds(ChannelId),
-    /// A connection that no process accepted, by slot and generation.
+    /// A connection that no process accepted, identified by slot and generation.
     Connection(u32, u32),
-    /// A shard that requested the end of the connection queued before this entry, and is notified
-    /// when that connection has ended.
+    /// A shard that asked to end the connection in the previous entry. It is notified when that
+    /// connection has ended.
     Told(ShardId),
 }
 
-/// Processes and connections to be ended, in order of arrival.
+/// Processes and connections to be ended, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     queue: VecDeque<PendingEnd>,
-    /// Total number of entries queued so far.
+    /// Total number of entries added to the queue so far.
     begun: u64,
-    /// Whether an entry was queued that no turn has handled yet.
+    /// Whether an entry was added that no turn of the event loop has handled yet.
     pub is_new: bool,
-    /// Number of connections that each peer shard was requested to end, and of those it reported as
-    /// ended.
+    /// For each peer shard, the number of connections that it was asked to end, and the number that
+    /// it has reported as ended.
     pub elsewhere: BTreeMap<ShardId, (u64, u64)>,
-    /// Shards to notify after the stack's next turn, each once, because their requested connections
-    /// have ended here.
+    /// Shards to notify after the stack's next turn, because connections that they asked to end
+    /// have ended here. Each is listed once.
     acknowledged: Vec<ShardId>,
     /// Maximum number of turns until the ports of closed connections are free. Each close sets it
-    /// to `SETTLING_TURNS`, and `settle` counts it down.
+    /// to `SETTLING_TURNS`, and each turn of the stack decrements it (`settle`).
     unsettled: u8,
-    /// Turns left until the connections that were closed for this round's entries have ended. Later
-    /// closes do not extend it. `None` while entries of the round are pending.
+    /// Number of turns until the connections that were closed for the current round have ended.
+    /// Later closes do not change it. `None` while entries from before the round are in the queue.
     settling: Option<u8>,
 }
 
 impl Ends {
-    /// Returns the total number of entries ever queued.
+    /// Returns the total number of entries added to the queue so far.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// Returns the number of finished entries. Entries are handled in order.
+    /// Returns the number of finished entries. Entries are handled in the order in which they were
+    /// added.
     pub fn done(&self) -> u64 {
         self.begun - self.queue.len() as u64
     }
 
-    /// Returns the first entry, which is handled next.
+    /// Returns the first entry of the queue, which is handled next.
     pub fn first(&self) -> Option<PendingEnd> {
         self.queue.front().copied()
     }
 
-    /// Removes the first entry, because it is done.
+    /// Removes the first entry of the queue, because it is finished.
     pub fn end_first(&mut self) {
         self.queue.pop_front();
     }
 
-    /// Queues the release of a process's sockets, to be tried in this turn.
+    /// Adds the release of a process's sockets to the queue. It begins in the current turn.
     pub fn push_holds(&mut self, id: ChannelId) {
         self.is_new = true;
         self.push(PendingEnd::Holds(id));
@@ -76,44 +78,47 @@ impl Ends {
         self.begun += 1;
     }
 
-    /// Records that the connections which a shard requested to end have ended.
+    /// Records that the connections which a shard asked to end have ended.
     pub fn acknowledge(&mut self, shard: ShardId) {
         self.acknowledged.push(shard);
     }
 
-    /// Takes the shards to be notified that their connections have ended, each once.
+    /// Returns the shards to notify that connections which they asked to end have ended. Each is
+    /// returned once.
     pub fn take_acknowledged(&mut self) -> Vec<ShardId> {
         std::mem::take(&mut self.acknowledged)
     }
 
-    /// Returns whether the next turn has work.
+    /// Returns whether the next turn of the event loop has entries to handle.
     pub fn has_more(&self) -> bool {
         !self.queue.is_empty() || !self.acknowledged.is_empty()
     }
 
-    /// Notes that a connection was closed. The stack keeps its port until its next turn.
+    /// Records that a connection was closed. The stack keeps its port until the stack's next turn.
     pub fn unsettle(&mut self) {
         self.unsettled = SETTLING_TURNS;
     }
 
-    /// Records a turn of the stack. `more` says that the turn did not reach all connections.
+    /// Records that the stack has run a turn. `more` tells that the turn did not handle all
+    /// connections.
     pub fn settle(&mut self, more: bool) {
         self.unsettled = after_turn(self.unsettled, more);
         self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Begins a round, which is over when all entries queued before it have ended.
+    /// Begins a round. It is over when all entries that were in the queue before have finished.
     pub fn begin_round(&mut self) {
         self.settling = None;
     }
 
-    /// Returns the number of connections that each peer shard was requested to end so far.
+    /// Returns, for each peer shard, the number of connections that it was asked to end so far.
     pub fn told_elsewhere(&self) -> BTreeMap<ShardId, u64> {
         self.elsewhere.iter().map(|(shard, it)| (*shard, it.0)).collect()
     }
 
-    /// Returns whether the connections of a round have ended: in this shard, and in peer shards as
-    /// many as `awaited` says. All entries of this shard must have been handled.
+    /// Returns whether the connections of a round have ended: those of this shard, and as many in
+    /// each peer shard as `awaited` contains. All entries of this shard must have been handled
+    /// before.
     pub fn is_settled(&mut self, awaited: &BTreeMap<ShardId, u64>) -> bool {
         let is_done = |(shard, told): (&ShardId, &u64)| {
             self.elsewhere.get(shard).is_none_or(|(_, done)| done >= told)

@@ -1,21 +1,23 @@
-//! Notifies programs: one event per socket and process, one eventfd write per process, one futex
-//! wake per socket.
+//! Notifies programs of socket events. Each costs one event per socket and process, one eventfd
+//! write per process, and one futex wake per socket.
 //!
-//! A listener may have thousands of holders. We notify them in batches, alternating with other
-//! sockets, so that the work of a turn is bounded.
+//! Thousands of processes may share a listener. They are notified in batches, alternating with
+//! other sockets, so that the work of one turn of the event loop is bounded.
 
 use crate::shard::net::Net;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::queues::Telling;
 
-/// Maximum number of events of one socket in a batch. Most sockets have one holder.
+/// Maximum number of processes that are notified of a socket's event in one batch. Most sockets
+/// belong to one process.
 const EVENTS_A_PORTION: usize = 16;
-/// Maximum number of events in a turn for sockets with several batches; each takes some 50 ns.
+/// Maximum number of notifications in one turn of the event loop for sockets with several batches.
+/// Each takes some 50 ns.
 const EVENTS_A_TURN: usize = 4096;
 
 impl Sockets {
-    /// Notifies programs of the events of this turn.
+    /// Notifies programs of the events of the current turn of the event loop.
     pub(crate) fn tell(&mut self, net: &mut Net, channels: &mut Channels) {
         self.tell_lingering(net);
         let mut changed = std::mem::take(&mut self.telling.to_publish);
@@ -38,10 +40,10 @@ impl Sockets {
 
     fn begin_telling(&mut self, channels: &mut Channels, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
-        // If no bits are set, the socket has ended and its slot was reused.
+        // If there are no event bits, the socket has ended and its slot was reused.
         if entry.news != 0 {
-            // If some holders have not received the previous event, `continue_telling` sends this
-            // one afterwards.
+            // If some processes have not been notified of the previous event yet,
+            // `continue_telling` notifies them of this one afterwards.
             if !self.telling.queued.contains(slot) {
                 let bits = std::mem::take(&mut entry.news);
                 let (generation, left) = (entry.generation, entry.holders.len());
@@ -52,7 +54,8 @@ impl Sockets {
         }
     }
 
-    /// Continues with sockets that have many holders, until the turn's budget is used up.
+    /// Continues to notify processes of sockets that many processes share, up to the limit of one
+    /// turn.
     fn continue_telling(&mut self, channels: &mut Channels) {
         let mut budget = EVENTS_A_TURN;
         while budget > 0
@@ -61,19 +64,21 @@ impl Sockets {
             self.telling.queued.remove(telling.slot);
             let told = self.tell_portion(channels, telling);
             if !self.telling.queued.contains(telling.slot) {
-                // New event bits may belong to this socket, or to the next one in the slot.
+                // Post the event bits again. They may belong to this socket, or to the next one in
+                // the slot.
                 self.slots.post_again(telling.slot);
             }
             budget = budget.saturating_sub(told.max(1));
         }
     }
 
-    /// Notifies one batch of holders and queues the remaining ones. Returns the number notified.
+    /// Notifies one batch of the processes that share a socket, and queues the remaining ones.
+    /// Returns the number of processes notified.
     fn tell_portion(&mut self, channels: &mut Channels, telling: Telling) -> usize {
         let Telling { slot, generation, bits, left } = telling;
         let entry = self.slots.get_mut(slot);
         let Some(entry) = entry.filter(|entry| entry.generation == generation) else { return 0 };
-        // Some holders may have released the socket meanwhile.
+        // Some processes may have released the socket since it was queued.
         let end = left.min(entry.holders.len());
         let start = end.saturating_sub(EVENTS_A_PORTION);
         for holder in entry.holders[start..end].iter_mut().rev() {
@@ -122,8 +127,8 @@ mod tests {
         let first = engine.shard.sockets.counters.events;
         assert!(first <= most && first >= SOCKETS * portion, "{first}");
         assert!(!engine.shard.sockets.telling.to_tell.is_empty());
-        // A socket with one holder is notified completely in this turn. New events of a queued
-        // socket reach its holders in later turns.
+        // A socket of one process is notified completely in this turn. New events of a queued
+        // socket reach its processes in later turns.
         let alone = engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         engine.shard.hold(ids[0], alone);
         engine.shard.sockets.slots.post(alone, event::RX);

@@ -1,5 +1,5 @@
-//! Attaches transmit memory to sockets whose programs wait for it, in order of their requests. A
-//! bounded number is tried in each turn.
+//! Provides send buffer memory to sockets whose programs wait for it, in the order of their
+//! requests. Tries a limited number of sockets in each turn of the event loop.
 
 use std::time::Duration;
 
@@ -10,22 +10,25 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::awaiting_memory::LOCK_AGAIN;
 
-/// Maximum time until the next sweep when a program waits for memory.
+/// Maximum time until the next sweep, which frees memory of idle sockets, while a program waits for
+/// memory.
 const SWEEP_WITHIN: Duration = Duration::from_millis(20);
-/// Retry interval when there is no memory. Memory is freed when a program reads, or by the sweep.
+/// Interval between attempts to provide memory while none is free. Memory becomes free when a
+/// program reads, or by the sweep of idle sockets.
 const MEMORY_AGAIN: Duration = Duration::from_millis(5);
-/// Maximum retry interval when a thread is stopped while it holds the lock. The interval doubles,
-/// so a program waits at most twice as long as the lock is held.
+/// Maximum interval between attempts while a thread that holds the lock is stopped. The interval
+/// doubles after each attempt, so a program waits at most twice as long as the lock is held.
 const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
-/// Maximum number of sockets that each of the two queues tries in one turn.
+/// Maximum number of sockets for which memory is tried in one turn of the event loop, for each of
+/// the two queues.
 const TRIES_A_TURN: usize = 64;
-/// Number of sockets for which no memory was found, after which a turn stops trying. The limit is
-/// above one, because the next socket may need less memory.
+/// Number of sockets without success after which a turn stops trying to provide memory. It is above
+/// one, because the next socket may need less memory.
 const REFUSALS_A_TURN: usize = 8;
 
 impl Sockets {
-    /// Attaches transmit memory to a slot. Queues the slot if no memory is free, or if a thread
-    /// holds the slot's lock.
+    /// Provides send buffer memory to a socket. Queues the socket if no memory is free, or if a
+    /// thread holds its lock.
     pub(crate) fn attach_memory(&mut self, net: &mut Net, slot: u32) {
         if self.starved.queued.contains(slot) {
             return;
@@ -40,7 +43,8 @@ impl Sockets {
         }
     }
 
-    /// Tries to attach memory. On failure, the slot is appended to the queue for its cause.
+    /// Tries to provide send buffer memory to a socket. If that fails, adds the socket to the queue
+    /// for the cause.
     fn try_memory(&mut self, net: &mut Net, slot: u32) -> Attach {
         self.counters.memory_tries += 1;
         self.counters.work(1);
@@ -60,7 +64,7 @@ impl Sockets {
         self.try_memory(net, slot)
     }
 
-    /// Attaches memory to the sockets of waiting programs.
+    /// Provides send buffer memory to queued sockets whose programs wait for it.
     pub(crate) fn give_memory(&mut self, net: &mut Net) {
         let now = self.now;
         if now >= self.starved.locked_at {
@@ -70,7 +74,7 @@ impl Sockets {
                 self.try_again(net, slot);
             }
             self.starved.locked_at = now + self.starved.locked_pause;
-            // If more slots wait than one turn tries, try the next ones soon, so that locked slots
+            // If more sockets wait than one turn tries, try the next ones soon, so that locked ones
             // at the front do not delay them.
             let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
             self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
@@ -81,7 +85,7 @@ impl Sockets {
         }
     }
 
-    /// Attaches memory to sockets in the `memory` queue. Returns true if memory is available and
+    /// Provides memory to sockets in the queue `memory`. Returns true if more memory is free and
     /// some sockets were not tried yet.
     fn feed_hungry(&mut self, net: &mut Net) -> bool {
         let tries = self.starved.memory.len();
@@ -102,7 +106,7 @@ impl Sockets {
 }
 
 impl Sockets {
-    /// Attaches transmit memory, or enlarges the attached FIFO.
+    /// Attaches memory to a socket's send buffer, or enlarges the buffer.
     pub(crate) fn attach_send(&mut self, net: &mut Net, slot: u32) -> Attach {
         let default = self.buffers.datagram;
         let windows = self.windows.clone();
@@ -119,12 +123,12 @@ impl Sockets {
         } else {
             entry.id.and_then(|id| net.stack.send_buffer(id).and_then(SocketSend::slot))
         };
-        // The socket is not connected, so nothing can be sent.
+        // A socket without a send buffer is not connected, so it cannot send.
         let Some(send) = send else { return Attach::Done };
         let had = send.is_attached();
         let attached = match send.attach() {
             Attach::Done if had => match send.enlarge() {
-                // `NoMemory` is no error here, because the socket keeps the memory that it has.
+                // `NoMemory` is no error for a socket that already has memory, which it keeps.
                 Attach::NoMemory => Attach::Done,
                 enlarged => enlarged,
             },
@@ -138,7 +142,7 @@ impl Sockets {
                 self.watch_memory(slot);
                 self.slots.post(slot, event::TX);
             }
-            // Set the flag so that non-blocking writes and poll see that a write would block.
+            // Set the flag, so that nonblocking writes and poll(2) see that a write would block.
             Attach::NoMemory if !was_starved => {
                 self.slots.set_flags(slot, flags::TX_AWAITS_MEMORY, 0);
                 self.slots.post(slot, event::TX);

@@ -1,4 +1,5 @@
-//! Implements the stack's `Host`: the stack's sockets are mapped to slots of programs.
+//! Implements `Host`, the callbacks of the stack. Maps the stack's sockets to the slots that
+//! programs see.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Release;
@@ -19,15 +20,16 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::private::private_index;
 use crate::shard::sockets::slots::{present, present_on};
 
-/// Maximum number of reports in a socket's error queue. Each has up to 1232 bytes of a datagram.
+/// Maximum number of reports in a socket's error queue. Each contains up to 1232 bytes of a
+/// datagram.
 pub(crate) const ERRORS_MAX: usize = 64;
 
-/// Bounds the stack's memory per idle connection (table in `core/stack/src/socket.rs`).
+/// Limits the stack's memory for an idle connection (table in `core/stack/src/socket.rs`).
 const _: () =
     assert!(Stack::<Sockets>::STREAM_BYTES <= 520 && Stack::<Sockets>::SOCKET_BYTES <= 40);
 
 impl Sockets {
-    /// Sets a socket's pending error, which its next call returns.
+    /// Sets the pending error of a socket (SO_ERROR), which its next call returns.
     pub fn set_error(&mut self, slot: u32, errno: Errno) {
         self.slots.shared(slot).error.store(errno.0, Release);
         self.slots.post(slot, event::ERROR);
@@ -40,8 +42,8 @@ impl Sockets {
         } else {
             let seen = self.slots.get(slot).map_or(0, |entry| entry.flags);
             let half_closed = seen & (flags::RX_EOF | flags::TX_CLOSED) == flags::RX_EOF;
-            // As in Linux's tcp_reset: after the peer's FIN only a writer can see the error, so it
-            // is EPIPE.
+            // After the peer's FIN, only a writer can see the error, so it is EPIPE (`tcp_reset` of
+            // Linux).
             let errno = match error {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
@@ -62,7 +64,7 @@ impl Sockets {
         if entry.closing || entry.holders.is_empty() {
             self.released.to_free.push(slot);
         } else {
-            // The stack reset the socket, but programs still hold it.
+            // The stack has reset the socket, but processes still have it.
             self.slots.fail(slot, ECONNRESET);
         }
     }
@@ -155,7 +157,8 @@ impl towpath_stack::Host for Sockets {
     }
 
     fn listener_gone(&mut self, listener: &Elsewhere) {
-        // Services keep the connections of their listeners.
+        // Connections of a service's listener need no slot, because the service handles them
+        // itself.
         if private_index(listener.user).is_some() {
             return;
         }
@@ -231,8 +234,8 @@ impl towpath_stack::Host for Sockets {
         private_index(user).is_none() && has_bit(self.slots.shared(user), option_bit::UDP_GRO)
     }
 
-    /// Returns the account of the process that holds the socket; forked processes share one. A
-    /// program must not get more of the engine's time by creating more processes.
+    /// Returns the account of the process that has a socket; the processes that it forks share it.
+    /// So a program does not get more of the engine's time by creating processes.
     fn payer(&self, user: u32) -> u64 {
         let holders = self.slots.get(user).and_then(|entry| entry.holders.first());
         holders.map_or(0, |holder| self.payers.of(holder.id))
@@ -245,8 +248,8 @@ impl towpath_stack::Host for Sockets {
         }
     }
 
-    // No interface of an engine accepts any address, because the configuration refuses that. So the
-    // stack never reports stray packets.
+    // The stack never calls this in an engine, because the configuration allows no interface that
+    // accepts any destination address.
     fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {
         self.counters.unexpected += 1;
     }
@@ -266,8 +269,8 @@ impl towpath_stack::Host for Sockets {
             self.slots.set_flags(user, flags::ERRORS, 0);
         }
         if told {
-            // The failing call returned this error (EMSGSIZE), so it does not become pending, as on
-            // Linux.
+            // EMSGSIZE does not become the pending error, because the failing call has already
+            // returned it, as on Linux.
             self.slots.post(user, event::ERROR);
         } else {
             self.set_error(user, errno);
@@ -300,8 +303,8 @@ impl towpath_stack::Host for Sockets {
             SocketEvent::Connected => {
                 let under_way = flags::CONNECTING | flags::OPENING;
                 self.slots.set_flags(user, flags::CONNECTED, under_way);
-                // Report bytes again that arrived while the socket was connecting, because it was
-                // not readable then.
+                // Post RX, too: while the socket was connecting, it was not readable, although
+                // bytes may have arrived.
                 self.slots.post(user, event::TX | event::RX);
                 self.telling.to_publish.push(user);
             }
@@ -311,7 +314,7 @@ impl towpath_stack::Host for Sockets {
                 self.slots.post(user, event::RX | event::RDHUP);
                 self.telling.to_publish.push(user);
             }
-            // No program has seen the connection yet, so reset it without showing it to one.
+            // Reset the connection without notifying a program, because no program has seen it yet.
             SocketEvent::Error(_) if self.end_deferral(user) => self.deferred.to_reset.push(user),
             SocketEvent::Error(error) => self.on_error(user, error),
             SocketEvent::Closed => self.on_closed(user),

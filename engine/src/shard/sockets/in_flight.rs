@@ -1,4 +1,4 @@
-//! Sockets in flight: passed in messages (SCM_RIGHTS), and held by no process meanwhile.
+//! Sockets in flight: sent to another process by SCM_RIGHTS, and open in no process meanwhile.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::ids::ChannelId;
 use crate::shard::sockets::Sockets;
 
-/// Time for which a socket in flight that no process holds is kept.
+/// Time for which a socket in flight is kept while no process has it.
 pub(super) const ADOPT_WITHIN: Duration = Duration::from_secs(30);
 
-/// Maximum number of sockets in flight. When it is reached, a further socket ends when its last
-/// holder closes it.
+/// Maximum number of sockets in flight. When it is reached, a further socket is closed when the
+/// last process that has it closes it.
 pub(super) const IN_FLIGHT_MAX: usize = 4096;
 
 impl Sockets {
-    /// Keeps a socket in flight until its receiver adopts it. Returns false if the socket has to be
+    /// Keeps a socket in flight until a process adopts it. Returns false if the socket must be
     /// closed now. A program that falsely claims to have sent a socket only delays the end of its
     /// own socket.
     pub(crate) fn keep_in_flight(&mut self, id: ChannelId, slot: u32) -> bool {
@@ -34,7 +34,7 @@ impl Sockets {
         true
     }
 
-    /// Removes a socket from those in flight, because a process has adopted it or it has ended.
+    /// Removes a socket from those in flight, because a process has adopted it or it was closed.
     pub(crate) fn end_flight(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if let Some(until) = entry.rare().waits.in_flight_until {

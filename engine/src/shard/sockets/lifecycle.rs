@@ -1,4 +1,4 @@
-//! Closes sockets, and frees their slots after the stack has finished.
+//! Closes sockets, and frees their slots after the stack has ended their connections.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
 use crate::shard::sockets::slots::Child;
 
-/// Time in which a popped connection may be claimed after its listener was closed or a process
-/// died. The command may be in another process's ring.
+/// Time for which a connection that was removed from an accept queue can still be claimed after its
+/// listener was closed or a process died. The claim may be in another process's ring.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of unclaimed connections reset in a turn. Finding one in its listener's queue
-/// takes some microseconds.
+/// Maximum number of unclaimed connections that are reset in one turn of the event loop. To find
+/// one in its listener's queue takes some microseconds.
 const ORPHANS_A_TURN: usize = 16;
 
-/// Maximum number of overdue sockets in flight closed in a turn.
+/// Maximum number of overdue sockets in flight that are closed in one turn of the event loop.
 const IN_FLIGHT_A_TURN: usize = 64;
 
 impl Sockets {
-    /// Closes sockets in flight that no process received in time. `is_alone`: no process is left to
-    /// receive one.
+    /// Closes sockets in flight that no process has received in time. `is_alone` tells that no
+    /// process is left which could receive them.
     pub(crate) fn close_overdue_in_flight(&mut self, net: &mut Net, is_alone: bool) {
         let now = self.now;
         for _ in 0..IN_FLIGHT_A_TURN {
@@ -41,7 +41,7 @@ impl Sockets {
         }
     }
 
-    /// Closes sockets in flight of a process that broke the rules.
+    /// Closes the sockets in flight that were sent by a process which has violated the protocol.
     pub(crate) fn close_in_flight_of(&mut self, net: &mut Net, id: ChannelId) {
         self.counters.work(self.released.to_close_in_flight.len() / 64);
         let its = self.released.to_close_in_flight.iter().filter(|(_, by)| **by == Some(id));
@@ -55,9 +55,9 @@ impl Sockets {
         self.close(net, slot);
     }
 
-    /// Handles notifications that a process may not have sent. A process may be killed, or call
-    /// exec, after it wrote to shared memory and before it sends the command. Other holders do not
-    /// repeat the command, so the engine handles it now.
+    /// Handles changes of a socket for which the command may be missing. A process may be killed,
+    /// or call exec, after it wrote to shared memory and before it sends the command. Other
+    /// processes do not repeat the command, so the engine handles the change now.
     pub(crate) fn catch_up(&mut self, net: &mut Net, slot: u32) {
         if self.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             self.expect_claims(slot);
@@ -67,8 +67,9 @@ impl Sockets {
         }
     }
 
-    /// Closes a socket when its last holder does. A stream sends the written bytes and then FIN. If
-    /// bytes are unread, or with SO_LINGER 0, it sends what the windows allow and then RST.
+    /// Closes a socket when the last process that has it closes it. A stream sends the written
+    /// bytes and then a FIN. If bytes are unread, or with SO_LINGER 0, it sends what the windows
+    /// allow and then an RST.
     pub(crate) fn close(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(kind) = self.slots.get(slot).map(|entry| entry.kind) else { return };
@@ -76,8 +77,8 @@ impl Sockets {
             Kind::Listener => self.close_queue(net, slot),
             Kind::Datagram | Kind::Echo => {
                 if !self.flush_datagrams(net, slot) {
-                    // Invalidate the handles and free the port now; the remaining datagrams are
-                    // sent later.
+                    // Invalidate the processes' references and free the port now. The remaining
+                    // datagrams are sent later.
                     let entry = self.slots.get_mut(slot);
                     if let Some(id) = entry.and_then(|entry| {
                         entry.closing = true;
@@ -90,14 +91,14 @@ impl Sockets {
             }
             _ => self.transmit(net, slot),
         }
-        // SO_LINGER with zero seconds (the slot contains seconds + 1). A longer time only makes the
-        // program wait in close(2).
+        // Reset the connection if SO_LINGER is 0 seconds (the slot contains seconds + 1). A longer
+        // time only makes the program wait in close(2).
         let abort = kind == Kind::Stream && self.slots.shared(slot).linger.load(Relaxed) == 1;
         self.end(net, slot, if abort { Linger::Abort } else { Linger::Default });
     }
 
-    /// Ends all connections in an accept queue. Popped connections can be claimed within
-    /// [`CLAIM_WITHIN`].
+    /// Ends all connections in an accept queue. Connections that a process has removed from the
+    /// queue can still be claimed within [`CLAIM_WITHIN`].
     pub(crate) fn close_queue(&mut self, net: &mut Net, listener: u32) {
         self.expect_claims(listener);
         let entry = self.slots.get_mut(listener);
@@ -118,8 +119,9 @@ impl Sockets {
         }
     }
 
-    /// Schedules the reset of popped connections that are not claimed. Each is noted once, because
-    /// a process may close a listener any number of times.
+    /// Schedules the reset of connections that were removed from an accept queue but are not
+    /// claimed. Each is recorded once, because a process may close a shared listener any number of
+    /// times.
     fn expect_claims(&mut self, listener: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(listener) else { return };
@@ -137,7 +139,7 @@ impl Sockets {
         }
     }
 
-    /// Resets popped connections that were not claimed in time.
+    /// Resets connections that were removed from an accept queue and not claimed in time.
     pub(crate) fn reset_unclaimed(&mut self, net: &mut Net) {
         let now = self.now;
         for _ in 0..ORPHANS_A_TURN {
@@ -156,7 +158,7 @@ impl Sockets {
         }
     }
 
-    /// Resets the sockets in whose slots programs wrote invalid positions.
+    /// Resets sockets whose programs have written invalid FIFO positions to their slots.
     pub(crate) fn reset_hostile_sockets(&mut self, net: &mut Net) {
         for slot in self.windows.take_hostile() {
             self.counters.work(1);
@@ -164,7 +166,8 @@ impl Sockets {
         }
     }
 
-    /// Resets connections that failed while deferred, and frees their places in the backlog.
+    /// Resets connections that failed while their accept was deferred, and frees their places in
+    /// the backlog.
     pub(crate) fn reset_failed(&mut self, net: &mut Net) {
         while let Some(slot) = self.deferred.to_reset.pop() {
             self.free_place_of(net, slot);
@@ -172,19 +175,19 @@ impl Sockets {
         }
     }
 
-    /// Frees a deferred connection's place in the backlog. Only connections of this shard's
-    /// listeners have one before they are queued.
+    /// Frees the place of a deferred connection in the backlog. Before it is queued, a connection
+    /// has a place only if its listener is in this shard.
     fn free_place_of(&mut self, net: &mut Net, slot: u32) {
         let unclaimed = self.slots.get(slot).and_then(|entry| entry.unclaimed());
         unclaimed.inspect(|listener| self.free_place(net, *listener));
     }
 
-    /// Frees the slots of ended sockets.
+    /// Frees the slots of sockets that have ended.
     pub(crate) fn free_ended(&mut self, net: &mut Net) {
         while let Some(slot) = self.released.to_free.pop() {
             self.counters.work(1);
-            // A connection that ends in an accept queue keeps its slot, because the accept record
-            // refers to it.
+            // If a connection ends while it is in an accept queue, keep its slot, because the
+            // queue's record refers to it.
             let deferred = self.end_deferral(slot);
             if deferred {
                 self.free_place_of(net, slot);
@@ -195,7 +198,8 @@ impl Sockets {
                 continue;
             }
             if entry.kind == Kind::Listener && !entry.closing {
-                // The listener was reset while in flight, so no holder has closed its queue.
+                // The listener was reset while it was in flight, so no process has closed its
+                // accept queue.
                 self.close_queue(net, slot);
             }
             self.forget_unclaimed(net, slot);
@@ -232,7 +236,7 @@ mod tests {
             engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
             engine.shard.sockets.telling.lingering.push_back(slot);
         }
-        // Half of them end; the remaining ones stay, and three turns visit all.
+        // Half of the sockets end, the others keep lingering. Three turns must check all of them.
         for slot in (0..3 * LINGERING_A_TURN as u32).step_by(2) {
             engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT2, Relaxed);
         }
@@ -250,8 +254,8 @@ mod tests {
         assert_eq!(engine.shard.sockets.telling.lingering_at, None);
     }
 
-    /// A server may pass connections to other processes and close each at once, usually before the
-    /// receiver takes it from the message.
+    /// A server may pass connections to other processes and close each at once. Usually this
+    /// happens before the receiver takes the connection from the message.
     #[test]
     fn sockets_in_messages_count_until_they_arrive_or_end() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -287,7 +291,8 @@ mod tests {
         );
     }
 
-    /// A process may close a shared listener and receive it again any number of times.
+    /// A process may close a shared listener and receive it again any number of times. An unclaimed
+    /// connection of it must be recorded only once.
     #[test]
     fn a_connection_that_nobody_claims_is_noted_once() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -309,7 +314,8 @@ mod tests {
         assert_eq!(engine.shard.sockets.counters.unclaimed, 1);
     }
 
-    /// No process holds the listener's queue in that case.
+    /// If a listener is reset while it is in flight, no process has it, so the engine must close
+    /// its accept queue.
     #[test]
     fn a_listener_that_is_reset_in_a_message_takes_its_queue_along() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -321,14 +327,14 @@ mod tests {
         engine.shard.sockets.slots.shared(listener).in_flight.store(1, Relaxed);
         engine.shard.let_go(now, id, listener);
         assert_eq!(engine.shard.sockets.released.to_close_in_flight.len(), 1);
-        // Creates the same state as the stack's `Closed` event.
+        // Create the same state as the `Closed` event of the stack does.
         engine.shard.sockets.released.to_free.push(listener);
         engine.shard.free_ended();
         engine.shard.reset_unclaimed(now + CLAIM_WITHIN);
         assert!(engine.shard.sockets.slots.get(slot).expect("not buried").closing);
     }
 
-    /// Creates a listener with a connection in its queue.
+    /// Creates a listener with a connection in its accept queue. Returns both slots.
     fn with_queue(engine: &mut Engine) -> [u32; 2] {
         let slots = &mut engine.shard.sockets.slots;
         let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
@@ -342,7 +348,8 @@ mod tests {
         [listener, slot]
     }
 
-    /// A program pops a connection after its listener was closed.
+    /// A program removes a connection from the accept queue after the listener was closed, so its
+    /// claim must have no effect.
     #[test]
     fn what_is_ending_is_not_claimed_any_more() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");

@@ -1,5 +1,5 @@
-//! Publishes the TCP states of sockets to programs, including closed sockets whose close(2) waits
-//! for the peer.
+//! Publishes the TCP states of sockets to programs, also those of closed sockets whose close(2)
+//! waits for the peer (SO_LINGER).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,15 +11,16 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Maximum number of lingering sockets checked in one turn; each takes some 100 ns.
+/// Maximum number of lingering sockets (whose close(2) waits) that are checked in one turn of the
+/// event loop. Each takes some 100 ns.
 pub(super) const LINGERING_A_TURN: usize = 256;
 
-/// Interval between two checks if more sockets linger than one turn can check. Programs wait for
-/// the result.
+/// Time between two checks if more sockets linger than one turn of the event loop can check.
+/// Programs wait for the result.
 pub(super) const LINGERING_AGAIN: Duration = Duration::from_millis(1);
 
 impl Sockets {
-    /// Publishes the states of connections for which threads wait in close(2).
+    /// Publishes the TCP states of connections for which threads wait in close(2) (SO_LINGER).
     pub(crate) fn tell_lingering(&mut self, net: &mut Net) {
         let now = self.now;
         for _ in 0..self.telling.lingering.len().min(LINGERING_A_TURN) {
@@ -57,7 +58,8 @@ impl Sockets {
         shared.state.store(number, std::sync::atomic::Ordering::Release);
         if number == state::ESTABLISHED && shared.option_bits.load(Relaxed) & option_bit::CORK != 0
         {
-            // Fails only for a socket without a connection, which is harmless.
+            // Ignore an error: the option fails only for a socket without a connection, which is
+            // harmless.
             let _ = net.stack.set_option(id, SocketOption::Cork(true));
         }
     }

@@ -1,4 +1,4 @@
-//! Linux's numbers for TCP states.
+//! TCP states as Linux numbers them.
 
 use towpath_stack::SocketState;
 use towpath_tcp::State;
@@ -18,7 +18,7 @@ pub(crate) mod state {
     pub(crate) const CLOSING: u32 = 11;
 }
 
-/// Returns the state as Linux numbers it (`enum` in net/tcp_states.h).
+/// Returns the number that Linux has for a state (`enum` in net/tcp_states.h).
 pub(crate) fn state_number(at: SocketState) -> u32 {
     match at {
         SocketState::Unconnected => state::CLOSE,

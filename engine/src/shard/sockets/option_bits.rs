@@ -1,4 +1,4 @@
-//! Options that programs keep in their slots.
+//! Options whose values programs store in their sockets' slots.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,12 +6,12 @@ use towpath_shm::layout::{Slot, option_bit};
 
 use crate::shard::sockets::slots::Rare;
 
-/// Returns whether a bit of [`option_bit`] is set.
+/// Returns whether a bit of [`option_bit`] is set in a slot.
 pub(crate) fn has_bit(slot: &Slot, bit: u32) -> bool {
     slot.option_bits.load(Relaxed) & bit != 0
 }
 
-/// Returns the options that bind(2) has to consider.
+/// Returns the options of a socket that affect bind(2).
 pub(crate) fn bind_options(slot: &Slot, rare: &Rare) -> towpath_stack::BindOptions {
     towpath_stack::BindOptions {
         reuse_addr: has_bit(slot, option_bit::REUSEADDR),
@@ -19,7 +19,7 @@ pub(crate) fn bind_options(slot: &Slot, rare: &Rare) -> towpath_stack::BindOptio
         v6_only: has_bit(slot, option_bit::V6ONLY),
         free_bind: rare.free_bind,
         ports: rare.local_ports,
-        // Negative numbers select no processor.
+        // A negative number selects no processor.
         processor: rare.processor.and_then(|(value, _)| u32::try_from(value).ok()),
     }
 }

@@ -1,4 +1,5 @@
-//! Socket options that matter to the stack. Options that only the program needs stay in its slot.
+//! Socket options that affect the stack. Options that only the program's library needs are stored
+//! in the slot.
 
 mod device;
 pub(crate) mod filter_room;
@@ -29,7 +30,7 @@ use crate::shard::sockets::options::value::{
 };
 use crate::shard::sockets::slots::{Rare, UNPACED};
 
-/// Options as Linux numbers them.
+/// Numbers of socket options in Linux.
 mod number {
     pub(super) const SO_RCVBUF: u32 = 8;
     pub(super) const SO_BINDTODEVICE: u32 = 25;
@@ -46,13 +47,14 @@ mod number {
     pub(super) const IPV6_FREEBIND: u32 = 78;
 }
 
-/// Linux's minimum sizes: SO_RCVBUF is at least 2304 bytes and SO_SNDBUF at least 4608.
+/// Minimum of SO_RCVBUF in bytes on Linux. [`SNDBUF_MIN`] is that of SO_SNDBUF.
 const RCVBUF_MIN: u32 = 2304;
 const SNDBUF_MIN: u32 = 4608;
-/// Maximum size of a buffer. Linux limits it to 212992; we allow as much as autotuning does.
+/// Maximum size of a buffer in bytes. Linux limits it to 212992 by default; the stack allows as
+/// much as autotuning does.
 const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
-/// Maximum of TCP_DEFER_ACCEPT, in seconds. Linux counts repeated SYN-ACKs, at most 255: more than
-/// eight hours.
+/// Maximum of TCP_DEFER_ACCEPT in seconds. Linux counts SYN-ACK retransmissions instead, at most
+/// 255, which take more than eight hours.
 const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
 
 /// Reads and sets the options of one socket.
@@ -63,14 +65,14 @@ pub(crate) struct SocketOptions<'a> {
 }
 
 impl Sockets {
-    /// Returns access to the options of the socket in a slot.
+    /// Returns a value with which to read and set the options of the socket in a slot.
     pub(crate) fn options<'a>(&'a mut self, net: &'a mut Net, slot: u32) -> SocketOptions<'a> {
         SocketOptions { sockets: self, net, slot }
     }
 }
 
 impl SocketOptions<'_> {
-    /// Sets an option that cannot fail for the program. If it does not apply to this kind of
+    /// Sets an option whose errors the program does not see. If it does not apply to this kind of
     /// socket, the stack ignores it.
     pub(crate) fn set(&mut self, what: u32, value: u64) {
         let option = plain(what, value).or_else(|| self.option_of_slot(what, value));
@@ -83,8 +85,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Converts an option that depends on the slot, or that is also kept there for later
-    /// connections.
+    /// Converts an option to that of the stack, if it depends on the slot or is also stored in the
+    /// slot for later connections.
     fn option_of_slot(&mut self, what: u32, value: u64) -> Option<SocketOption> {
         let shared = self.sockets.slots.shared(self.slot);
         let on = value != 0;
@@ -93,7 +95,8 @@ impl SocketOptions<'_> {
             setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => SocketOption::Binding(
                 bind_options(shared, self.sockets.slots.get(self.slot)?.rare()),
             ),
-            // As on Linux, disabling either option clears the shared error queue.
+            // Disabling either of these options drops all reports of the common error queue, as on
+            // Linux.
             setting::RECVERR | setting::RECVERR_V6 => {
                 if !on {
                     self.sockets.forget_reports(self.slot);
@@ -132,7 +135,7 @@ impl SocketOptions<'_> {
         })
     }
 
-    /// Sets an option that is handled in the slot and not by the stack.
+    /// Sets an option that the engine handles itself, without the stack.
     fn set_here(&mut self, what: u32, value: u64) {
         match what {
             setting::ZERO_COPY => self.sockets.note_copied(self.slot),
@@ -148,12 +151,13 @@ impl SocketOptions<'_> {
             setting::WINDOW_CLAMP => self.set_window_clamp(clamp(value)),
             setting::RCVBUF => self.set_recv_capacity(clamp(value)),
             setting::SNDBUF => self.set_send_capacity(clamp(value)),
-            // Waiting threads read the value from the slot.
+            // Wake waiting threads, which read the value from the slot.
             setting::RCVLOWAT => self.sockets.slots.post(self.slot, event::RX),
             setting::NOTSENT_LOWAT => self.set_notsent_lowat(value != 0),
-            // The slot's value is read at close.
+            // Nothing to do now: the value in the slot is read when the socket is closed.
             setting::LINGER => {}
-            // Only a connection has urgent data and records.
+            // Ignore these without a connection, because only a connection has urgent data and
+            // records.
             setting::URGENT | setting::RECORD_END => {}
             setting::DEFER_ACCEPT => {
                 let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
@@ -170,7 +174,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Converts TCP_LINGER2. As on Linux, a negative value means no wait, and 0 the default.
+    /// Converts TCP_LINGER2 to the timeout in FIN-WAIT-2. As on Linux, a negative value means zero,
+    /// and 0 means the default.
     fn fin_wait2_timeout(&self, seconds: i8) -> Duration {
         match u64::try_from(seconds) {
             Ok(0) => self.net.stack.config().tcp.fin_wait2_timeout,
@@ -179,14 +184,15 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Applies the program's options to a new stack socket that replaces another one.
+    /// Applies the options that the program has set to a new socket of the stack, which replaces
+    /// another one.
     pub(crate) fn set_again(&mut self, congestion: Option<CongestionKind>) {
         let shared = self.sockets.slots.shared(self.slot);
         let Some(entry) = self.sockets.slots.get(self.slot) else { return };
         let (id, rare) = (entry.id, entry.rare());
         let (rate, places, save_syn) = (rare.max_pacing_rate, rare.fast_open_queue, rare.save_syn);
         let values = [
-            // Also applies SO_REUSEPORT and IPV6_V6ONLY.
+            // Setting SO_REUSEADDR also applies SO_REUSEPORT and IPV6_V6ONLY.
             (setting::REUSEADDR, 1),
             (setting::NODELAY, has_bit(shared, option_bit::NODELAY).into()),
             (setting::KEEPALIVE, has_bit(shared, option_bit::KEEPALIVE).into()),
@@ -210,16 +216,16 @@ impl SocketOptions<'_> {
             self.set_max_pacing_rate(rate);
         }
         if let (Some(id), true) = (id, places != 0 || save_syn) {
-            // Both options are valid on an unconnected socket, so errors are ignored.
+            // Ignore errors, because both options are valid for an unconnected socket.
             let _ = self.net.stack.set_option(id, SocketOption::FastOpenQueue(places));
             let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(save_syn));
         }
         if let (Some(id), Some(device)) = (id, self.sockets.device(self.slot)) {
-            // Supported by every stream.
+            // Ignore the result, because every stream supports this option.
             let _ = self.net.stack.set_option(id, SocketOption::Device(Some(device)));
         }
         if let (Some(id), Some(kind)) = (id, congestion) {
-            // Supported by every stream.
+            // Ignore the result, because every stream supports this option.
             let _ = self.net.stack.set_option(id, SocketOption::Congestion(kind));
         }
     }
@@ -232,8 +238,8 @@ impl SocketOptions<'_> {
         self.apply_recv_capacity();
     }
 
-    /// Sets TCP_WINDOW_CLAMP by limiting the buffer, which bounds the advertised window. 0: no
-    /// clamp.
+    /// Sets TCP_WINDOW_CLAMP in bytes. It limits the receive buffer, which limits the advertised
+    /// window. 0: no limit.
     fn set_window_clamp(&mut self, bytes: u32) {
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         entry.set_rare(|rare| rare.window_clamp = bytes);
@@ -249,7 +255,7 @@ impl SocketOptions<'_> {
         }
         let is_queue = !entry.is_datagram();
         let recv = match entry.owned.as_deref_mut() {
-            // The backlog determines the size of an accept queue.
+            // Do not change the size of an accept queue, which depends on the backlog.
             Some(_) if is_queue => None,
             Some(owned) => owned.rx.as_mut(),
             None => {
@@ -275,13 +281,13 @@ impl SocketOptions<'_> {
         };
         if let Some(send) = send {
             send.set_capacity(doubled);
-            // Wake threads that wait for room, as sock_setsockopt does.
+            // Wake threads that wait for send buffer space, as Linux does (`sock_setsockopt`).
             self.sockets.slots.post(self.slot, event::TX);
         }
     }
 
-    /// Applies TCP_NOTSENT_LOWAT, and wakes writers because a higher limit may make the socket
-    /// writable.
+    /// Applies TCP_NOTSENT_LOWAT. Wakes threads that wait to write, because a higher limit may make
+    /// the socket writable.
     fn set_notsent_lowat(&mut self, is_set: bool) {
         let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
         if let Some(send) =
@@ -295,7 +301,7 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Returns options whose values the program's library does not have (getsockopt(2)).
+    /// Returns an option's value for getsockopt(2), if the library in the program does not know it.
     pub(crate) fn get_option(&mut self, request: &Request) -> Result<ControlReply, Errno> {
         let now = self.sockets.now;
         let id = self.sockets.slots.get(self.slot).and_then(|entry| entry.id);
@@ -332,7 +338,7 @@ impl SocketOptions<'_> {
         Ok(reply)
     }
 
-    /// Sets options that the stack may refuse (setsockopt(2)).
+    /// Sets an option for setsockopt(2) that the stack may reject.
     pub(crate) fn set_fallible(&mut self, request: &Request) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         let data = request.payload();
@@ -371,8 +377,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Converts a position in the transmit FIFO to an offset in the send buffer. Returns `None` if
-    /// it is out of range.
+    /// Converts a position in the send FIFO to an offset in the stack's send buffer. Returns `None`
+    /// if it is out of range.
     fn send_offset(&mut self, position: u32) -> Option<u32> {
         let id = self.sockets.slots.get(self.slot)?.id?;
         let front = self.net.stack.send_buffer(id).and_then(SocketSend::slot)?.position();
@@ -380,7 +386,7 @@ impl SocketOptions<'_> {
     }
 }
 
-/// Converts options that depend only on the value.
+/// Converts an option to that of the stack, if it depends only on the value.
 fn plain(what: u32, value: u64) -> Option<SocketOption> {
     let on = value != 0;
     Some(match what {
@@ -409,7 +415,7 @@ fn plain(what: u32, value: u64) -> Option<SocketOption> {
     })
 }
 
-/// Returns the keepalive parameters in the slot, limited to Linux's ranges.
+/// Returns the keepalive parameters stored in a slot, limited to the ranges of Linux.
 fn keepalive(slot: &Slot) -> KeepAliveConfig {
     let seconds = |word: &std::sync::atomic::AtomicU32| {
         Duration::from_secs(u64::from(word.load(Relaxed).clamp(1, 32_767)))
@@ -421,7 +427,8 @@ fn keepalive(slot: &Slot) -> KeepAliveConfig {
     }
 }
 
-/// Converts IP_MTU_DISCOVER. The library validates the value; an invalid one selects the default.
+/// Converts a value of IP_MTU_DISCOVER. The library in the program validates it; an invalid value
+/// selects the default.
 fn mtu_discovery(value: u64) -> MtuDiscovery {
     match value {
         0 => MtuDiscovery::Dont,

@@ -1,4 +1,4 @@
-//! Runs a turn of the stack, and applies its results to sockets.
+//! Runs a turn of the stack, and applies its results to sockets of programs.
 
 use towpath_ring::{SocketSend, take_tx_wanted};
 use towpath_shm::layout::event;
@@ -9,19 +9,19 @@ use crate::shard::peers::ShardPeers;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 
-/// Filter instructions that take as long as one step of work, some 100 ns.
+/// Number of filter instructions that take as long as one work step, some 100 ns.
 const FILTER_STEPS_OF_WORK: usize = 32;
 
 impl Sockets {
-    /// Runs a turn of the stack and applies its results to sockets. The caller has to call
+    /// Runs a turn of the stack, and applies its results to sockets. The caller must call
     /// [`Self::follow_up`] afterwards.
     pub(crate) fn turn_packets(&mut self, net: &mut Net, peers: &ShardPeers) {
         self.turn_stack(net, peers);
         self.after_turn(net);
     }
 
-    /// Releases memory that packets borrowed, and resets sockets that failed, after a turn of the
-    /// stack.
+    /// Called after each turn of the stack. Frees buffer memory to which packets referred, and
+    /// resets sockets that failed.
     pub(crate) fn after_turn(&mut self, net: &mut Net) {
         net.status.set_datagram_mtu(net.stack.net.path_mtu_least());
         self.return_lent();
@@ -35,8 +35,8 @@ impl Sockets {
         self.reset_failed(net);
     }
 
-    /// Runs a turn of the stack. The next [`Self::after_turn`], at the latest before the shard
-    /// sleeps, handles its results.
+    /// Runs a turn of the stack. Its results must be handled by [`Self::after_turn`] before the
+    /// shard sleeps.
     pub(crate) fn turn_stack(&mut self, net: &mut Net, peers: &ShardPeers) -> Turn {
         let now = self.now;
         if net.stack.minds_processor() {
@@ -44,15 +44,16 @@ impl Sockets {
         }
         let turn = net.stack.turn(now, self, &mut net.ports.list, &mut net.pool, net.budget);
         self.counters.work(turn.filter_steps / FILTER_STEPS_OF_WORK);
-        // `turn.mail` is reported once, so wake these shards now; otherwise they sleep on.
+        // Wake the shards to which the stack has sent messages now. `turn.mail` reports them only
+        // once, so they would sleep on otherwise.
         peers.wake_shards(turn.mail);
         self.acknowledge_ends(net);
         self.ends.settle(turn.more);
         turn
     }
 
-    /// Frees slots of ended sockets, attaches memory for waiting programs, and notifies programs of
-    /// events.
+    /// Frees the slots of sockets that have ended, provides memory to waiting programs, and
+    /// notifies programs of events.
     pub(crate) fn follow_up(&mut self, net: &mut Net, channels: &mut Channels) {
         self.free_ended(net);
         self.give_memory(net);
@@ -62,11 +63,11 @@ impl Sockets {
         self.tell(net, channels);
     }
 
-    /// Releases FIFO bytes that no packet refers to any more, and notifies waiting writers. Packets
-    /// that keep too much memory of released FIFOs are copied.
+    /// Frees acknowledged bytes to which no packet refers any more, and notifies threads that wait
+    /// to write. Copies packets that keep too much memory of closed sockets in use.
     pub(crate) fn return_pinned(&mut self, net: &mut Net) {
         while let Some(slot) = self.windows.pop_unpinned() {
-            // If the slot was reused, the calls below do nothing.
+            // If the slot was reused for another socket, the calls below have no effect.
             let Some(entry) = self.slots.get_mut(slot) else { continue };
             let id = entry.id;
             if let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) {

@@ -1,14 +1,14 @@
-//! Accounts of programs, by which the stack schedules long work fairly.
+//! Accounts of programs, with which the stack distributes processor time for long work fairly.
 
 use crate::ids::{ChannelId, Family};
 
-/// Accounts of programs. Forked processes share an account, because a program must not get more of
-/// the engine's time by creating processes.
+/// Account of each program, by channel. A process and those that it forks share an account. So a
+/// program does not get more of the engine's time by creating processes.
 #[derive(Debug, Default)]
 pub(crate) struct Payers(Vec<u64>);
 
 impl Payers {
-    /// Sets the account of a channel.
+    /// Sets the account to which the work for a channel's process is charged.
     pub fn set(&mut self, id: ChannelId, family: Option<Family>) {
         let index = id.0 as usize;
         if index >= self.0.len() {
@@ -20,7 +20,7 @@ impl Payers {
         };
     }
 
-    /// Returns the account of a channel.
+    /// Returns the account to which the work for a channel's process is charged.
     pub fn of(&self, id: ChannelId) -> u64 {
         self.0.get(id.0 as usize).copied().unwrap_or(0)
     }

@@ -1,6 +1,7 @@
 //! Sockets of services in the engine, whose buffers are private memory, invisible to programs.
 //!
-//! Their user numbers in the stack are above those of slots. Each service has a range of numbers.
+//! The number that identifies such a socket in the stack is above the slot numbers of programs'
+//! sockets. Each service has a range of these numbers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,24 +16,28 @@ use crate::shard::net::Net;
 use crate::shard::net::sources::ShardSource;
 use crate::shard::sockets::Sockets;
 
-/// First user number of private sockets. Slots have lower numbers.
+/// First number for sockets of services in the stack. The slots of programs' sockets have lower
+/// numbers.
 const FIRST_USER: u32 = 1 << 31;
-/// Number of low bits that identify a socket of a service. A stack has fewer sockets.
+/// Number of low bits of a socket's number that identify it among the sockets of its service. A
+/// stack has fewer sockets.
 const INDEX_BITS: u32 = 24;
-/// Maximum number of services of an engine, which is limited by the remaining bits.
+/// Maximum number of services of an engine. The remaining bits of a socket's number limit it.
 const SERVICES_MAX: usize = 1 << (31 - INDEX_BITS);
-/// Maximum number of events that a service handles in a turn. Later events wait for the next turn,
-/// so that other packets are not delayed.
+/// Maximum number of events that a service handles in one turn of the event loop. Later events wait
+/// for the next turn, so that packets are not delayed.
 const EVENTS_A_TURN: usize = 256;
 
-/// A private socket: its service, and its index among the sockets of that service.
+/// A socket of a service: the index of the service, and the index of the socket among those of the
+/// service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrivateIndex {
     service: usize,
     index: u32,
 }
 
-/// Returns the service and index of a user number, or `None` if it belongs to a slot.
+/// Returns the service and socket index of a socket's number. `None` if the number is that of a
+/// slot.
 #[inline]
 pub(super) fn private_index(user: u32) -> Option<PrivateIndex> {
     let number = user.checked_sub(FIRST_USER)?;
@@ -40,7 +45,7 @@ pub(super) fn private_index(user: u32) -> Option<PrivateIndex> {
     Some(PrivateIndex { service: (number >> INDEX_BITS) as usize, index })
 }
 
-/// Services of a shard, with their sockets.
+/// The services of a shard, with their sockets.
 #[derive(Default)]
 pub(crate) struct PrivateTables {
     services: Vec<RunningService>,
@@ -58,7 +63,7 @@ impl fmt::Debug for PrivateTables {
 }
 
 impl PrivateTables {
-    /// Starts a service.
+    /// Adds a service to the shard, and starts it.
     pub(crate) fn add(
         &mut self,
         net: &mut Net,
@@ -78,13 +83,13 @@ impl PrivateTables {
             }
             None => Ok(()),
         });
-        // If starting fails, sockets that were opened remain until the end of the engine. The
-        // numbers are not reused.
+        // Add the service even if it fails to start: sockets that it has opened remain until the
+        // engine ends, and their numbers are not reused.
         self.services.push(RunningService { direct, service });
         started
     }
 
-    /// Lets services handle their events, timers and messages. Returns whether there were any.
+    /// Lets services handle their events, timers and messages. Returns whether any service had one.
     pub(crate) fn serve(&mut self, net: &mut Net, now: Instant) -> bool {
         let mut served = false;
         for RunningService { direct, service } in &mut self.services {
@@ -98,7 +103,7 @@ impl PrivateTables {
         served
     }
 
-    /// Returns the time of the earliest timer of a service.
+    /// Returns the time of the earliest timer of a service. `None`: no timer is running.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.services.iter().filter_map(|running| running.service.next_timeout()).min()
     }
@@ -129,14 +134,15 @@ impl PrivateTables {
         Some((FIRST_USER + ((listener.service as u32) << INDEX_BITS) + index, recv, send))
     }
 
-    /// Returns the receive buffer capacity of connections to a listener of another shard.
+    /// Returns the size in bytes of the receive buffer for connections to a service's listener in
+    /// another shard.
     pub(super) fn default_recv_room(&self, listener: PrivateIndex) -> u32 {
         let running = self.services.get(listener.service);
         running.map_or(0, |running| running.direct.default_buffers().recv)
     }
 
-    /// Creates the socket of a connection to a service's listener in another shard. The service of
-    /// this shard keeps the connection, so it enters no accept queue.
+    /// Creates a socket for a connection to a service's listener in another shard. The connection
+    /// is not added to an accept queue, because this shard's instance of the service handles it.
     pub(super) fn accept_elsewhere(
         &mut self,
         listener: PrivateIndex,
@@ -165,7 +171,7 @@ impl PrivateTables {
     }
 }
 
-/// Returns the calls that a service can make on its sockets.
+/// Returns the interface with which a service uses its sockets.
 fn calls<'a>(
     net: &'a mut Net,
     direct: &'a mut Direct,

@@ -26,58 +26,62 @@ use towpath_tcp::Instant;
 use crate::ids::ChannelId;
 use crate::shard::sockets::slot_set::SlotSet;
 
-/// Datagram sockets that send, or whose packets are in the stack's turn.
+/// Datagram sockets with datagrams to send, or with datagrams in the stack.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueues {
-    /// Sockets with more to send than one turn allows.
+    /// Sockets with more datagrams to send than one turn of the event loop allows.
     pub to_send: VecDeque<u32>,
-    /// Sockets whose FIFO lends bytes to packets of this turn.
+    /// Sockets whose send buffers contain bytes to which packets of the current turn refer.
     pub to_return: Vec<u32>,
-    /// Sockets whose device has room again.
+    /// Sockets that can send again, because the queue of their device has space.
     pub to_resume: Vec<u32>,
-    /// Streams with SO_TIMESTAMPING that sent bytes, or whose bytes were acknowledged.
+    /// Streams with SO_TIMESTAMPING of which bytes were sent or acknowledged.
     pub progressed: Vec<u32>,
 }
 
-/// Sockets that no process holds, and slots that are not free yet.
+/// Sockets that no process has, and slots that are not free yet.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
-    /// Slots of sockets that neither the stack nor a process has any more, to be freed after this
-    /// turn.
+    /// Slots of sockets that neither the stack nor a process uses any more. They are freed after
+    /// the current turn.
     pub to_free: Vec<u32>,
-    /// Connections popped from an accept queue and not claimed: time of their reset, slot and
-    /// generation.
+    /// Connections that were removed from an accept queue and not claimed by a process. Contains
+    /// the time at which to reset each, its slot and its generation.
     pub to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
-    /// Sockets in flight (SCM_RIGHTS), by the time at which they are closed and their slot. The
-    /// value is their last holder; `None` after it has ended, because channel ids are reused.
+    /// Sockets in flight (SCM_RIGHTS), by the time at which they are closed, and slot. The value is
+    /// the last process that had the socket. `None` after that process has ended, because channel
+    /// IDs are reused.
     pub to_close_in_flight: BTreeMap<(Instant, u32), Option<ChannelId>>,
-    /// Freed slots whose lock a thread still holds, with the channel of the thread's process.
+    /// Freed slots whose lock a thread still holds, with the channel of the thread's process. A
+    /// slot can be reused when the lock is released.
     pub to_reuse: BTreeMap<u32, ChannelId>,
 }
 
-/// Connections whose accept is deferred until their first bytes arrive (TCP_DEFER_ACCEPT).
+/// Connections that can be accepted only when their first bytes have arrived (TCP_DEFER_ACCEPT).
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    /// Generations of deferred connections, by the time at which they are accepted without bytes
-    /// and their slot. The backlog bounds their number.
+    /// Generations of deferred connections, by slot and the time at which they can be accepted even
+    /// without bytes. The backlog limits their number.
     pub to_accept: BTreeMap<(Instant, u32), u32>,
-    /// Connections that failed while deferred. We reset them and free their places in the backlog
-    /// without notifying programs.
+    /// Slots of connections that failed while their accept was deferred. They are reset without
+    /// notifying programs, and their places in the backlog are freed.
     pub to_reset: Vec<u32>,
-    /// Deferred connections to be offered to a peer shard's listener: slot, generation, and
-    /// listener.
+    /// Deferred connections to be offered to a listener in a peer shard: slot and generation of
+    /// each, and its listener.
     pub to_offer: Vec<(u32, u32, ListenerName)>,
-    /// Listeners, by slot and generation, for which there was no memory to queue a connection of
-    /// another shard.
+    /// Listeners, by slot and generation, for which a connection of another shard could not be
+    /// queued for lack of memory.
     pub to_offer_again: Vec<(u32, u32)>,
-    /// Time at which peer shards are requested to offer connections again.
+    /// Time at which peer shards are asked to offer their connections again. `None`: no listener
+    /// lacks memory.
     pub offer_again_at: Option<Instant>,
-    /// Connections in `to_accept`, by listener slot of another shard; absent means zero.
+    /// Number of connections in `to_accept`, by the slot of their listener, for listeners in other
+    /// shards. A missing entry means zero.
     pub by_listener: BTreeMap<u32, u32>,
 }
 
-/// A slot in the sweep's queue, the position of its transmit FIFO at the last change, and that
-/// time.
+/// An entry of the sweep's queue: a slot, the position of its send FIFO when that last changed, and
+/// the time of the change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Swept {
     pub slot: u32,
@@ -85,50 +89,54 @@ pub(crate) struct Swept {
     pub since: Instant,
 }
 
-/// Slots whose sockets may have FIFO memory, which is taken back when they are idle.
+/// Sockets that may have buffer memory, which is freed when they are idle (the sweep).
 #[derive(Debug)]
 pub(crate) struct Sweep {
     pub queue: VecDeque<Swept>,
-    /// Slots in `queue`, so that each is there once, even if it is reused before its turn.
+    /// Slots that are in `queue`. So each slot is queued only once, even if it is reused meanwhile.
     pub queued: SlotSet,
-    /// Time of the next sweep.
+    /// Time at which `queue` must be checked next.
     pub at: Instant,
 }
 
-/// Sockets whose programs have to be notified.
+/// Sockets of which programs must be notified.
 #[derive(Debug, Default)]
 pub(crate) struct Tellings {
-    /// Sockets with more holders to notify.
+    /// Sockets with further processes to notify of an event.
     pub to_tell: VecDeque<Telling>,
-    /// Slots in `to_tell`.
+    /// Slots that are in the queue `to_tell`.
     pub queued: SlotSet,
-    /// Slots whose TCP state is to be published at the end of the turn.
+    /// Slots of sockets whose TCP state must be published at the end of the current turn of the
+    /// event loop.
     pub to_publish: Vec<u32>,
-    /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
+    /// Closed sockets for which close(2) waits until the peer has acknowledged all data
+    /// (SO_LINGER).
     pub lingering: VecDeque<u32>,
-    /// Time of the next check of `lingering`, if there were too many for one turn.
+    /// Time of the next check of `lingering`, if there were too many sockets for one turn of the
+    /// event loop.
     pub lingering_at: Option<Instant>,
 }
 
-/// A socket with holders that have not been notified of an event.
+/// A socket for which some processes have not been notified of an event yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Telling {
     pub slot: u32,
     pub generation: u32,
     pub bits: u8,
-    /// Number of holders still to be notified: the first `left` ones. Later ones are notified
-    /// first, because new holders are appended and read the state themselves. Removing a holder
-    /// never moves an unnotified one past `left`.
+    /// Number of processes still to be notified, the first ones in the socket's `holders` list.
+    /// Processes at the end of the list are notified first, because new ones are appended there,
+    /// and read the state themselves. A removal never moves a process that was not notified beyond
+    /// this number.
     pub left: usize,
 }
 
 impl Deferred {
-    /// Returns whether the next turn has work.
+    /// Returns whether the next turn of the event loop has deferred connections to handle.
     pub fn has_more(&self) -> bool {
         !self.to_reset.is_empty() || !self.to_offer.is_empty()
     }
 
-    /// Returns the time of the earliest deadline.
+    /// Returns the time of the earliest deadline of a deferred connection. `None`: there is none.
     pub fn next_timeout(&self) -> Option<Instant> {
         let accept = self.to_accept.first_key_value().map(|(&(until, _), _)| until);
         accept.into_iter().chain(self.offer_again_at).min()
@@ -140,21 +148,22 @@ impl Sweep {
         Self { queue: VecDeque::new(), queued: SlotSet::default(), at: now }
     }
 
-    /// Returns the time of the next sweep, if sockets are queued.
+    /// Returns the time at which the queued sockets must be checked next. `None`: no socket is
+    /// queued.
     pub fn next_timeout(&self) -> Option<Instant> {
         (!self.queue.is_empty()).then_some(self.at)
     }
 }
 
 impl Tellings {
-    /// Returns whether the next turn has work.
+    /// Returns whether the next turn of the event loop has programs to notify.
     pub fn has_more(&self) -> bool {
         !self.to_publish.is_empty() || !self.to_tell.is_empty()
     }
 }
 
 impl Released {
-    /// Returns the time of the earliest deadline.
+    /// Returns the time of the earliest deadline of a released socket. `None`: there is none.
     pub fn next_timeout(&self) -> Option<Instant> {
         let unclaimed = self.to_reset_unclaimed.front().map(|orphan| orphan.0);
         let parked = self.to_close_in_flight.first_key_value().map(|(&(until, _), _)| until);

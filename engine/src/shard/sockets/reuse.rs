@@ -9,16 +9,17 @@ use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 
 /// Maximum number of slots that one process may keep from reuse. A thread keeps one during a copy
-/// if another thread closes its socket; a stopped process keeps one per thread. Beyond the limit
-/// the engine seizes locks that name the process, because they were forged or left by longjmp. The
-/// process is not cut off, because every program of the run can write that number.
+/// if another thread closes its socket; a stopped process keeps one per thread. Beyond the limit,
+/// the engine releases locks that name the process by force, because they were forged or left by
+/// longjmp. The process is not cut off: every program of the run could have written its number.
 const INSIDE_MAX: u32 = 1024;
-/// Maximum number of consecutive attempts to free a slot. The first attempt succeeds, unless a lock
-/// passes from one dead process to another.
+/// Maximum number of consecutive attempts to free a slot. The first one succeeds, unless the lock
+/// passes from one ended process to another.
 const ATTEMPTS: u32 = 4;
 
 impl Sockets {
-    /// Registers slots that could not be reused in this turn, so that they are freed later.
+    /// Records the slots that could not be reused in the current turn, so that they are freed
+    /// later.
     pub(crate) fn await_threads(&mut self, channels: &mut Channels) {
         let mut awaited = self.slots.take_awaited();
         awaited.extend(self.windows.take_awaited());
@@ -27,7 +28,7 @@ impl Sockets {
         }
     }
 
-    /// Frees a slot and its memory if no thread accesses them any more.
+    /// Frees a slot and its buffer memory if no thread accesses them any more.
     pub(crate) fn reuse(&mut self, channels: &mut Channels, slot: u32) {
         for _ in 0..ATTEMPTS {
             self.counters.work(1);
@@ -35,8 +36,8 @@ impl Sockets {
             let Err(number) = windows.and(place) else { return self.awaits(channels, slot, None) };
             let owner = ChannelId::of_number(number);
             let attached = owner.and_then(|id| Some((id, channels.get(id)?)));
-            // Otherwise, the process of the thread has ended, or the lock contained an invalid
-            // channel number.
+            // Wait only for a process that has not ended. Otherwise the thread no longer exists, or
+            // the lock contains an invalid channel number.
             if let Some((id, attached)) = attached.filter(|(_, attached)| !attached.has_ended) {
                 if attached.inside < INSIDE_MAX || self.released.to_reuse.get(&slot) == Some(&id) {
                     return self.awaits(channels, slot, Some(id));
@@ -49,14 +50,15 @@ impl Sockets {
         self.slots.await_again(slot);
     }
 
-    /// Handles the notification that a thread has released a marked lock.
+    /// Handles the notification that a program's thread has released a lock which the engine waits
+    /// for.
     pub(crate) fn unlocked(&mut self, channels: &mut Channels, slot: u32) {
         if self.released.to_reuse.contains_key(&slot) {
             self.reuse(channels, slot);
         }
     }
 
-    /// Releases a socket's locks that threads of an ended process held.
+    /// Releases locks of a socket that threads of an ended process held.
     pub(crate) fn release_locks_of(&mut self, channels: &mut Channels, id: ChannelId, slot: u32) {
         towpath_ring::release_dead(self.slots.shared(slot), id.number());
         if self.released.to_reuse.contains_key(&slot) {
@@ -64,8 +66,8 @@ impl Sockets {
         }
     }
 
-    /// Releases the locks of one socket that an ended process had closed before. Returns false if
-    /// none is left.
+    /// Releases the locks of one socket that an ended process had closed before its end. Returns
+    /// false if no such socket is left.
     pub(crate) fn free_closed(&mut self, channels: &mut Channels, id: ChannelId) -> bool {
         let Some(attached) = channels.get_mut(id) else { return false };
         let Some(slot) = attached.closed.first() else { return false };
@@ -74,7 +76,8 @@ impl Sockets {
         true
     }
 
-    /// Records the process whose thread delays the slot's reuse; `None` if there is none any more.
+    /// Records the process with the thread that delays the reuse of a slot. `None`: no thread
+    /// delays it any more.
     fn awaits(&mut self, channels: &mut Channels, slot: u32, id: Option<ChannelId>) {
         let before = match id {
             Some(id) => self.released.to_reuse.insert(slot, id),
@@ -86,7 +89,7 @@ impl Sockets {
         let Some(id) = id else { return };
         let Some(attached) = channels.get_mut(id) else { return };
         attached.inside += 1;
-        // Record the slot, so that its locks are released when the process dies.
+        // Record the slot for the process, so that its locks are released when the process ends.
         attached.closed.insert(slot);
     }
 }
@@ -117,7 +120,7 @@ mod tests {
         engine: Engine,
         now: Instant,
         dice: Dice,
-        /// Program ends of the control sockets, by channel; kept open.
+        /// The programs' ends of the control sockets, by channel. They are kept open.
         controls: BTreeMap<ChannelId, OwnedFd>,
     }
 
@@ -144,7 +147,7 @@ mod tests {
             self.controls.insert(id, control.into());
         }
 
-        /// Receives the replies to CLONE, and the control sockets of the clones.
+        /// Receives the replies to CLONE requests, with the control sockets of the clones.
         fn take_answers(&mut self) {
             for id in self.channels() {
                 while let Some((clone, control)) = self.controls.get(&id).and_then(take_answer) {
@@ -202,10 +205,12 @@ mod tests {
         fn ask_for_clone(&mut self, id: ChannelId) {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
             let wanted = wanted[self.dice.index(3)];
-            // A process must wait for a reply before it sends its next request.
+            // Send a request only if no other one is pending: a process must wait for a reply
+            // before it sends its next request.
             let attached = self.engine.shard.processes.channels.get(id);
             if attached.is_some_and(|it| it.batch.is_none() && !it.has_ended) {
-                // The engine refuses the request if the process has not sent HELLO or SETTLED.
+                // The engine must refuse the request if the process has not yet sent HELLO or
+                // SETTLED.
                 let request = Request { call: call::CLONE, a: wanted, ..Request::default() };
                 self.engine.grant(id, &request);
             }
@@ -231,7 +236,8 @@ mod tests {
             }
         }
 
-        /// Checks that counts match the sets, and that every recorded process exists.
+        /// Checks that counts match the sets that they belong to, and that every recorded process
+        /// exists.
         fn check(&self) {
             let Shard { sockets, processes, .. } = &self.engine.shard;
             let Released { to_reuse: awaited, to_close_in_flight: parked, .. } = &sockets.released;
@@ -286,8 +292,8 @@ mod tests {
         Some((ChannelId::of_number(ControlReply::from_bytes(&bytes).b)?, first?))
     }
 
-    /// Processes start, fork, list, release, stop while holding locks, break the rules and die, in
-    /// random order.
+    /// Simulated processes start, fork, list sockets, release sockets, stop while they hold locks,
+    /// violate the protocol and end, in random order.
     #[test]
     fn nothing_is_left_of_processes_whatever_they_did() {
         for seed in 1..=40 {

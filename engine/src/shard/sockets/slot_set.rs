@@ -1,7 +1,7 @@
-//! Sets of sockets, such as those that a process holds.
+//! [`SlotSet`], a set of sockets by slot, such as those that a process has.
 
-/// A bit set of slot numbers. Slots are numbered without gaps, and a process may hold one or a
-/// hundred thousand. Pages are allocated only where a bit is set.
+/// A bit set of slot numbers. Slots are numbered without gaps, and a process may have one socket or
+/// a hundred thousand. Pages of bits are allocated only where a bit is set.
 #[derive(Debug, Default)]
 pub(crate) struct SlotSet {
     pages: Vec<Option<Box<Page>>>,
@@ -14,11 +14,11 @@ struct Page {
 }
 
 const WORDS: usize = 64;
-/// Slots per page.
+/// Number of slots in a page of bits.
 const PAGE: usize = WORDS * 64;
 
 impl SlotSet {
-    /// Inserts a slot. Returns false if it was already present.
+    /// Adds a slot to the set. Returns false if the set already contains it.
     pub fn insert(&mut self, slot: u32) -> bool {
         let (page, word, bit) = place(slot);
         if self.pages.len() <= page {
@@ -32,7 +32,7 @@ impl SlotSet {
         is_new
     }
 
-    /// Removes a slot. Returns false if it was not present.
+    /// Removes a slot from the set. Returns false if the set does not contain it.
     pub fn remove(&mut self, slot: u32) -> bool {
         let (page, word, bit) = place(slot);
         let Some(at) = self.pages.get_mut(page) else { return false };
@@ -53,12 +53,12 @@ impl SlotSet {
         page.is_some_and(|page| page.words[word] & bit != 0)
     }
 
-    /// Returns the lowest slot.
+    /// Returns the lowest slot in the set.
     pub fn first(&self) -> Option<u32> {
         self.iter().next()
     }
 
-    /// Returns the lowest slot that is at least `from`.
+    /// Returns the lowest slot in the set that is at least `from`.
     pub fn first_from(&self, from: u32) -> Option<u32> {
         let (first, word, bit) = place(from);
         let in_page = |at: usize, word: usize, mask: u64| {
@@ -69,12 +69,12 @@ impl SlotSet {
             let (n, bits) = masked.into_iter().find(|(_, bits)| *bits != 0)?;
             Some((at * PAGE + n * 64) as u32 + bits.trailing_zeros())
         };
-        // Mask the bits below `from`.
+        // Ignore the bits below `from` in the first word.
         let found = in_page(first, word, !(bit - 1));
         found.or_else(|| (first + 1..self.pages.len()).find_map(|at| in_page(at, 0, u64::MAX)))
     }
 
-    /// Moves all slots that are not in `kept` to the set `to`.
+    /// Moves all slots of this set that are not in `kept` to the set `to`.
     pub fn move_others(&mut self, kept: &Self, to: &mut Self) {
         to.pages.resize_with(to.pages.len().max(self.pages.len()), || None);
         for (at, (page, to)) in self.pages.iter_mut().zip(&mut to.pages).enumerate() {
@@ -94,7 +94,7 @@ impl SlotSet {
         }
     }
 
-    /// Iterates in ascending order.
+    /// Iterates over the slots in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let pages = self.pages.iter().zip(0u32..);
         pages.filter_map(|(page, at)| Some((page.as_deref()?, at))).flat_map(|(page, at)| {
@@ -117,7 +117,7 @@ fn place(slot: u32) -> (usize, usize, u64) {
     (slot / PAGE, slot % PAGE / 64, 1 << (slot % 64))
 }
 
-/// Iterates over the numbers of the set bits.
+/// Iterates over the numbers of the bits that are set in a word.
 struct Bits(u64);
 
 impl Iterator for Bits {

@@ -1,6 +1,6 @@
-//! Table of sockets, with the engine's private half of each.
+//! Table of sockets, with the engine's private state of each.
 //!
-//! Programs can write to the shared [`Slot`], so the engine keeps the values that it relies on in
+//! Programs can write to the shared [`Slot`], so the engine stores the values that it relies on in
 //! its own [`SlotEntry`].
 
 mod entry;
@@ -25,36 +25,37 @@ pub(crate) use self::holders::{Holder, Holders};
 pub(crate) use self::options::inherit;
 pub(crate) use self::stamping::{STAMPS_MAX, Stamp};
 
-/// AF_INET.
+/// The address family AF_INET.
 pub(crate) const AF_INET: u32 = 2;
-/// AF_INET6.
+/// The address family AF_INET6.
 pub(crate) const AF_INET6: u32 = 10;
 
-/// Table of all sockets. Growth by chunks never moves entries, and less than one chunk is
-/// unused.
+/// Table of all sockets of a shard. It grows by chunks, so that entries are never moved, and less
+/// than one chunk is unused.
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
-    /// Number of the shard's first slot.
+    /// Number of the first slot that belongs to this shard.
     first: u32,
     chunks: Vec<Vec<SlotState>>,
     free: Vec<u32>,
     max: u32,
     count: usize,
-    /// Slots with pending event bits.
+    /// Slots with event bits of which programs must be notified.
     posted: Vec<u32>,
-    /// Freed slots that cannot be reused yet, because a thread still holds the lock of the last
+    /// Freed slots that cannot be reused yet, because a thread still holds the lock of the previous
     /// socket.
     in_use: SlotSet,
-    /// Slots added to `in_use` since the last [`Self::take_awaited`].
+    /// Slots that were added to `in_use` since the last [`Self::take_awaited`].
     awaited: Vec<u32>,
 }
 
-/// A slot that was used at least once.
+/// State of a slot that was used at least once.
 #[derive(Debug)]
 enum SlotState {
     Taken(SlotEntry),
-    /// Generation of the last socket plus one. Odd generations are in use.
+    /// The slot is free. `generation` is that of the last socket plus one; it is odd only while the
+    /// slot is in use.
     Free {
         generation: u32,
     },
@@ -63,7 +64,7 @@ enum SlotState {
 const CHUNK: usize = 256;
 
 impl Slots {
-    /// Creates a table for `max` slots, starting at slot `first`.
+    /// Creates an empty table for `max` slots, whose numbers begin at `first`.
     pub fn new(region: &Region, first: u32, max: u32) -> Self {
         Self {
             region: region.clone(),
@@ -78,8 +79,8 @@ impl Slots {
         }
     }
 
-    /// Allocates a slot that no process holds. Programs can use it only after [`Slots::publish`].
-    /// Returns `None` if the table is full.
+    /// Allocates a slot for a socket that no process has yet. Programs can use it only after
+    /// [`Slots::publish`]. Returns `None` if the table is full.
     pub fn allocate(&mut self, kind: Kind, family: u32, protocol: u32) -> Option<u32> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -97,7 +98,7 @@ impl Slots {
         Some(index)
     }
 
-    /// Adds a slot. Returns `None` if the maximum is reached.
+    /// Adds a slot to the table. Returns `None` if the table has its maximum size.
     fn grow(&mut self) -> Option<u32> {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
@@ -119,15 +120,16 @@ impl Slots {
         self.chunks.get_mut(nth / CHUNK)?.get_mut(nth % CHUNK)
     }
 
-    /// Publishes the generation, so that handles of the slot are valid.
+    /// Publishes the generation of a slot. From then on, programs can use the socket by its slot
+    /// and generation.
     pub fn publish(&self, index: u32) {
         if let Some(entry) = self.get(index) {
             self.shared(index).generation.store(entry.generation, Release);
         }
     }
 
-    /// Frees the slot of a socket that has ended. Reuse is delayed while a thread still holds its
-    /// lock.
+    /// Frees the slot of a socket that has ended. It cannot be reused while a thread still holds
+    /// its lock.
     pub fn release(&mut self, index: u32) {
         let Some(place) = self.place_mut(index) else { return };
         let SlotState::Taken(entry) = place else { return };
@@ -137,7 +139,7 @@ impl Slots {
         let shared = self.shared(index);
         let are_out = end_generation(shared, generation);
         shared.kind.store(Kind::Free as u32, Relaxed);
-        // Wake sleeping threads, which then see the changed generation.
+        // Wake threads that sleep on this socket. They then notice that the generation has changed.
         towpath_ring::wake(shared);
         if are_out.is_ok() {
             self.free.push(index);
@@ -147,19 +149,20 @@ impl Slots {
         }
     }
 
-    /// Takes the slots that could not be reused since the last call. The caller has to call
-    /// [`Self::collect`] for each.
+    /// Removes and returns the slots that could not be reused since the last call. The caller must
+    /// call [`Self::collect`] for each.
     pub fn take_awaited(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.awaited)
     }
 
-    /// Queues a slot again for [`Self::take_awaited`], because collecting it failed.
+    /// Adds a slot to those that [`Self::take_awaited`] returns again, because it could still not
+    /// be reused.
     pub fn await_again(&mut self, index: u32) {
         self.awaited.push(index);
     }
 
-    /// Frees a slot if no thread holds its lock. Otherwise returns the channel number of that
-    /// thread's process. The thread sends a notification when it unlocks.
+    /// Makes a freed slot available if no thread holds its lock. Otherwise returns the channel
+    /// number of that thread's process. The thread sends a notification when it releases the lock.
     pub fn collect(&mut self, index: u32) -> Result<(), u32> {
         if self.in_use.contains(index) {
             are_out(self.shared(index))?;
@@ -185,7 +188,8 @@ impl Slots {
         }
     }
 
-    /// Returns the socket of a handle that a program passed, if it is valid and not closing.
+    /// Returns the socket with a slot and generation that a program has passed. `None` if it does
+    /// not exist or is being closed.
     pub fn find(&mut self, index: u32, generation: u32) -> Option<&mut SlotEntry> {
         self.get_mut(index).filter(|entry| entry.generation == generation && !entry.closing)
     }
@@ -193,12 +197,13 @@ impl Slots {
     /// Returns the shared slot that programs see.
     ///
     /// # Panics
-    /// Panics if there is no such slot; indexes come from `allocate`.
+    /// Panics if there is no such slot. Valid numbers come from `allocate`.
     pub fn shared(&self, index: u32) -> &Slot {
         self.region.slot(index).expect("slots of the engine exist")
     }
 
-    /// Sets event bits. Programs are notified of these at the end of the turn.
+    /// Sets event bits of a socket. Programs are notified of them at the end of the current turn of
+    /// the event loop.
     pub fn post(&mut self, index: u32, bits: u8) {
         let Some(entry) = self.get_mut(index) else { return };
         let is_first = entry.news == 0;
@@ -208,19 +213,19 @@ impl Slots {
         }
     }
 
-    /// Queues a slot again if it has pending event bits.
+    /// Queues a slot again if it has event bits of which programs were not notified.
     pub fn post_again(&mut self, index: u32) {
         if self.get(index).is_some_and(|entry| entry.news != 0) {
             self.posted.push(index);
         }
     }
 
-    /// Takes the slots with event bits set since the last call.
+    /// Removes and returns the slots whose event bits were set since the last call.
     pub fn take_posted(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.posted)
     }
 
-    /// Returns the empty list for the next turn, to reuse its memory.
+    /// Takes an emptied list of slots back, to reuse its memory in the next turn.
     pub fn reuse_posted(&mut self, mut list: Vec<u32>) {
         list.clear();
         if self.posted.is_empty() {
@@ -228,20 +233,20 @@ impl Slots {
         }
     }
 
-    /// Returns whether a socket has events of which its programs have not been notified.
+    /// Returns whether any socket has event bits of which programs were not notified.
     pub fn has_events(&self) -> bool {
         !self.posted.is_empty()
     }
 
-    /// Sets flags to be published at the end of the turn, after the state that programs expect to
-    /// see with them.
+    /// Sets flags of a socket that must be published at the end of the turn. By then, the state
+    /// that programs expect to see with the flags is published.
     pub fn note_flags(&mut self, index: u32, set: u32) {
         if let Some(entry) = self.get_mut(index) {
             entry.flags |= set;
         }
     }
 
-    /// Changes the flags and publishes them.
+    /// Sets and clears flags of a socket, and publishes them at once.
     pub fn set_flags(&mut self, index: u32, set: u32, clear: u32) {
         let Some(entry) = self.get_mut(index) else {
             return;
@@ -249,11 +254,12 @@ impl Slots {
         entry.flags = entry.flags & !clear | set;
         let now = entry.flags;
         let published = &self.shared(index).flags;
-        // Keep `URGENT`, which the receive FIFO sets (`EngineRecv::mark_urgent`).
+        // Do not change the flag `URGENT`, which the receive FIFO sets (`EngineRecv::mark_urgent`).
         published.store(now | published.load(Relaxed) & flags::URGENT, Release);
     }
 
-    /// Marks a connection as ended in both directions; `errno` is 0 after an orderly close.
+    /// Marks a connection as ended in both directions. `errno` is its error, or 0 after an orderly
+    /// close.
     pub fn fail(&mut self, index: u32, errno: i32) {
         let shared = self.shared(index);
         if errno != 0 {
@@ -262,7 +268,7 @@ impl Slots {
         shared.state.store(state::CLOSE, Release);
         let over = flags::TX_CLOSED | flags::DEAD;
         let opening = self.get(index).map_or(0, |entry| entry.flags & flags::OPENING);
-        // A connect that failed before the handshake may be retried.
+        // After a connect that failed before the handshake was complete, the program may retry.
         let connected = if opening != 0 { flags::CONNECTED } else { 0 };
         self.set_flags(index, over, flags::CONNECTING | flags::OPENING | connected);
         self.post(
@@ -275,7 +281,7 @@ impl Slots {
         );
     }
 
-    /// Iterates over the indexes and entries of all sockets.
+    /// Iterates over all sockets: slot numbers and entries.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &SlotEntry)> {
         self.chunks.iter().flatten().zip(self.first..).filter_map(|(place, index)| match place {
             SlotState::Taken(entry) => Some((index, entry)),
@@ -283,30 +289,30 @@ impl Slots {
         })
     }
 
-    /// Returns the index after the last slot that was ever used.
+    /// Returns the number after the last slot that was ever used.
     pub fn end(&self) -> u32 {
         let last = self.chunks.last().map_or(0, Vec::len);
         self.first + (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
     }
 
-    /// Returns the number of the shard's first slot.
+    /// Returns the number of the first slot that belongs to this shard.
     pub fn first(&self) -> u32 {
         self.first
     }
 
-    /// Returns whether less than an eighth of the table is free.
+    /// Returns whether less than an eighth of the table's slots are free.
     pub fn is_almost_full(&self) -> bool {
         self.count >= (self.max - self.max / 8) as usize
     }
 
-    /// Returns the number of sockets.
+    /// Returns the number of sockets in the table.
     pub fn len(&self) -> usize {
         self.count
     }
 }
 
-/// Converts an address for programs with a socket of `family`: IPv4 addresses become IPv4-mapped on
-/// AF_INET6.
+/// Converts an address for programs with a socket of `family`. For AF_INET6, an IPv4 address
+/// becomes an IPv4-mapped one.
 pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     match addr {
         SocketAddr::V4(v4) if family == AF_INET6 => {
@@ -316,8 +322,8 @@ pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     }
 }
 
-/// Converts an address as [`present`] does, with the 1-based interface number as scope of
-/// link-local addresses (RFC 4007 §6).
+/// Converts an address as [`present`] does. The scope id of a link-local address is the 1-based
+/// number of its interface (RFC 4007 §6).
 pub(crate) fn present_on(family: u32, addr: SocketAddr, iface: Option<IfaceId>) -> RawAddr {
     let scope = match addr.ip() {
         IpAddr::V6(ip) if is_on_link(ip) => iface.map_or(0, |iface| u32::from(iface.0) + 1),

@@ -10,7 +10,7 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::{STAMPS_MAX, Stamp};
 
 impl Sockets {
-    /// Sets the transmit part of SO_TIMESTAMPING.
+    /// Sets the flags of SO_TIMESTAMPING that request transmit timestamps.
     pub(crate) fn set_stamping(&mut self, net: &mut Net, slot: u32, flags: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if entry.is_datagram() {
@@ -25,7 +25,7 @@ impl Sockets {
         });
     }
 
-    /// Queues transmit timestamps for a datagram that the stack has taken.
+    /// Records transmit timestamps for a datagram that the stack has accepted.
     pub(super) fn note_sent(&mut self, slot: u32) {
         let unix_ns = self.unix_ns;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -42,7 +42,8 @@ impl Sockets {
         self.slots.post(slot, event::ERROR);
     }
 
-    /// Watches the bytes that a program wrote to a stream, up to position `end` of its FIFO.
+    /// Adds a send of a program on a stream, up to position `end` of the send FIFO, for which
+    /// timestamps must be recorded.
     pub(crate) fn watch_sent(&mut self, net: &mut Net, slot: u32, end: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let Some(id) = entry.id.filter(|_| entry.rare().stamps.is_some()) else { return };
@@ -57,7 +58,7 @@ impl Sockets {
         self.outgoing.progressed.push(slot);
     }
 
-    /// Records timestamps of streams that sent bytes, or whose bytes were acknowledged.
+    /// Records timestamps for streams of which bytes were sent or acknowledged.
     pub(super) fn stamp_streams(&mut self, net: &mut Net) {
         while let Some(slot) = self.outgoing.progressed.pop() {
             let unix_ns = self.unix_ns;
@@ -81,7 +82,8 @@ impl Sockets {
         }
     }
 
-    /// Returns the oldest transmit timestamp as the reply to a read of the error queue.
+    /// Removes and returns the oldest transmit timestamp of a socket, as the reply to a read of its
+    /// error queue.
     pub(super) fn take_stamp(&mut self, slot: u32) -> Option<ControlReply> {
         let entry = self.slots.get_mut(slot)?;
         let mut stamp = entry.owned.as_deref_mut().and_then(|owned| owned.sent.pop_front());

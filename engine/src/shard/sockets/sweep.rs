@@ -1,5 +1,5 @@
-//! Takes back the memory of idle sockets. A receive FIFO is released as soon as it is empty. A
-//! transmit FIFO is kept for a while after the last write, because the program would have to
+//! Frees the buffer memory of idle sockets (the sweep). A receive FIFO is freed as soon as it is
+//! empty. A send FIFO is kept for some time after the last write, because the program would have to
 //! request memory again.
 
 use std::time::Duration;
@@ -11,20 +11,21 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::queues::Swept;
 
-/// Interval between two checks of a socket.
+/// Interval at which a socket is checked for idle memory.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Interval between two checks when memory is short.
+/// Interval at which a socket is checked for idle memory while memory is short.
 const PERIOD_TIGHT: Duration = Duration::from_millis(20);
-/// Time for which an idle transmit FIFO keeps its memory.
+/// Time for which the send FIFO of an idle socket keeps its memory.
 const TX_IDLE: Duration = Duration::from_secs(10);
-/// Time for which an idle transmit FIFO keeps its memory when memory is short.
+/// Time for which the send FIFO of an idle socket keeps its memory while memory is short.
 const TX_IDLE_TIGHT: Duration = Duration::from_millis(100);
-/// Maximum number of sockets checked in one turn; each takes some 50 ns.
+/// Maximum number of sockets that are checked for idle memory in one turn of the event loop. Each
+/// takes some 50 ns.
 const SOCKETS_A_TURN: usize = 1024;
 
 impl Sockets {
-    /// Checks some of the sockets with memory. Each is queued once, and removed when it has no
-    /// memory.
+    /// Checks some of the sockets that have buffer memory. A socket is queued once, and removed
+    /// from the queue when it has no memory.
     pub(crate) fn sweep(&mut self, net: &mut Net) {
         let now = self.now;
         if self.sweep.queue.is_empty() || now < self.sweep.at {
@@ -44,7 +45,7 @@ impl Sockets {
                 self.sweep.queue.push_back(swept);
             }
         }
-        // Shrink the queue after many sockets became idle.
+        // Free memory of the queue after many sockets have left it.
         if self.sweep.queue.len() < self.sweep.queue.capacity() / 4 {
             self.sweep.queue.shrink_to(2 * self.sweep.queue.len() + SOCKETS_A_TURN);
         }
@@ -52,7 +53,7 @@ impl Sockets {
         self.sweep.at = now + if left > 0 { period / 16 } else { period };
     }
 
-    /// Releases idle memory of a socket. Returns true if none is left.
+    /// Frees the idle memory of a socket. Returns true if the socket has no memory left.
     fn collect(&mut self, net: &mut Net, seen: &mut Swept, tight: bool) -> bool {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(seen.slot) else { return true };
@@ -100,7 +101,8 @@ mod tests {
     use crate::{Engine, EngineConfig};
     use towpath_shm::layout::Kind;
 
-    /// Connections are opened and closed faster than the sweep interval.
+    /// Connections are opened and closed several times between two checks of a slot for idle
+    /// memory.
     #[test]
     fn a_slot_stands_in_the_queue_once_however_often_it_is_used() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");

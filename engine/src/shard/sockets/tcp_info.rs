@@ -1,4 +1,4 @@
-//! `struct tcp_info` of Linux, and the structs of TCP_CC_INFO.
+//! Encodes `struct tcp_info` of Linux, and the structs of TCP_CC_INFO.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,42 +10,42 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::fixed_or;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Number of bytes that are filled in: the size of the struct in Linux 6.18. As with the kernel, a
-/// program that knows a longer or shorter struct gets the fields that both have.
+/// Number of bytes of `struct tcp_info` that are written: its size in Linux 6.18. A program that
+/// knows a longer or shorter struct gets the fields that both have, as with the kernel.
 pub(crate) const TCP_INFO_LEN: usize = 280;
 
-/// Fields of `tcp_info` that are not in [`Info`].
+/// Values of `struct tcp_info` that [`Info`] does not contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TcpInfoExtras {
     /// TCP state, as Linux numbers it.
     pub state: u32,
-    /// Path MTU in bytes, 0 when there is no route.
+    /// Path MTU in bytes. 0 if there is no route.
     pub mtu: u32,
-    /// Capacity of the receive buffer, in bytes.
+    /// Size of the receive buffer in bytes.
     pub recv_capacity: u32,
-    /// Accept queue of a listener; `None` for connections.
+    /// Accept queue of a listener. `None` for a connection.
     pub accept_queue: Option<AcceptQueue>,
 }
 
-/// Length of a listener's accept queue, and its limit.
+/// Number of connections in a listener's accept queue, and its backlog.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AcceptQueue {
     pub len: u32,
     pub backlog: u32,
 }
 
-/// Values of `tcpi_reordering` and `tcpi_snd_cwnd` for a listener (Linux's TCP_FASTRETRANS_THRESH
-/// and TCP_INIT_CWND).
+/// Value of `tcpi_reordering` for a listener (TCP_FASTRETRANS_THRESH of Linux). [`INITIAL_WINDOW`]
+/// is that of `tcpi_snd_cwnd` (TCP_INIT_CWND).
 const REORDERING: u32 = 3;
 const INITIAL_WINDOW: u32 = 10;
-/// Values of a socket without a connection, as on Linux.
+/// Values for a socket without a connection, as on Linux.
 const RTO_INITIAL_US: u32 = 1_000_000;
 const RTTVAR_INITIAL_US: u32 = 250_000;
 const MSS_DEFAULT: u32 = 536;
 const SSTHRESH_UNLIMITED: u32 = 0x7fff_ffff;
 const MIN_RTT_UNKNOWN: u32 = u32::MAX;
 
-/// Builds the struct. `info` is `None` for a socket without a connection.
+/// Encodes the struct. `info` is `None` for a socket without a connection.
 pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_INFO_LEN] {
     let mut out = Layout([0; TCP_INFO_LEN]);
     out.byte(0, beside.state as u8);
@@ -60,8 +60,8 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
     out.byte(2, info.retransmits);
     out.byte(3, info.probes);
     out.byte(4, info.backoff);
-    // The bits are TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE, TCPI_OPT_ECN,
-    // TCPI_OPT_ECN_SEEN and TCPI_OPT_SYN_DATA.
+    // Write the flags `tcpi_options`: TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE,
+    // TCPI_OPT_ECN, TCPI_OPT_ECN_SEEN and TCPI_OPT_SYN_DATA.
     out.byte(
         5,
         u8::from(info.timestamps)
@@ -72,8 +72,8 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
             | u8::from(info.fast_open.data_acked) << 5,
     );
     out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
-    // The first bit of the byte is tcpi_delivery_rate_app_limited, followed by
-    // tcpi_fastopen_client_fail.
+    // Write two bit fields: `tcpi_delivery_rate_app_limited` is the lowest bit, and
+    // `tcpi_fastopen_client_fail` follows.
     let failure = info.fast_open.failure.map_or(0, |failure| failure as u8);
     out.byte(7, u8::from(info.delivery_rate_app_limited) | failure << 1);
     out.round_trips(info, beside);
@@ -84,7 +84,8 @@ pub(crate) fn tcp_info(info: Option<&Info>, beside: TcpInfoExtras) -> [u8; TCP_I
 struct Layout([u8; TCP_INFO_LEN]);
 
 impl Layout {
-    /// Writes a listener's queue, using fields that have another meaning for connections.
+    /// Writes the accept queue of a listener, to fields that have a different meaning for
+    /// connections.
     fn accept_queue(&mut self, queue: AcceptQueue) {
         self.word(24, queue.len);
         self.word(28, queue.backlog);
@@ -94,7 +95,7 @@ impl Layout {
         self.long(112, u64::MAX);
     }
 
-    /// Writes the values of a socket without a connection.
+    /// Writes the values for a socket without a connection.
     fn defaults(&mut self) {
         self.byte(7, 1);
         self.word(8, RTO_INITIAL_US);
@@ -134,11 +135,11 @@ impl Layout {
     }
 
     fn figures(&mut self, info: &Info) {
-        // `u64::MAX` means no limit, as on Linux.
+        // Write `u64::MAX` if there is no limit, as Linux does.
         self.long(104, info.pacing_rate.map_or(u64::MAX, NonZeroU64::get));
         self.long(112, info.max_pacing_rate.map_or(u64::MAX, NonZeroU64::get));
         self.long(120, info.bytes_acked + u64::from(info.control_acked));
-        // As on Linux, the peer's FIN counts as a byte.
+        // The peer's FIN counts as a received byte, as on Linux.
         let has_fin = matches!(
             info.state,
             State::CloseWait | State::Closing | State::LastAck | State::TimeWait
@@ -179,10 +180,11 @@ impl Layout {
     }
 }
 
-/// Gains in `tcp_bbr_info` are multiples of this (Linux's BBR_UNIT).
+/// Unit of the gains in `struct tcp_bbr_info` (BBR_UNIT of Linux): this value stands for 1.
 const BBR_UNIT: u32 = 256;
 
-/// Returns the struct of TCP_CC_INFO; empty if the algorithm has none.
+/// Returns the bytes of the struct that TCP_CC_INFO returns. Empty if the congestion control
+/// algorithm has none.
 pub(crate) fn congestion_info(info: CongestionInfo) -> Vec<u8> {
     let rtt = |time: Option<Duration>, unknown| time.map_or(unknown, micros);
     let words = match info {
@@ -192,7 +194,7 @@ pub(crate) fn congestion_info(info: CongestionInfo) -> Vec<u8> {
             vec![is_enabled.into(), samples, base, min]
         }
         CongestionInfo::Dctcp { alpha, bytes_marked, bytes_acked } => {
-            // The first word is `dctcp_enabled` and `dctcp_ce_state`, two bytes each.
+            // The first word consists of `dctcp_enabled` and `dctcp_ce_state`, two bytes each.
             let [low, high] = 1u16.to_ne_bytes();
             vec![u32::from_ne_bytes([low, high, 0, 0]), alpha, bytes_marked, bytes_acked]
         }
@@ -207,7 +209,7 @@ pub(crate) fn congestion_info(info: CongestionInfo) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
-/// Vegas's round-trip time before the first measurement.
+/// Value of Vegas's round-trip time before the first measurement.
 const RTT_UNKNOWN: u32 = 0x7fff_ffff;
 
 fn micros(time: Duration) -> u32 {
@@ -218,7 +220,8 @@ fn micros_long(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns milliseconds; 0 if there was no event, where Linux shows the time since boot.
+/// Converts the time since an event to milliseconds. Returns 0 if there was no event, for which
+/// Linux returns the time since boot.
 fn millis(since: Option<Duration>) -> u32 {
     since.map_or(0, |since| u32::try_from(since.as_millis()).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! Handles written and read bytes, and shutdown(2).
+//! Handles bytes that programs have written and read, and shutdown(2).
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 
 impl Sockets {
-    /// Sends new bytes or datagrams of the transmit FIFO.
+    /// Sends bytes or datagrams that a program has added to its send FIFO.
     pub(crate) fn transmit(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         if entry.is_datagram() {
@@ -35,7 +35,7 @@ impl Sockets {
         }
     }
 
-    /// Executes shutdown(2).
+    /// Implements shutdown(2).
     pub(crate) fn shut_down(&mut self, net: &mut Net, slot: u32, how: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         let (kind, id) = (entry.kind, entry.id);
@@ -49,12 +49,13 @@ impl Sockets {
             self.telling.to_publish.push(slot);
         }
         if how & shut::READ != 0 {
-            // Wake the threads and processes that use this socket; they read the flag from the
-            // program's slot.
+            // Wake the threads and processes that use this socket. They read from the slot that it
+            // is shut down.
             self.slots.post(slot, event::RX | event::RDHUP);
         }
-        // Shutting down READ and WRITE separately has the same effect as both at once. The
-        // program's `shut` word only affects holders of this socket.
+        // Shutting down reading and writing one after the other has the same effect as both at
+        // once. The word `shut` in the slot, which programs can write, affects only processes that
+        // have this socket.
         let both = shut::READ | shut::WRITE;
         if (how | self.slots.shared(slot).shut.load(Relaxed)) & both == both {
             self.slots.post(slot, event::HUP);

@@ -1,14 +1,15 @@
-//! Urgent data: notifies programs and signals the owner of the open file (SIGURG).
+//! Urgent data: notifies programs, and signals the owner of the socket (SIGURG).
 
 use towpath_shm::layout::{event, flags};
 
 use crate::shard::sockets::Sockets;
 
 impl Sockets {
-    /// Handles an urgent mark, or the arrival of the urgent byte, in the receive FIFO.
+    /// Handles the announcement of an urgent byte, or its arrival in the receive FIFO. `is_new`
+    /// tells that it was just announced.
     pub(crate) fn on_urgent(&mut self, slot: u32, is_new: bool) {
-        // Keep the flag that the receive FIFO has set, because later updates publish the engine's
-        // flags.
+        // Add the flag that the receive FIFO has already set in the slot, because later updates
+        // publish the engine's flags.
         self.slots.set_flags(slot, flags::URGENT, 0);
         self.slots.post(slot, event::PRI);
         if is_new {

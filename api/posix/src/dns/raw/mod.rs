@@ -1,7 +1,7 @@
 //! res_query(3) and its variants: return whole messages of nameservers to programs, as glibc does.
 //!
-//! - `question`: messages to servers, and whether an answer fits;
-//! - `send`: asking servers, by UDP and TCP.
+//! - `question`: messages to servers, and checks whether an answer matches a question;
+//! - `send`: sends them to servers, by UDP and TCP.
 //!
 //! The settings are those of the program's `struct __res_state`, which `api/symbols` reads.
 
@@ -16,38 +16,38 @@ use crate::{Errno, Posix};
 
 pub use send::{SendOutcome, send};
 
-/// Maximum length in bytes of a name as text, with escapes (MAXDNAME of arpa/nameser.h).
+/// Maximum length in bytes of a DNS name as text, with escapes (MAXDNAME of arpa/nameser.h).
 const TEXT_MAX: usize = 1025;
 
-/// Options of a resolver: RES_* of resolv.h.
+/// Options of a resolver, numbered as RES_* of resolv.h.
 pub mod flag {
-    /// RES_INIT: the state is initialized.
+    /// RES_INIT: the resolver's state is initialized.
     pub const INIT: u64 = 1;
     /// RES_USEVC: send all questions over TCP.
     pub const USE_VC: u64 = 8;
     /// RES_IGNTC: accept truncated answers, without a retry over TCP.
     pub const IGNORE_TRUNCATION: u64 = 0x20;
-    /// RES_RECURSE: request recursion.
+    /// RES_RECURSE: ask nameservers for recursive lookups.
     pub const RECURSE: u64 = 0x40;
     /// RES_DEFNAMES: look up names without dots in the search domains.
     pub const DEFAULT_NAMES: u64 = 0x80;
     /// RES_DNSRCH: look up names in all search domains.
     pub const SEARCH: u64 = 0x200;
-    /// RES_NOALIASES: ignore HOSTALIASES.
+    /// RES_NOALIASES: ignore the aliases in the HOSTALIASES file.
     pub const NO_ALIASES: u64 = 0x1000;
-    /// RES_ROTATE: begin with a different server each time.
+    /// RES_ROTATE: ask a different server first each time.
     pub const ROTATE: u64 = 0x4000;
     /// RES_USE_EDNS0: add an OPT record to questions.
     pub const USE_EDNS0: u64 = 0x10_0000;
-    /// RES_USE_DNSSEC: set the bit DO in the OPT record.
+    /// RES_USE_DNSSEC: set the DO bit (DNSSEC OK) in the OPT record.
     pub const USE_DNSSEC: u64 = 0x80_0000;
-    /// RES_NOTLDQUERY: do not look up names without dots as they are.
+    /// RES_NOTLDQUERY: do not look up names without dots as top-level domains.
     pub const NO_TOP_LEVEL: u64 = 0x100_0000;
-    /// RES_TRUSTAD: request the bit AD, and keep it in answers.
+    /// RES_TRUSTAD: set the AD bit (authentic data) in questions, and keep it in answers.
     pub const TRUST_AD: u64 = 0x400_0000;
 }
 
-/// RCODEs of RFC 1035 §4.1.1.
+/// Response codes (RCODE) of DNS messages, RFC 1035 §4.1.1.
 mod code {
     pub const NO_ERROR: u8 = 0;
     pub const FORMAT_ERROR: u8 = 1;
@@ -59,33 +59,33 @@ mod code {
 
 /// Values of `h_errno` (netdb.h).
 pub mod h_errno {
-    /// The name does not exist.
+    /// HOST_NOT_FOUND: the name does not exist.
     pub const HOST_NOT_FOUND: i32 = 1;
-    /// No server answered.
+    /// TRY_AGAIN: no server answered.
     pub const TRY_AGAIN: i32 = 2;
-    /// Another attempt would not help.
+    /// NO_RECOVERY: the lookup failed, and another attempt would fail, too.
     pub const NO_RECOVERY: i32 = 3;
-    /// The name exists, but has no records of this type.
+    /// NO_DATA: the name exists, but has no records of the requested type.
     pub const NO_DATA: i32 = 4;
 }
 
-/// The settings of one `struct __res_state`.
+/// Settings of a resolver, read from a program's `struct __res_state`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StubSettings {
     /// Addresses and ports of the nameservers.
     pub servers: Vec<SocketAddr>,
-    /// Domains of the search list, which are appended to names.
+    /// Domains of the search list, which are appended to host names.
     pub domains: Vec<Vec<u8>>,
-    /// Options, see [`flag`].
+    /// Options of the resolver: bits of [`flag`].
     pub flags: u64,
-    /// Number of dots in a name from which the name itself is looked up before the search list is
-    /// used.
+    /// Minimum number of dots with which a name is looked up as it is before the search domains are
+    /// tried (`ndots` of resolv.conf(5)).
     pub ndots: usize,
-    /// Time limit for the answer of the first server (`retrans`).
+    /// Time to wait for the answer of the first server (`retrans`).
     pub timeout: Duration,
-    /// Number of times that all servers are asked (`retry`).
+    /// Maximum number of times that all servers are asked (`retry`).
     pub attempts: u32,
-    /// Whether answers that report a failure are returned to the program (`pfcode`).
+    /// Whether an answer whose RCODE reports a failure is returned to the program (`pfcode`).
     pub takes_failures: bool,
 }
 
@@ -94,7 +94,7 @@ impl StubSettings {
         self.flags & flags != 0
     }
 
-    /// Returns the time to wait for the server at `place`, as glibc does.
+    /// Returns the time to wait for an answer of the server with the index `place`, as glibc does.
     fn patience(&self, place: usize) -> Duration {
         let shift = place.min(8) as u32;
         let count = if place == 0 { 1 } else { self.servers.len() as u32 };
@@ -102,12 +102,12 @@ impl StubSettings {
     }
 }
 
-/// Error of a question without an answer.
+/// Error of a DNS question for which there is no answer to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unanswered {
-    /// New value of `h_errno`, see [`h_errno`].
+    /// Value to which `h_errno` is set, see [`h_errno`].
     pub h_errno: i32,
-    /// New value of `errno`; None: unchanged.
+    /// Value to which `errno` is set. None: it is not changed.
     pub errno: Option<i32>,
 }
 
@@ -117,12 +117,13 @@ impl Unanswered {
     }
 }
 
-/// Result of a question.
+/// Result of a DNS question.
 #[derive(Debug)]
 pub struct Asked {
-    /// The answer, or else the last message that reported a failure. May be empty.
+    /// The answer, or else the last message of a server that reported a failure. Empty if no server
+    /// sent any message.
     pub message: Vec<u8>,
-    /// Return value for the program: the length of the answer.
+    /// Length in bytes of the answer, which the C function returns to the program.
     pub result: Result<usize, Unanswered>,
 }
 
@@ -136,23 +137,23 @@ impl Asked {
     }
 }
 
-/// A program's question without the name, and the settings to ask it with.
+/// A program's DNS question without the name, and the resolver settings with which it is asked.
 #[derive(Debug)]
 pub struct StubResolver<'a> {
-    /// State of the process.
+    /// The library's state in this process.
     pub posix: &'static Posix,
-    /// Settings of the program's resolver.
+    /// Settings of the program's resolver, such as its nameservers.
     pub settings: &'a StubSettings,
-    /// Class of the requested records.
+    /// DNS class of the requested records.
     pub class: i32,
-    /// Type of the requested records.
+    /// DNS type of the requested records.
     pub kind: i32,
     /// Size of the program's answer buffer in bytes.
     pub room: usize,
 }
 
 impl StubResolver<'_> {
-    /// res_query(3).
+    /// Implements res_query(3).
     pub fn query(&self, name: &[u8]) -> Asked {
         let (settings, room) = (self.settings, self.room);
         let id = exchange::random();
@@ -169,10 +170,10 @@ impl StubResolver<'_> {
         Asked { message, result }
     }
 
-    /// res_querydomain(3).
+    /// Implements res_querydomain(3).
     pub fn query_domain(&self, name: &[u8], domain: Option<&[u8]>) -> Asked {
         let len = name.len() + domain.map_or(0, |domain| domain.len() + 1);
-        // As in glibc, an empty name is allowed only in res_query.
+        // As in glibc, only res_query accepts an empty name.
         if len >= TEXT_MAX - 1 || (domain.is_none() && name.is_empty()) {
             return Asked::failed(h_errno::NO_RECOVERY, None);
         }
@@ -182,7 +183,7 @@ impl StubResolver<'_> {
         }
     }
 
-    /// res_search(3).
+    /// Implements res_search(3).
     pub fn search(&self, name: &[u8]) -> Asked {
         let dots = name.iter().filter(|byte| **byte == b'.').count();
         let is_whole = name.ends_with(b".");
@@ -217,7 +218,8 @@ impl StubResolver<'_> {
         search.ended(as_it_is)
     }
 
-    /// Looks up `name` in each search domain. `Some` ends the search.
+    /// Looks up `name` in each search domain. Returns `None` if the search must continue with the
+    /// name itself.
     fn search_domains(&self, name: &[u8], search: &mut SearchFailures) -> Option<Asked> {
         for domain in &self.settings.domains {
             search.has_searched = true;
@@ -249,21 +251,21 @@ impl StubResolver<'_> {
     }
 }
 
-/// Failures seen during a search.
+/// Failures of the lookups of one search.
 #[derive(Default)]
 struct SearchFailures {
     has_searched: bool,
     has_root: bool,
     has_nodata: bool,
     has_server_failure: bool,
-    /// Value of errno of the last question that set one.
+    /// The last value to which a question of this search set errno.
     errno: Option<i32>,
     last: Option<Asked>,
 }
 
 impl SearchFailures {
-    /// Returns the result of the lookup without a domain, if that came first, and otherwise the
-    /// most specific failure.
+    /// Combines the failures of a search. Returns `as_it_is`, the result of looking up the name
+    /// without a domain, if that lookup came first. Otherwise returns the most specific failure.
     fn ended(self, as_it_is: Option<Asked>) -> Asked {
         let why = |asked: &Option<Asked>| asked.as_ref().and_then(|asked| asked.result.err());
         let (first, last) = (why(&as_it_is), why(&self.last));
@@ -280,7 +282,7 @@ impl SearchFailures {
     }
 }
 
-/// Returns an error unless an answer contains records.
+/// Checks an answer: returns an error if it contains no records or reports a failure.
 fn judge(message: &[u8]) -> Result<(), Unanswered> {
     let h_errno = match message[3] & 15 {
         code::NO_ERROR if message[6..8] != [0, 0] => return Ok(()),

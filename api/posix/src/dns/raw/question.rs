@@ -1,25 +1,25 @@
-//! Creates questions as res_mkquery(3) does, from text with escapes, and checks whether answers
-//! match them.
+//! Creates questions as res_mkquery(3) does, from names in text form with escapes. Checks whether
+//! answers match questions.
 
 use super::flag;
 
-/// Length of a message's header in bytes (HFIXEDSZ of arpa/nameser.h).
+/// Length in bytes of a DNS message's header (HFIXEDSZ of arpa/nameser.h).
 pub const HEADER: usize = 12;
-/// Maximum lengths in bytes of names and labels (RFC 1035 §2.3.4).
+/// Maximum length in bytes of a DNS name. [`LABEL_MAX`] is that of a label (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 255;
 const LABEL_MAX: usize = 63;
-/// Type of the OPT record of EDNS(0) (RFC 6891).
+/// Type number of the OPT record of EDNS(0) (RFC 6891).
 const OPT: u16 = 41;
-/// Flag DO of the OPT record (RFC 3225).
+/// The DO flag (DNSSEC OK) of the OPT record (RFC 3225).
 const WANTS_DNSSEC: u16 = 0x8000;
-/// Minimum and maximum UDP payload size in bytes that questions announce: that of RFC 1035, and
-/// glibc's RESOLV_EDNS_BUFFER_SIZE.
+/// Minimum and maximum UDP payload size in bytes that questions may announce in the OPT record. The
+/// minimum is that of RFC 1035, the maximum is glibc's RESOLV_EDNS_BUFFER_SIZE.
 const PAYLOAD: (usize, usize) = (512, 1200);
-/// Opcode of dynamic updates, RFC 2136. Answers need not repeat the update.
+/// Opcode of dynamic updates (RFC 2136). An answer to an update need not repeat its content.
 const UPDATE: u8 = 5;
 
-/// Encodes text with escapes such as `\.` and `\046` as labels. Returns `None` if the text is not a
-/// valid DNS name.
+/// Encodes a DNS name as a sequence of labels. The text may contain escapes such as `\.` and
+/// `\046`. Returns `None` if it is not a valid DNS name.
 pub fn wire(text: &[u8]) -> Option<Vec<u8>> {
     let (mut to, mut label) = (Vec::with_capacity(text.len() + 2), Vec::new());
     let mut put = |label: &mut Vec<u8>| {
@@ -50,7 +50,8 @@ pub fn wire(text: &[u8]) -> Option<Vec<u8>> {
     (to.len() <= NAME_MAX).then_some(to)
 }
 
-/// Parses an escape after the backslash. Returns the byte, and the length of the escape's text.
+/// Parses an escape. `rest` is the text after the backslash. Returns the byte that the escape
+/// denotes, and the length of its text.
 fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
     let first = *rest.first()?;
     if !first.is_ascii_digit() {
@@ -60,7 +61,7 @@ fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
     Some((std::str::from_utf8(digits).ok()?.parse().ok()?, 3))
 }
 
-/// Creates the message of a question. Returns `None` if the name, class or type is invalid.
+/// Creates a DNS message with one question. Returns `None` if the name, class or type is invalid.
 pub fn message(
     id: u16,
     name: &[u8],
@@ -73,7 +74,8 @@ pub fn message(
     let has = |bit: u64| u8::from(flags & bit != 0);
     let wants_opt = has(flag::USE_EDNS0 | flag::USE_DNSSEC);
     let mut to = id.to_be_bytes().to_vec();
-    // Flags RD and AD, then the counts: one question.
+    // Write the flags RD and AD, then the four record counts of the header: one question, and an
+    // OPT record if wanted.
     to.extend([has(flag::RECURSE), has(flag::TRUST_AD) << 5, 0, 1, 0, 0, 0, 0, 0, wants_opt]);
     to.extend(wire(name)?);
     to.extend(kind.to_be_bytes());
@@ -84,7 +86,8 @@ pub fn message(
         to.push(0);
         to.extend(OPT.to_be_bytes());
         to.extend(payload.to_be_bytes());
-        // Extended RCODE and version, flags, and the length of the data.
+        // Write the rest of the OPT record: extended RCODE and version, flags, and the length of
+        // the data.
         to.extend([0; 2]);
         to.extend(flags.to_be_bytes());
         to.extend([0; 2]);
@@ -95,12 +98,12 @@ pub fn message(
 /// Returns whether a message answers `question`: it must have the same identifier and repeat the
 /// questions.
 ///
-/// No other names precede the questions, so no server compresses them.
+/// The names of the questions come first in a message, so a server cannot compress them.
 pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
     if answer.len() < HEADER || question.get(..2) != answer.get(..2) {
         return false;
     }
-    // Reject a message without the bit QR: a broken server may return the question itself.
+    // Reject a message without the QR bit, because a broken server may return the question itself.
     if answer[2] & 0x80 == 0 {
         return false;
     }
@@ -111,15 +114,15 @@ pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
     question[4..6] == answer[4..6]
         && questions.into_iter().all(|(name, end)| {
             let names = answer.get(name.clone()).zip(question.get(name.clone()));
-            // DNS names are compared without regard to case (RFC 4343). Length bytes of labels are
-            // no letters.
+            // DNS names are compared without regard to case (RFC 4343). Label lengths are at most
+            // 63, so they cannot be mistaken for letters.
             names.is_some_and(|(theirs, ours)| theirs.eq_ignore_ascii_case(ours))
                 && answer.get(name.end..end) == question.get(name.end..end)
         })
 }
 
-/// Returns whether the answer is that of a server that could not parse the question, and so did not
-/// repeat it.
+/// Returns whether `answer` comes from a server that could not parse the question. Such an answer
+/// does not repeat the question.
 pub fn is_unread(question: &[u8], answer: &[u8]) -> bool {
     answer.len() >= HEADER
         && question.get(..2) == answer.get(..2)
@@ -132,8 +135,8 @@ fn opcode(message: &[u8]) -> u8 {
     message[2] >> 3 & 15
 }
 
-/// Returns the range of each question's name and the end of the question. Returns `None` if the
-/// questions are malformed.
+/// Parses the questions of a DNS message. Returns the byte range of each question's name, and where
+/// the question ends. Returns `None` if the questions are malformed.
 fn questions(message: &[u8]) -> Option<Vec<(std::ops::Range<usize>, usize)>> {
     let count = u16::from_be_bytes([*message.get(4)?, *message.get(5)?]);
     let (mut at, mut all) = (HEADER, Vec::new());
@@ -194,7 +197,8 @@ mod tests {
         answer[2] |= 0x80;
         answer[13] = b'W';
         assert!(is_answered(&asked, &answer));
-        // Identifier, question instead of answer, count, name, type, end.
+        // Change in turn the identifier, the QR bit, the question count, a letter of the name, and
+        // the type.
         for (at, value) in [(1, 8), (2, 1), (5, 2), (14, b'x'), (26, 28)] {
             let mut changed = answer.clone();
             changed[at] = value;
@@ -208,7 +212,7 @@ mod tests {
         assert!(is_unread(&asked, &unread) && !is_answered(&asked, &unread));
     }
 
-    /// Questions of a program's own making: no bytes lead to a panic.
+    /// A question that a program created itself may contain any bytes: no bytes cause a panic.
     #[test]
     fn questions_may_be_anything() {
         let asked = message(7, b"www.example", 1, 1, flag::RECURSE, 4096).unwrap();

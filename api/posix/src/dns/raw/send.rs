@@ -1,4 +1,4 @@
-//! Sends a message to the nameservers in turn, as res_send(3) does, over sockets of the stack.
+//! Sends a message to one nameserver after another, as res_send(3) does, over sockets of the stack.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,30 +11,31 @@ use super::{StubSettings, code, flag};
 use crate::dns::exchange::{ServerSocket, random};
 use crate::{Errno, Posix, Result};
 
-/// Maximum length in bytes of a message over UDP (PACKETSZ of arpa/nameser.h). Longer messages use
-/// TCP.
+/// Maximum length in bytes of a message that is sent over UDP (PACKETSZ of arpa/nameser.h). Longer
+/// messages are sent over TCP.
 const QUESTION_MAX: usize = 512;
-/// Number of TCP connections per server: a server that resets the first one is asked again.
+/// Number of TCP connections that are attempted to each server, because a server may reset the
+/// first one.
 const CONNECTIONS: usize = 2;
 
-/// Result of sending a message.
+/// Result of sending a DNS message to the nameservers.
 #[derive(Debug)]
 pub struct SendOutcome {
-    /// The answer, or that of the last server that reported a failure.
+    /// The answer. If there is none, the last message of a server that reported a failure.
     pub message: Vec<u8>,
-    /// Return value for the program: the length of the answer. Over TCP it may exceed the program's
-    /// buffer.
+    /// Length in bytes of the answer, which the C function returns. Over TCP it may exceed the size
+    /// of the program's buffer.
     pub result: Result<usize>,
 }
 
-/// Classification of a received datagram.
+/// Classification of a datagram received from a nameserver.
 enum ReplyVerdict {
     Answer,
     CutOff,
     Failure,
 }
 
-/// Sends `message`, for a program with an answer buffer of `room` bytes.
+/// Sends `message` to the nameservers. `room` is the size in bytes of the program's answer buffer.
 pub fn send(
     posix: &'static Posix,
     settings: &StubSettings,
@@ -71,7 +72,7 @@ pub fn send(
                 }
             }
         }
-        // Attempts are not repeated over TCP, which retransmits.
+        // Do not ask all servers again over TCP, because TCP itself retransmits.
         if by_tcp {
             break;
         }
@@ -113,7 +114,8 @@ impl Sending<'_> {
         let (code, is_empty) = (header[3] & 15, |at: usize| header[at..at + 2] == [0, 0]);
         let may_be_known_elsewhere =
             matches!(code, code::SERVER_FAILURE | code::NOT_IMPLEMENTED | code::REFUSED);
-        // An answer with neither AA nor RA and without records refers to other servers.
+        // A NOERROR answer without records, and without the AA and RA bits, only refers to other
+        // servers.
         let is_referral = code == code::NO_ERROR
             && header[2] & 4 == 0
             && header[3] & 0x80 == 0
@@ -143,7 +145,8 @@ impl Sending<'_> {
         let len = u16::try_from(self.message.len()).map_err(|_| Errno(libc::EMSGSIZE))?;
         let deadline = Deadline::after(timeout);
         let line = ServerSocket::connect(self.posix, server, libc::SOCK_STREAM, deadline)?;
-        // Send length and message in one segment, because some servers read only the first.
+        // Send the length and the message in one segment, because some servers read only the first
+        // segment.
         line.send(&[&len.to_be_bytes(), self.message].concat(), deadline)?;
         for _ in 0..MESSAGES_MAX {
             let mut len = [0; 2];
@@ -153,8 +156,8 @@ impl Sending<'_> {
             if bytes.len() < HEADER {
                 return Err(Errno(libc::EMSGSIZE));
             }
-            // The connection is only for this question, so compare only the identifier, as glibc
-            // does.
+            // Compare only the identifier, as glibc does. The answer cannot belong to a different
+            // question, because the connection is used for only one.
             if bytes.get(..2) == self.message.get(..2) {
                 self.last = bytes;
                 return Ok(());
@@ -163,14 +166,14 @@ impl Sending<'_> {
         Err(Errno(libc::ETIMEDOUT))
     }
 
-    /// Ends with a datagram, truncated to the program's buffer.
+    /// Returns the datagram received last as the answer, truncated to the program's buffer.
     fn ended_by_udp(self) -> SendOutcome {
         let len = self.last.len().min(self.room);
         self.ended(Ok(len))
     }
 
-    /// Ends with an answer over TCP. If the answer exceeds the program's buffer, TC is set, and the
-    /// full length is returned.
+    /// Returns the answer received over TCP. If it exceeds the program's buffer, sets the TC bit
+    /// and returns the full length.
     fn ended_by_tcp(mut self) -> SendOutcome {
         let len = self.last.len();
         if len > self.room {
@@ -180,7 +183,8 @@ impl Sending<'_> {
     }
 
     fn ended(mut self, result: Result<usize>) -> SendOutcome {
-        // Clear AD unless the user trusts the server (RFC 6840 §5.8, `trust-ad`).
+        // Clear the AD bit (authentic data) unless the user trusts the server (RFC 6840 §5.8,
+        // `trust-ad` of resolv.conf(5)).
         if !self.settings.has(flag::TRUST_AD) && self.last.len() >= HEADER {
             self.last[3] &= !0x20;
         }

@@ -1,4 +1,4 @@
-//! The interface that a socket is bound to: SO_BINDTODEVICE and SO_BINDTOIFINDEX.
+//! Binds a socket to an interface: SO_BINDTODEVICE and SO_BINDTOIFINDEX.
 
 use std::net::SocketAddr;
 
@@ -22,8 +22,8 @@ impl SocketOptions<'_> {
         self.bind_to_device(id, iface)
     }
 
-    /// Binds to an interface index. Unknown indexes are accepted, as on Linux, because the
-    /// interface may be added later.
+    /// Binds a socket to the interface with an index. As on Linux, accepts an unknown index,
+    /// because the interface may be added later.
     pub(crate) fn bind_to_device(&mut self, id: SocketId, index: u32) -> Result<(), Errno> {
         let device = u16::try_from(index).ok().and_then(|index| index.checked_sub(1)).map(IfaceId);
         self.net.stack.set_option(id, SocketOption::Device(device))?;
@@ -35,16 +35,17 @@ impl SocketOptions<'_> {
     }
 
     /// Binds the socket to the interface of a link-local peer when it connects. Linux does so in
-    /// `__ip6_datagram_connect`. Addresses of this host are excepted, because they are reached over
-    /// loopback.
+    /// `__ip6_datagram_connect`. Does nothing for addresses of this host, because they are reached
+    /// over loopback.
     pub(crate) fn bind_to_scope(&mut self, id: SocketId, peer: &SocketAddr) {
         if let Some(iface) = scope_of(peer).filter(|_| !self.net.stack.net.is_local(peer.ip())) {
-            // The option cannot fail for datagram sockets.
+            // Ignore the result: the option cannot fail for a datagram socket.
             let _ = self.bind_to_device(id, u32::from(iface.0) + 1);
         }
     }
 
-    /// Returns the name of the bound interface; empty if there is none.
+    /// Returns the name of the interface to which the socket is bound. Empty if it is not bound to
+    /// one.
     pub(crate) fn device_name(&self) -> Result<&[u8], Errno> {
         let Some(iface) = self.sockets.device(self.slot) else { return Ok(&[]) };
         let interface = self.net.stack.net.interface(iface);

@@ -1,4 +1,4 @@
-//! Bounds the memory of socket filters in a shard.
+//! Limits the memory of socket filters (BPF) in a shard.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -7,23 +7,24 @@ use towpath_cbpf::{INSTRUCTIONS_MAX, Instruction, Program};
 
 use crate::errno::{EINVAL, Errno};
 
-/// Maximum number of filter instructions in a shard, some 20 MB: 256 filters of maximum length.
+/// Maximum total number of filter instructions in a shard: 256 filters of maximum length, some 20
+/// MB.
 const ROOM: usize = 1 << 20;
-/// Minimum charge for a filter in instructions. The charge limits the number of filters, which are
-/// scanned when there is no room.
+/// Number of instructions that a short filter counts as. This limits the number of filters, which
+/// are all visited when there is no room for another one.
 const LEAST: usize = 64;
-/// Maximum number of filters of which only some parts were received. A thread usually sends all
-/// parts without a pause.
+/// Maximum number of incomplete filters, of which only some parts were received. A thread usually
+/// sends all parts without a pause.
 const DRAFTS_MAX: usize = 64;
 
-/// Accounts for the filters of a shard.
+/// Counts the instructions of all socket filters in a shard.
 #[derive(Debug)]
 pub(crate) struct Filters {
-    /// Remaining instructions. When no room is left, the charges of dropped filters are returned to
-    /// it.
+    /// Number of instructions that further filters may have. When it is too low, the instructions
+    /// of filters that were dropped are added again.
     room: usize,
     attached: Vec<Weak<Program>>,
-    /// Received instructions of incomplete filters, by slot.
+    /// Instructions of incomplete filters received so far, by slot of their socket.
     drafts: BTreeMap<u32, Vec<Instruction>>,
 }
 
@@ -34,7 +35,8 @@ impl Default for Filters {
 }
 
 impl Filters {
-    /// Appends a part to a filter. Returns the program if the filter is complete, otherwise `None`.
+    /// Adds a part to a socket's filter. Returns the program if the filter is complete, and
+    /// otherwise `None`.
     pub fn complete(
         &mut self,
         slot: u32,
@@ -44,8 +46,8 @@ impl Filters {
     ) -> Result<Option<Vec<Instruction>>, Errno> {
         let mut draft = self.drafts.remove(&slot).unwrap_or_default();
         draft.truncate(if first == 0 { 0 } else { draft.len() });
-        // If two threads send filters for one socket at once, their parts are mixed, so the filter
-        // is refused.
+        // Reject the part if it does not continue the last one: two threads send filters for the
+        // same socket at once.
         let fits = draft.len() == first && first + part.len() <= all && all <= INSTRUCTIONS_MAX;
         if !fits || part.is_empty() {
             return Err(Errno(EINVAL));
@@ -61,7 +63,7 @@ impl Filters {
         Ok(None)
     }
 
-    /// Charges a new filter. Returns false if there is no room.
+    /// Counts the instructions of a new filter. Returns false if there are too many.
     pub fn take_room(&mut self, filter: &Arc<Program>) -> bool {
         if cost(filter) > self.room {
             self.attached.retain(|filter| filter.strong_count() > 0);

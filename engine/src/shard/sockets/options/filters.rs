@@ -1,4 +1,4 @@
-//! Filters of sockets: SO_ATTACH_FILTER, SO_DETACH_FILTER and SO_LOCK_FILTER.
+//! Socket options for filters: SO_ATTACH_FILTER, SO_DETACH_FILTER and SO_LOCK_FILTER.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::errno::{EINVAL, ENOENT, ENOMEM, ENOPROTOOPT, EPERM, Errno};
 use crate::shard::sockets::options::SocketOptions;
 
 impl SocketOptions<'_> {
-    /// Adds a part of a program. The last part attaches the filter.
+    /// Adds a part to a filter program. The last part attaches the filter to the socket.
     pub(crate) fn attach_filter(&mut self, id: SocketId, request: &Request) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         if entry.rare().filter_locked {
@@ -50,7 +50,7 @@ impl SocketOptions<'_> {
         Ok(self.net.stack.set_filter(id, None)?)
     }
 
-    /// Sets SO_LOCK_FILTER, which cannot be cleared.
+    /// Sets SO_LOCK_FILTER, which prevents changes of the filter. It cannot be cleared.
     pub(crate) fn lock_filter(&mut self, lock: bool) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         if entry.rare().filter_locked && !lock {
@@ -64,7 +64,7 @@ impl SocketOptions<'_> {
         self.sockets.slots.get(self.slot).is_some_and(|entry| entry.rare().filter_locked)
     }
 
-    /// Returns a reply with the filter's length, and its instructions from index `first` on.
+    /// Returns a reply with the length of the filter, and its instructions from index `first` on.
     pub(crate) fn told_filter(&self, id: Option<SocketId>, first: u32) -> ControlReply {
         let mut reply = ControlReply::default();
         let filter = id.and_then(|id| self.net.stack.filter(id));

@@ -1,4 +1,4 @@
-//! Multicast options: memberships, and the outgoing interface for multicast.
+//! Multicast options: group memberships, and the outgoing interface for multicast.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,11 +25,11 @@ const IPV6_MULTICAST_IF: u32 = 17;
 const IPV6_ADD_MEMBERSHIP: u32 = 20;
 const IPV6_DROP_MEMBERSHIP: u32 = 21;
 const IPV6_MULTICAST_ALL: u32 = 29;
-/// Bytes of a `struct sockaddr_storage`.
+/// Length in bytes of a `struct sockaddr_storage`.
 const STORAGE: usize = 128;
 
 impl SocketOptions<'_> {
-    /// Sets a multicast option (setsockopt(2)). Returns ENOPROTOOPT for any other option.
+    /// Sets a multicast option for setsockopt(2). Fails with ENOPROTOOPT for any other option.
     pub(crate) fn set_multicast(&mut self, id: SocketId, request: &Request) -> Result<(), Errno> {
         let data = request.payload();
         match (request.a, request.b) {
@@ -46,8 +46,8 @@ impl SocketOptions<'_> {
                 Ok(self.net.stack.set_option(id, SocketOption::MulticastAllV6(on))?)
             }
             (SOL_IP, IP_MULTICAST_IF) => {
-                // The address is a struct in_addr. In a struct ip_mreq or ip_mreqn it follows the
-                // group.
+                // The value is a struct in_addr, or a struct ip_mreq or ip_mreqn, in which the
+                // address follows the group.
                 let addr = array::<4>(data, if data.len() >= 8 { 4 } else { 0 })?;
                 let iface = self.interface_v4(addr, data).map_err(no_such_address)?;
                 let source = Some(Ipv4Addr::from(addr)).filter(|addr| !addr.is_unspecified());
@@ -115,7 +115,7 @@ impl SocketOptions<'_> {
         })
     }
 
-    /// Returns the interface of a 1-based index; `None` for 0, which means any.
+    /// Returns the interface with a 1-based index. `None` for index 0, which means any interface.
     fn interface(&self, index: i32) -> Result<Option<IfaceId>, Errno> {
         match u16::try_from(index) {
             Ok(0) => Ok(None),
@@ -126,9 +126,11 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Returns the interface by its address, or by its index if `request` is a struct ip_mreqn.
+    /// Returns the interface with an IPv4 address. If `request` is a struct ip_mreqn with an index,
+    /// returns the interface with that index.
     fn interface_v4(&self, addr: [u8; 4], request: &[u8]) -> Result<Option<IfaceId>, Errno> {
-        /// Offset of the index, after the group and the address.
+        /// Byte offset of the interface index in a struct ip_mreqn, after the group and the
+        /// address.
         const INDEX_AT: usize = 8;
         let index = array::<4>(request, INDEX_AT).map_or(0, i32::from_ne_bytes);
         if index != 0 {
@@ -146,12 +148,13 @@ impl SocketOptions<'_> {
     }
 }
 
-/// Maps ENODEV to the errno that IP_MULTICAST_IF returns for an unknown address.
+/// Replaces ENODEV by EADDRNOTAVAIL, which IP_MULTICAST_IF returns for an unknown address.
 fn no_such_address(errno: Errno) -> Errno {
     if errno == Errno(ENODEV) { Errno(EADDRNOTAVAIL) } else { errno }
 }
 
-/// Reads the address in the `struct sockaddr_storage` at `at`. Its family must match the level.
+/// Parses the address in the `struct sockaddr_storage` at offset `at`. Its family must match the
+/// option's level.
 fn storage(level: u32, data: &[u8], at: usize) -> Result<IpAddr, Errno> {
     let family = u32::from(u16::from_ne_bytes(array::<2>(data, at)?));
     match (level, family) {

@@ -1,4 +1,4 @@
-//! SO_INCOMING_CPU: the processor that handles a socket's packets.
+//! SO_INCOMING_CPU, the processor that handles a socket's packets.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,14 +9,15 @@ use crate::errno::{EINVAL, Errno};
 use crate::shard::sockets::option_bits::bind_options;
 use crate::shard::sockets::options::SocketOptions;
 
-/// Returns the current processor, as Linux numbers it.
+/// Returns the processor on which this thread runs, as Linux numbers it.
 pub(crate) fn current() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }
 
 impl SocketOptions<'_> {
-    /// Returns the value of SO_INCOMING_CPU: the configured value until a packet arrives, then the
-    /// current processor. As on Linux, listeners and unconnected datagram sockets keep the value.
+    /// Returns the value of SO_INCOMING_CPU: the value that was set until a packet arrives, then
+    /// the current processor. As on Linux, listeners and unconnected datagram sockets keep the
+    /// value that was set.
     pub(crate) fn processor(&self, info: Option<&SocketInfo>) -> i32 {
         let set = self.sockets.slots.get(self.slot).and_then(|entry| entry.rare().processor);
         let (value, before) = set.unwrap_or((-1, 0));
@@ -26,7 +27,7 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Sets SO_INCOMING_CPU. Any number is valid, even if no such processor exists.
+    /// Sets SO_INCOMING_CPU. Accepts any number, even if no such processor exists.
     pub(crate) fn set_processor(&mut self, value: i32) -> Result<(), Errno> {
         let now = self.sockets.now;
         let id =
@@ -37,13 +38,13 @@ impl SocketOptions<'_> {
         entry.set_rare(|rare| rare.processor = Some((value, arrived)));
         let rare = entry.rare().clone();
         let options = bind_options(self.sockets.slots.shared(self.slot), &rare);
-        // Fails only for a connection, which shares no port.
+        // Ignore an error: the option fails only for a connection, which does not share its port.
         let _ = self.net.stack.set_option(id, SocketOption::Binding(options));
         Ok(())
     }
 
-    /// Returns a number that changes with each packet received for a connection; `None` without a
-    /// connection.
+    /// Returns a number that changes with each packet received on a connection. `None` if there is
+    /// no connection.
     fn arrived(&self, info: Option<&SocketInfo>) -> Option<u32> {
         if let Some(tcp) = info.and_then(|info| info.tcp.as_ref()) {
             return Some(tcp.segs_in);

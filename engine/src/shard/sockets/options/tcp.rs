@@ -1,4 +1,4 @@
-//! Options of level SOL_TCP that the stack answers, or may refuse.
+//! Options of level SOL_TCP that the stack answers or may reject.
 
 use towpath_ring::RecvBuffer;
 use towpath_shm::control::{ControlReply, Request};
@@ -23,7 +23,7 @@ const TCP_SAVED_SYN: u32 = 28;
 const TCP_FASTOPEN_CONNECT: u32 = 30;
 
 impl SocketOptions<'_> {
-    /// Returns an option (getsockopt(2)). `info` belongs to socket `id`.
+    /// Returns an option's value for getsockopt(2). `info` is the state of socket `id`.
     pub(crate) fn get_tcp_option(
         &mut self,
 
@@ -39,7 +39,7 @@ impl SocketOptions<'_> {
                     self.sockets.slots.get(self.slot).and_then(|entry| entry.rare().congestion);
                 let configured = set.unwrap_or(self.net.stack.config().tcp.congestion);
                 let kind = info.and_then(|info| info.tcp).map_or(configured, |tcp| tcp.congestion);
-                // Linux returns TCP_CA_NAME_MAX bytes.
+                // Return a name padded to TCP_CA_NAME_MAX bytes, as Linux does.
                 let mut name = [0; 16];
                 let text = kind.name().as_bytes();
                 name[..text.len()].copy_from_slice(text);
@@ -76,7 +76,7 @@ impl SocketOptions<'_> {
                 }
             }
             TCP_MAXSEG => {
-                // Without a connection, Linux returns the default MSS.
+                // Without a connection, return the default MSS, as Linux does.
                 let mss = info.and_then(|info| info.tcp).map_or(536, |tcp| tcp.snd_mss);
                 put(&mut reply, &mss.to_ne_bytes());
             }
@@ -85,13 +85,13 @@ impl SocketOptions<'_> {
         Ok(reply)
     }
 
-    /// Returns the capacity of a connection's receive FIFO in bytes; 0 without a connection.
+    /// Returns the size of a connection's receive buffer in bytes. 0 if there is no connection.
     pub(crate) fn recv_capacity(&mut self, id: Option<SocketId>) -> u32 {
         let recv = id.and_then(|id| self.net.stack.recv_buffer(id));
         recv.map_or(0, |recv| RecvBuffer::capacity(recv))
     }
 
-    /// Sets an option (setsockopt(2)).
+    /// Sets an option for setsockopt(2).
     pub(crate) fn set_tcp_option(&mut self, id: SocketId, request: &Request) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         let data = request.payload();
@@ -106,12 +106,13 @@ impl SocketOptions<'_> {
                 let places = int(data)?;
                 let places = u32::try_from(places).map_err(|_| Errno(EINVAL))?.min(BACKLOG_MAX);
                 let set = self.net.stack.set_option(id, SocketOption::FastOpenQueue(places));
-                // Linux returns EINVAL for a connected socket.
+                // The stack fails for a connected socket. Return EINVAL, as Linux does.
                 set.map_err(|_| Errno(EINVAL))?;
                 entry.set_rare(|rare| rare.fast_open_queue = places);
                 Ok(())
             }
-            // The library keeps the value.
+            // Only check whether TCP Fast Open is enabled, because the library in the program
+            // stores the value.
             TCP_FASTOPEN_CONNECT if !self.net.stack.config().tcp.fast_open.client() => {
                 Err(Errno(EOPNOTSUPP))
             }
@@ -123,7 +124,8 @@ impl SocketOptions<'_> {
                     _ => return Err(Errno(EINVAL)),
                 };
                 entry.set_rare(|rare| rare.save_syn = on);
-                // Ignore errors: a connection accepts the option, but it has no effect.
+                // Ignore an error: an established connection accepts TCP_SAVE_SYN, too, but it has
+                // no effect.
                 let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(on));
                 Ok(())
             }

@@ -1,4 +1,5 @@
-//! The engine's state of one socket. Values that few sockets have are in boxes.
+//! [`SlotEntry`], the engine's private state of one socket. Values that few sockets have are in
+//! boxes.
 
 use std::collections::VecDeque;
 
@@ -10,97 +11,109 @@ use towpath_tcp::{CongestionKind, Instant};
 use super::holders::Holders;
 use super::stamping::{DatagramStamps, Stamp, StreamStamps};
 
-/// A socket's entry. Every connection has one, so rarely used values are boxed.
+/// The engine's private state of a socket. Every connection has one, so rarely used values are in
+/// boxes.
 #[derive(Debug)]
 pub(crate) struct SlotEntry {
     pub generation: u32,
-    /// Socket in the stack; `None` after the stack has closed it.
+    /// The stack's socket. `None` after the stack has closed it.
     pub id: Option<SocketId>,
-    /// Number of this slot's earlier stack sockets whose `Closed` event is pending. The next
-    /// `former` `Closed` events of the slot belong to those sockets and are ignored.
+    /// Number of earlier sockets of the stack in this slot that were replaced, and whose `Closed`
+    /// event is pending. That many `Closed` events of the slot are ignored.
     pub former: u32,
     pub kind: Kind,
-    /// [`AF_INET`] or [`AF_INET6`].
+    /// Address family of the socket: [`AF_INET`] or [`AF_INET6`].
     pub family: u32,
-    /// [`flags`] that are published, or will be at the end of the turn.
+    /// [`flags`] of the socket that are published to programs, or will be at the end of the turn.
     pub flags: u32,
-    /// Processes that have a descriptor of the socket, or the listener whose queue contains it.
+    /// Processes that have a descriptor of the socket. For a connection in an accept queue, its
+    /// listener.
     pub holders: Holders,
-    /// [`event`] bits that are sent to the programs at the end of the turn.
+    /// [`event`] bits of which programs are notified at the end of the turn of the event loop.
     pub news: u8,
-    /// Whether a program wrote invalid positions or lengths. The socket was then reset, and the
-    /// words of its slot are ignored.
+    /// Whether a program has written invalid positions or lengths to the slot. The socket was then
+    /// reset, and the engine ignores what programs write.
     pub hostile: bool,
-    /// Whether no process holds the socket, and the stack is still finishing it.
+    /// Whether no process has the socket any more, and the stack is still ending its connection.
     pub closing: bool,
-    /// Whether the slot is in the queue of the [sweep](crate::shard::sockets::queues::Sweep).
+    /// Whether the slot is in the queue of the [sweep](crate::shard::sockets::queues::Sweep), which
+    /// frees memory of idle sockets.
     pub swept: bool,
-    /// FIFOs and state of listeners and datagram sockets, which the stack does not keep.
+    /// FIFOs and state of a listener or datagram socket. For these, the stack has no buffers.
     pub owned: Option<Box<Owned>>,
     rare: Option<Box<Rare>>,
 }
 
 const _: () = assert!(size_of::<Option<SlotEntry>>() <= 72);
 
-/// Value of SO_MAX_PACING_RATE without a limit, as on Linux.
+/// Value of SO_MAX_PACING_RATE that means no limit, as on Linux.
 pub(crate) const UNPACED: u64 = u64::MAX;
 
-/// Options that were set, and temporary states. Most sockets have defaults only, and need no box
-/// for this.
+/// Options that a program has set, and temporary states of a socket. Most sockets have only default
+/// values, and need no box for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rare {
-    /// SO_RCVBUF, doubled as Linux does; 0: autotuned.
+    /// Value of SO_RCVBUF in bytes, doubled as on Linux. 0: the size is autotuned.
     pub rcvbuf: u32,
-    /// SO_SNDBUF, doubled as Linux does; 0: autotuned.
+    /// Value of SO_SNDBUF in bytes, doubled as on Linux. 0: the size is autotuned.
     pub sndbuf: u32,
-    /// TCP_WINDOW_CLAMP; 0: none.
+    /// Value of TCP_WINDOW_CLAMP in bytes. 0: no limit.
     pub window_clamp: u32,
-    /// IP_FREEBIND.
+    /// Whether IP_FREEBIND is set: the socket may be bound to an address that the stack does not
+    /// have.
     pub free_bind: bool,
-    /// IP_LOCAL_PORT_RANGE: first and last port to choose from; 0: no bound.
+    /// Value of IP_LOCAL_PORT_RANGE: first and last port that may be chosen automatically. 0: no
+    /// bound.
     pub local_ports: (u16, u16),
-    /// SO_MAX_PACING_RATE in bytes per second; [`UNPACED`]: no bound.
+    /// Value of SO_MAX_PACING_RATE in bytes per second. [`UNPACED`]: no limit.
     pub max_pacing_rate: u64,
-    /// TCP_SYNCNT; 0: never set.
+    /// Value of TCP_SYNCNT, the maximum number of SYN retransmissions. 0: the option was not set.
     pub syn_retries: u8,
-    /// IP_MINTTL: minimum TTL of received IPv4 packets; 0: any.
+    /// Value of IP_MINTTL, the minimum TTL of received IPv4 packets. 0: any TTL.
     pub min_ttl: u8,
-    /// IPV6_MINHOPCOUNT: minimum hop limit of received IPv6 packets; 0: any.
+    /// Value of IPV6_MINHOPCOUNT, the minimum hop limit of received IPv6 packets. 0: any hop limit.
     pub min_hops: u8,
-    /// TCP_MAXSEG; 0: the path's MSS.
+    /// Value of TCP_MAXSEG in bytes. 0: the MSS depends on the path only.
     pub mss_max: u16,
-    /// TCP_LINGER2; 0: the default.
+    /// Value of TCP_LINGER2, the maximum time in FIN-WAIT-2 in seconds. 0: the default applies.
     pub linger2_s: i8,
-    /// TCP_SAVE_SYN.
+    /// Whether TCP_SAVE_SYN is set: connections keep the headers of their SYN.
     pub save_syn: bool,
-    /// TCP_FASTOPEN; 0: off.
+    /// Value of TCP_FASTOPEN, the maximum number of pending Fast Open connections of a listener. 0:
+    /// disabled.
     pub fast_open_queue: u32,
-    /// SO_BINDTODEVICE as 1-based number of the interface; 0: none.
+    /// Interface to which SO_BINDTODEVICE binds the socket, by 1-based number. 0: not bound to an
+    /// interface.
     pub device: u32,
-    /// TCP_DEFER_ACCEPT of a listener; 0: off.
+    /// Value of a listener's TCP_DEFER_ACCEPT in seconds. 0: connections can be accepted without
+    /// bytes.
     pub defer_accept_s: u32,
-    /// TCP_CONGESTION; `None` if it was not set.
+    /// Congestion control algorithm that TCP_CONGESTION has set. `None`: the option was not set.
     pub congestion: Option<CongestionKind>,
     pub waits: SlotWaits,
-    /// SO_LOCK_FILTER.
+    /// Whether SO_LOCK_FILTER is set: the socket's filter cannot be changed.
     pub filter_locked: bool,
-    /// MSG_ZEROCOPY: numbers of the first unreported send and of the next send.
+    /// Numbers of MSG_ZEROCOPY sends: that of the first one whose completion was not reported, and
+    /// that of the next send.
     pub zero_copied: (u32, u32),
-    /// SO_INCOMING_CPU: its value, and the count of received packets when it was set.
+    /// Value of SO_INCOMING_CPU, and the number of packets that the socket had received when it was
+    /// set. `None`: it was not set.
     pub processor: Option<(i32, u32)>,
-    /// SO_TIMESTAMPING of a stream, as far as it is about sent bytes.
+    /// Transmit timestamps of a stream that SO_TIMESTAMPING requests. `None`: none are requested or
+    /// pending.
     pub stamps: Option<StreamStamps>,
 }
 
-/// Deadlines of a socket that waits for a program or for bytes.
+/// Deadlines of a socket that waits for a process or for bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SlotWaits {
-    /// Time at which a socket in flight, which no process holds, is closed unless a process
-    /// receives it.
+    /// Time at which a socket in flight (SCM_RIGHTS) is closed unless a process receives it.
+    /// `None`: it is not in flight.
     pub in_flight_until: Option<Instant>,
-    /// Time at which a connection deferred by TCP_DEFER_ACCEPT is accepted without bytes.
+    /// Time at which a connection can be accepted without bytes, if TCP_DEFER_ACCEPT defers its
+    /// accept. `None`: its accept is not deferred.
     pub deferred: Option<Instant>,
-    /// Listener in a peer shard to which the deferred connection is offered later.
+    /// Listener in a peer shard to which the connection is offered when it can be accepted.
     pub to_offer: Option<ListenerName>,
 }
 
@@ -130,7 +143,8 @@ static ORDINARY: Rare = Rare {
 };
 
 impl Rare {
-    /// Returns the receive buffer's size in bytes that a socket option set; 0: autotuned.
+    /// Returns the size of the receive buffer in bytes that a socket option has set. 0: the size is
+    /// autotuned.
     pub fn recv_fixed(&self) -> u32 {
         match (self.rcvbuf, self.window_clamp) {
             (0, other) | (other, 0) => other,
@@ -139,42 +153,44 @@ impl Rare {
     }
 }
 
-/// FIFOs of listeners and datagram sockets, and the state that belongs to them.
+/// FIFOs of a listener or datagram socket, and the state that belongs to them.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
-    /// Received datagrams, or [`towpath_shm::layout::AcceptRecord`]s of a listener.
+    /// FIFO with received datagrams. For a listener, [`towpath_shm::layout::AcceptRecord`]s about
+    /// connections in its accept queue.
     pub rx: Option<EngineRecv>,
-    /// Datagrams to send.
+    /// FIFO with datagrams to send.
     pub tx: Option<EngineSend>,
-    /// Number of datagrams dropped because `rx` was full, or by a filter.
+    /// Number of received datagrams that were dropped because `rx` was full, or by a socket filter.
     pub drops: u64,
-    /// Reports that the program has not read (IP_RECVERR), oldest first.
+    /// Error reports that the program has not read yet (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
-    /// Transmit timestamps that the program has not read, oldest first.
+    /// Transmit timestamps that the program has not read yet, oldest first.
     pub sent: VecDeque<Stamp>,
-    /// Transmit part of SO_TIMESTAMPING.
+    /// Transmit timestamps that SO_TIMESTAMPING requests.
     pub stamping: DatagramStamps,
-    /// Whether the slot is in `to_send` ([`crate::shard::sockets::queues`]).
+    /// Whether the slot is in the queue `to_send` ([`crate::shard::sockets::queues`]).
     pub backlogged: bool,
-    /// Bytes at the front of `tx` to which packets refer. The program must not overwrite these
-    /// bytes until the packets are sent.
+    /// Number of bytes at the start of `tx` to which packets refer. The program must not overwrite
+    /// them until the packets are sent.
     pub tx_lent: u32,
-    /// Connections whose records were pushed to `rx` and that no process has claimed, oldest first.
-    /// Their slots may be in peer shards.
+    /// Connections in the accept queue or removed from it, but not claimed by a process, oldest
+    /// first. Peer shards may serve some of them.
     pub children: VecDeque<Child>,
-    /// Backlog of listen(2). As on Linux, the queue may have one connection more.
+    /// Backlog that the program has passed to listen(2). As on Linux, one more connection can wait
+    /// in the accept queue.
     pub backlog: u32,
 }
 
-/// A connection in an accept queue.
+/// A connection in an accept queue, or removed from it but not claimed by a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Child {
     pub slot: u32,
     pub generation: u32,
-    /// Position in the listener's FIFO after the connection's record.
+    /// Position in the listener's FIFO that follows the record of the connection.
     pub end: u32,
-    /// Whether the program has popped the record. The connection is reset unless a process claims
-    /// it in time.
+    /// Whether a program has removed the record from the accept queue. The connection is reset
+    /// unless a process claims it in time.
     pub orphaned: bool,
 }
 
@@ -197,19 +213,21 @@ impl SlotEntry {
         }
     }
 
-    /// Returns the options and states that few sockets have.
+    /// Returns the options and states that few sockets have. Most have the default values.
     pub fn rare(&self) -> &Rare {
         self.rare.as_deref().unwrap_or(&ORDINARY)
     }
 
-    /// Changes rarely used values. The box is freed when all have their defaults again.
+    /// Changes options and states that few sockets have. Their box is freed when all have their
+    /// defaults again.
     pub fn set_rare(&mut self, change: impl FnOnce(&mut Rare)) {
         let mut rare = self.rare.take().unwrap_or_else(|| Box::new(ORDINARY.clone()));
         change(&mut rare);
         self.rare = Some(rare).filter(|rare| **rare != ORDINARY);
     }
 
-    /// Returns the listener's slot and generation if no process has claimed the connection.
+    /// Returns the slot and generation of a connection's listener, if no process has claimed the
+    /// connection yet.
     pub fn unclaimed(&self) -> Option<(u32, u32)> {
         match self.holders {
             Holders::Unclaimed(listener, generation) => Some((listener, generation)),
@@ -217,7 +235,7 @@ impl SlotEntry {
         }
     }
 
-    /// Returns the engine's part of the socket, created at first use.
+    /// Returns the FIFOs of a listener or datagram socket. They are created when first needed.
     pub fn owned(&mut self) -> &mut Owned {
         self.owned.get_or_insert_default()
     }

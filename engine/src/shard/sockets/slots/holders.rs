@@ -1,4 +1,4 @@
-//! The processes that hold a socket.
+//! [`Holders`], the processes that have a descriptor of a socket.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,23 +6,25 @@ use towpath_ring::LastEvent;
 
 use crate::ids::ChannelId;
 
-/// A process that holds a socket.
+/// A process that has a descriptor of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub id: ChannelId,
-    /// Last event of the socket that was sent to the process.
+    /// Last event of the socket of which the process was notified.
     pub last: LastEvent,
 }
 
-/// The processes that hold a socket: usually one, but many for a listener with workers.
+/// The processes that have a descriptor of a socket: usually one, but many for a listener that
+/// workers share.
 #[derive(Debug, Default)]
 pub(crate) enum Holders {
     #[default]
     None,
-    /// An unclaimed connection in an accept queue, with the listener's slot and generation.
+    /// No process: the socket is an unclaimed connection in an accept queue. Contains the slot and
+    /// generation of its listener.
     Unclaimed(u32, u32),
     One(Holder),
-    // Boxed, because a box takes one word in each socket, and a vector three words.
+    // The vector is in a box, because a box takes one word in each socket, and a vector three.
     #[allow(clippy::box_collection, reason = "most sockets have one holder")]
     Many(Box<Vec<Holder>>),
 }
@@ -98,7 +100,8 @@ mod tests {
         assert!(matches!(holders, Holders::One(last) if last.id == b));
         holders.remove(b);
         assert!(matches!(holders, Holders::None));
-        // The process is no holder, so its removal must not remove the connection from the queue.
+        // The process has no descriptor of the connection. So its removal must not remove the
+        // connection from the accept queue.
         holders = Holders::Unclaimed(3, 1);
         holders.remove(a);
         assert!(matches!(holders, Holders::Unclaimed(3, 1)) && holders.is_empty());

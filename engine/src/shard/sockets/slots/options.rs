@@ -1,5 +1,5 @@
-//! Options in the shared part of a slot: defaults of a new socket, and those that a connection
-//! inherits from its listener.
+//! Options in the shared part of a slot: sets the defaults of a new socket, and those that a
+//! connection inherits from its listener.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,9 +7,9 @@ use towpath_shm::layout::{RawAddr, Slot, option_bit};
 
 use crate::shard::sockets::linux::state;
 
-/// Sets all words to Linux's defaults, except FIFOs, locks and `asleep`. FIFO positions are set
-/// when a FIFO is created. Threads of the last socket may still take the locks or sleep in this
-/// slot; they see the changed generation and leave.
+/// Sets all words of a slot to Linux's defaults, except FIFOs, locks and `asleep`. FIFO positions
+/// are set when a FIFO is created. Threads that use the previous socket may still take the locks or
+/// sleep in this slot, until they notice that the generation has changed.
 pub(super) fn reset(slot: &Slot) {
     for word in [
         &slot.flags,
@@ -60,7 +60,7 @@ pub(super) fn reset(slot: &Slot) {
     slot.remote.store(&RawAddr::default());
 }
 
-/// Copies the options that a connection inherits from its listener on Linux.
+/// Copies the options that a connection inherits from its listener, as on Linux.
 pub(crate) fn inherit(child: &Slot, listener: &Slot) {
     for (to, from) in [
         (&child.option_bits, &listener.option_bits),
@@ -79,7 +79,8 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
     ] {
         to.store(from.load(Relaxed), Relaxed);
     }
-    // Timestamps of sent bytes are not inherited, so sends need no request for them.
+    // Timestamps of sent bytes are not inherited, so the program's library need not request them
+    // for each send.
     child.option_bits.fetch_and(!option_bit::STAMPED_STREAM, Relaxed);
     child.keepcnt.store(listener.keepcnt.load(Relaxed), Relaxed);
     for (to, from) in [(&child.tos, &listener.tos), (&child.ttl, &listener.ttl)] {

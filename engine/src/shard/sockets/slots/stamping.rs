@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Flags of SO_TIMESTAMPING for sent data (SOF_TIMESTAMPING_*).
+/// Flags of SO_TIMESTAMPING for transmit timestamps (SOF_TIMESTAMPING_*).
 pub(crate) mod flag {
     pub const TX_SOFTWARE: u32 = 1 << 1;
     pub const OPT_ID: u32 = 1 << 7;
@@ -11,11 +11,12 @@ pub(crate) mod flag {
     pub const OPT_ID_TCP: u32 = 1 << 16;
 }
 
-/// Maximum number of unfinished sends of a stream, and of unread timestamps of a socket. As on
-/// Linux, a program that does not read its error queue loses further timestamps.
+/// Maximum number of sends of a stream that wait for timestamps, and of unread timestamps of a
+/// socket. As on Linux, a program that does not read its error queue loses further timestamps.
 pub(crate) const STAMPS_MAX: usize = 256;
 
-/// Event that a timestamp reports; the numbers are Linux's SCM_TSTAMP_SND, _SCHED and _ACK.
+/// Event of sent data that a timestamp reports. The numbers are Linux's SCM_TSTAMP_SND, _SCHED and
+/// _ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StampKind {
     Sent = 0,
@@ -23,34 +24,36 @@ pub(crate) enum StampKind {
     Acked = 2,
 }
 
-/// Time of an event of sent data.
+/// A transmit timestamp: the time of an event of sent data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub kind: StampKind,
-    /// Number of the datagram, or of the last byte of the call; 0 without SOF_TIMESTAMPING_OPT_ID.
+    /// Number of the datagram, or of the last byte of the send call. 0 without
+    /// SOF_TIMESTAMPING_OPT_ID.
     pub id: u32,
     pub unix_ns: u64,
 }
 
-/// Transmit part of SO_TIMESTAMPING of a datagram socket.
+/// Transmit timestamps that SO_TIMESTAMPING requests for a datagram socket.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DatagramStamps {
-    /// Requested kinds.
+    /// Flags of SO_TIMESTAMPING, which select the kinds of timestamps.
     pub flags: u32,
-    /// SOF_TIMESTAMPING_OPT_ID: number of the next datagram.
+    /// Number of the next datagram. `None` without SOF_TIMESTAMPING_OPT_ID.
     pub next_id: Option<u32>,
 }
 
 impl DatagramStamps {
-    /// Sets the flags. Numbering starts at zero when SOF_TIMESTAMPING_OPT_ID is switched on.
+    /// Sets the flags of SO_TIMESTAMPING. Datagrams are numbered from zero when
+    /// SOF_TIMESTAMPING_OPT_ID is enabled.
     pub fn set(&mut self, flags: u32) {
         let next = self.next_id.unwrap_or(0);
         self.next_id = (flags & flag::OPT_ID != 0).then_some(next);
         self.flags = flags;
     }
 
-    /// Returns the kinds to report for a datagram that the stack has taken, and its number. Both
-    /// events happen in the same turn.
+    /// Returns the kinds of timestamps to report for a datagram that the stack has accepted, and
+    /// the number of the datagram. It is scheduled and sent in the same turn of the event loop.
     pub fn on_sent(&mut self) -> Option<(impl Iterator<Item = StampKind>, u32)> {
         let flags = self.flags;
         if flags & (flag::TX_SCHED | flag::TX_SOFTWARE) == 0 {
@@ -62,35 +65,37 @@ impl DatagramStamps {
     }
 }
 
-/// Returns the kinds to report when data is handed to the device.
+/// Returns the kinds of timestamps to report when data is passed to the device.
 fn sent_kinds(flags: u32) -> impl Iterator<Item = StampKind> {
     let kinds = [(flag::TX_SCHED, StampKind::Scheduled), (flag::TX_SOFTWARE, StampKind::Sent)];
     kinds.into_iter().filter(move |(bit, _)| flags & bit != 0).map(|(_, kind)| kind)
 }
 
-/// Transmit part of SO_TIMESTAMPING of a stream. Positions are those of the transmit FIFO.
+/// Transmit timestamps that SO_TIMESTAMPING requests for a stream. Positions are those of its send
+/// FIFO.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StreamStamps {
     flags: u32,
-    /// Position of the byte with number 0.
+    /// Position in the send FIFO of the byte with number 0.
     first: u32,
-    /// Calls of the program with events to come, oldest first.
+    /// Sends of the program for which timestamps are still to be recorded, oldest first.
     sends: VecDeque<StampedSend>,
-    /// Timestamps that the program has not read, oldest first.
+    /// Timestamps that the program has not read yet, oldest first.
     pub unread: VecDeque<Stamp>,
 }
 
-/// A call that queued bytes.
+/// A send of the program for which timestamps are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StampedSend {
-    /// Position after its last byte.
+    /// Position in the send FIFO that follows the last byte of the send.
     end: u32,
     is_sent: bool,
 }
 
 impl StreamStamps {
-    /// Sets the flags. `acked` and `queued` are the positions after the last acknowledged and the
-    /// last queued byte, at which numbering starts when SOF_TIMESTAMPING_OPT_ID is switched on.
+    /// Sets the flags of SO_TIMESTAMPING. `acked` and `queued` are the positions after the last
+    /// acknowledged and the last queued byte. Bytes are numbered from one of them when
+    /// SOF_TIMESTAMPING_OPT_ID is enabled.
     pub fn set(&mut self, flags: u32, acked: u32, queued: u32) {
         if flags & flag::OPT_ID != 0 && self.flags & flag::OPT_ID == 0 {
             self.first = if flags & flag::OPT_ID_TCP != 0 { queued } else { acked };
@@ -98,13 +103,14 @@ impl StreamStamps {
         self.flags = flags;
     }
 
-    /// Forgets the calls whose bytes a disconnect drops. The positions of the next connection
-    /// follow those bytes, so they would count as acknowledged.
+    /// Discards the sends whose bytes a disconnect drops. The positions of the next connection
+    /// follow those of these bytes, so they would count as acknowledged.
     pub fn forget_sends(&mut self) {
         self.sends.clear();
     }
 
-    /// Adds a call that queued bytes up to `end`. Returns false if too many are unfinished.
+    /// Adds a send that has queued bytes up to position `end`. Returns false if too many sends wait
+    /// for timestamps.
     pub fn add(&mut self, end: u32) -> bool {
         if self.flags & (flag::TX_SCHED | flag::TX_SOFTWARE | flag::TX_ACK) == 0 {
             return true;
@@ -116,18 +122,19 @@ impl StreamStamps {
         fits
     }
 
-    /// Whether events of a call are to come.
+    /// Returns whether any send waits for timestamps.
     pub fn is_waiting(&self) -> bool {
         !self.sends.is_empty()
     }
 
-    /// Whether nothing is requested, to come, or unread.
+    /// Returns whether no timestamps are requested, awaited or unread.
     pub fn is_over(&self) -> bool {
         self.flags == 0 && self.sends.is_empty() && self.unread.is_empty()
     }
 
-    /// Reports the events up to now: bytes before `acked` were acknowledged, and `sent` bytes from
-    /// there were sent. Returns the number of timestamps that did not fit.
+    /// Records timestamps for events up to now. Bytes before position `acked` were acknowledged,
+    /// and `sent` bytes from there on were sent. Returns the number of timestamps that were lost
+    /// because too many are unread.
     pub fn advance(&mut self, acked: u32, sent: u32, unix_ns: u64) -> u64 {
         let (flags, first) = (self.flags, self.first);
         let mut lost = 0;
@@ -140,7 +147,8 @@ impl StreamStamps {
                 lost += 1;
             }
         };
-        // A FIFO is shorter than 2^31 bytes, so the sign tells whether `end` is ahead.
+        // A FIFO is shorter than 2^31 bytes, so the sign of the difference tells whether `end` is
+        // after `acked`.
         let ahead = |end: u32| u32::try_from(end.wrapping_sub(acked) as i32).unwrap_or(0);
         for send in self.sends.iter_mut().filter(|send| !send.is_sent) {
             if ahead(send.end) > sent {
@@ -175,7 +183,7 @@ mod tests {
     fn reports_sent_and_acknowledged_bytes_once() {
         use StampKind::{Acked, Scheduled, Sent};
         let mut stamps = StreamStamps::default();
-        // The positions wrap within the first call.
+        // Choose positions that wrap around during the first send.
         let start = u32::MAX - 99;
         stamps.set(ALL, start, start + 50);
         assert!(stamps.add(start.wrapping_add(200)) && stamps.add(start.wrapping_add(300)));
@@ -201,7 +209,7 @@ mod tests {
         stamps.add(40);
         stamps.advance(40, 0, 1);
         assert_eq!(kinds(&mut stamps), [(StampKind::Sent, 9)]);
-        // Without OPT_ID, each number is 0.
+        // Without SOF_TIMESTAMPING_OPT_ID, the number of each timestamp is 0.
         stamps.set(flag::TX_SOFTWARE, 40, 40);
         stamps.add(50);
         stamps.advance(40, 10, 2);
