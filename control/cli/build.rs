@@ -12,8 +12,8 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let given = LIBRARIES.map(|(_, variable)| given(variable));
-    // Do not watch the built libraries. Because these are newer than the start of this build
-    // script, Cargo would run it again in every build.
+    // Do not watch the built libraries. They are newer than the start of this build script, so
+    // Cargo would run the script again in every build.
     let folder = given.iter().any(Option::is_none).then(build);
     let mut hasher = DefaultHasher::new();
     for ((package, variable), given) in LIBRARIES.into_iter().zip(given) {
@@ -26,12 +26,13 @@ fn main() {
     println!("cargo:rustc-env=TOWPATH_VERSION={}", version());
 }
 
-/// Packages of the libraries, and the variables by which a packager passes the path of each
-/// library.
+/// Packages of the preload libraries, and the environment variables in which a packager passes the
+/// path of each library.
 const LIBRARIES: [(&str, &str); 2] =
     [("towpath-preload", "TOWPATH_PRELOAD_LIBRARY"), ("towpath-inline", "TOWPATH_INLINE_LIBRARY")];
 
-/// Returns the path of a library that was built separately, if the variable is set.
+/// Returns the path of a library that was built separately. `None` if its environment variable is
+/// not set.
 fn given(variable: &str) -> Option<PathBuf> {
     println!("cargo:rerun-if-env-changed={variable}");
     let path = std::env::var_os(variable)?;
@@ -40,7 +41,8 @@ fn given(variable: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Returns the version, followed by the commit if the sources are in a git repository.
+/// Returns the version of the package, followed by the commit if the sources are in a git
+/// repository.
 fn version() -> String {
     let version = variable("CARGO_PKG_VERSION");
     match commit() {
@@ -56,14 +58,15 @@ fn commit() -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         (output.status.success() && !text.is_empty()).then_some(text)
     };
-    // Ignore a repository that contains an unpacked source archive, because its commits are not
-    // ours.
+    // Ignore a git repository that contains an unpacked source archive, because its commits are not
+    // commits of towpath.
     let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
     if top.canonicalize().ok()? != root {
         return None;
     }
-    // Watch the log of HEAD, which grows with each commit and checkout. Without logs, the branch's
-    // file or packed-refs changes. Skip missing files, which would cause a build each time.
+    // Watch the log of HEAD, which grows with each commit and checkout. In a repository without
+    // logs, the branch's file or packed-refs changes. Skip missing files, because Cargo would run
+    // the script in every build.
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_else(|| "HEAD".into());
     for name in ["HEAD", "logs/HEAD", &branch, "packed-refs"] {
         let path = git(&["rev-parse", "--git-path", name]).map(|path| root.join(path));
@@ -74,7 +77,7 @@ fn commit() -> Option<String> {
     git(&["rev-parse", "--short=10", "HEAD"])
 }
 
-/// Builds the libraries, and returns the directory that contains them.
+/// Builds the preload libraries, and returns the directory that contains them.
 fn build() -> PathBuf {
     let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
     const SOURCES: [&str; 9] = [
@@ -92,7 +95,8 @@ fn build() -> PathBuf {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
     // Use a separate target directory, because the outer build holds the lock of the usual one. All
-    // profiles of the outer build share it, because the libraries are the same in each.
+    // profiles of the outer build share this directory, because the libraries are the same in each
+    // profile.
     let out = PathBuf::from(variable("OUT_DIR"));
     let usual = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
     let target_dir = usual.unwrap_or(&out).join("preload");
@@ -104,8 +108,8 @@ fn build() -> PathBuf {
         .arg(&target_dir)
         .arg("--manifest-path")
         .arg(root.join("Cargo.toml"))
-        // Remove flags for the binary, some of which break a shared library (crt-static, coverage).
-        // Under clippy, the workspace wrapper is a linter.
+        // Remove the flags for the binary, because some of them break a shared library (crt-static,
+        // coverage). Remove the workspace wrapper, because it is a linter under clippy.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")

@@ -1,4 +1,4 @@
-//! Results of calls, as C returns them.
+//! Converts results of calls to C conventions: a value, or -1 with errno and an error message.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -13,31 +13,35 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call on a socket or epoll set, which stays open during the call.
+/// Runs a call on the socket or epoll set with this number, and keeps it open during the call.
 pub fn with<T>(number: c_int, work: impl FnOnce(&OwnedDescriptor) -> Result<T>) -> Result<T> {
     ended_by_exit(find(number)?.descriptor()?, work)
 }
 
-/// Runs a call, which does not return if the stack ends because the process exits.
+/// Runs a call. If the stack ends because the process exits, this function does not return, so that
+/// the program sees no error in its last moments.
 pub fn ended_by_exit<T>(
     descriptor: &OwnedDescriptor,
     work: impl FnOnce(&OwnedDescriptor) -> Result<T>,
 ) -> Result<T> {
     match work(descriptor) {
         Err(Errno(libc::ENETDOWN)) => {
-            // A child that was forked meanwhile has no thread that ends it.
+            // Wait only in the process that opened the stack. In a child forked during the call, no
+            // thread ends the stack, so the wait would be endless.
             if descriptor.stack.check_process().is_ok() {
                 descriptor.stack.posix().wait_while_it_ends();
             }
             Err(Errno(libc::ENETDOWN))
         }
-        // A signal handler has forked, and this is the child.
+        // ERESTART: a signal handler forked during the call, and this is the child. It has no
+        // stack.
         Err(Errno(libc::ERESTART)) => Err(Errno(libc::ENETDOWN)),
         result => result,
     }
 }
 
-/// Runs a call of [`towpath_posix`] on a socket or epoll set, by its kernel descriptor.
+/// Runs a call of [`towpath_posix`] on the socket or epoll set with this number. `call` gets the
+/// kernel descriptor by which `towpath_posix` names it.
 pub fn on<T>(number: c_int, call: impl FnOnce(&'static Posix, i32) -> Result<T>) -> Result<T> {
     with(number, |descriptor| call(descriptor.stack.posix(), descriptor.inner))
 }
@@ -66,7 +70,8 @@ fn fail(Errno(errno): Errno) -> ssize_t {
 
 /// Sets the message that [`towpath_error`] returns.
 pub fn set_message(text: &str) {
-    // A NUL would end the message, and comes only from a value that the program passed.
+    // Replace NUL bytes, because they would end the C string. Only a value from the program has
+    // them.
     let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
     MESSAGE.with_borrow_mut(|message| *message = text);
 }

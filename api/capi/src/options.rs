@@ -37,11 +37,11 @@ pub struct PublishedAddress {
     protocol: c_int,
 }
 
-// The sizes that `tests/c/header.c` asserts for the structs of the header.
+// `tests/c/header.c` asserts these sizes, too, for the structs of the C header.
 const _: () = assert!(size_of::<StackOptions>() == 72 && size_of::<PublishedAddress>() == 144);
 
 impl StackOptions {
-    /// Returns the builder of the stack.
+    /// Converts the options to a builder of a stack.
     ///
     /// # Safety
     /// Each pointer must be null, a string, or a list of strings that ends with a null pointer.
@@ -82,7 +82,7 @@ impl StackOptions {
     }
 }
 
-/// Returns a builder with the link: `None` and "rootless", "loopback", or a device as `tap:tw0`.
+/// Creates a builder for a link: `None` or "rootless", "loopback", or a device such as `tap:tw0`.
 fn linked(link: Option<&str>) -> Builder {
     let builder = Stack::builder();
     match link {
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn towpath_stack_open(options: *const StackOptions) -> c_i
     }))
 }
 
-/// Returns the errno of an error of opening a stack.
+/// Converts an error of opening a stack to the errno that the C function reports.
 fn errno(error: &io::Error) -> Errno {
     let source = error.get_ref().and_then(|error| error.downcast_ref::<StartError>());
     if let Some(StartError::System(source)) = source
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn towpath_stack_published(
             _ => libc::IPPROTO_TCP,
         };
         let host = RawAddr::new(published.host);
-        // SAFETY: the address has room for any socket address.
+        // SAFETY: `port.host` is a sockaddr_storage, which has room for any socket address.
         unsafe { address::write(&host, (&raw mut port.host).cast(), &raw mut port.host_len) }
     };
     zero(tell())

@@ -15,14 +15,15 @@ use crate::answer::{ended_by_exit, int, with, zero};
 use crate::stack::{ObjectInUse, OwnedDescriptor, are_of_one_stack, find};
 use crate::table::FIRST;
 
-/// Maximum number of entries for which [`towpath_poll`] allocates nothing.
+/// Maximum length of a list for [`towpath_poll`] to work without a heap allocation.
 const SMALL: usize = 64;
-/// Maximum length of a list, as the kernel has it by its limit of descriptors (fs.nr_open).
+/// Maximum length of the list passed to [`towpath_poll`], equal to the kernel's default limit of
+/// descriptors (fs.nr_open).
 const LIST_MAX: usize = 1 << 20;
-/// TOWPATH_EPOLL_WAKE: data of the event that [`towpath_epoll_wake`] causes.
+/// TOWPATH_EPOLL_WAKE: value of `epoll_event.data` in the event that [`towpath_epoll_wake`] causes.
 const WAKE: u64 = u64::MAX;
 
-/// Converts a time limit in milliseconds; a negative one means no limit.
+/// Converts a timeout in milliseconds to a deadline. A negative timeout means no limit.
 fn deadline(timeout_ms: c_int) -> Option<Deadline> {
     let limit = u64::try_from(timeout_ms).ok()?;
     Some(Deadline::after(Duration::from_millis(limit)))
@@ -56,7 +57,7 @@ fn poll_list(list: &mut [pollfd], timeout_ms: c_int) -> Result<c_int> {
         &mut large[..]
     };
     for (entry, object) in list.iter().zip(objects.iter_mut()) {
-        // A number that is not open is reported below.
+        // An invalid number gives `None` here, and is reported as POLLNVAL below.
         *object = if entry.fd >= FIRST { find(entry.fd).ok() } else { None };
     }
     let is_known = |object: &&ObjectInUse| object.descriptor().is_ok();
@@ -73,7 +74,7 @@ fn poll_list(list: &mut [pollfd], timeout_ms: c_int) -> Result<c_int> {
     })
 }
 
-/// Polls a list without sockets of an open stack.
+/// Polls a list without sockets of a stack, by poll(2) of the kernel.
 fn poll_kernel(list: &mut [pollfd], timeout_ms: c_int) -> Result<c_int> {
     // SAFETY: the list outlives the call. The kernel reports numbers of this library as POLLNVAL.
     match unsafe { libc::poll(list.as_mut_ptr(), list.len() as nfds_t, timeout_ms) } {
@@ -82,7 +83,8 @@ fn poll_kernel(list: &mut [pollfd], timeout_ms: c_int) -> Result<c_int> {
     }
 }
 
-/// Polls a list with sockets of one stack, whose numbers are replaced during the call.
+/// Polls a list with sockets of one stack. During the call, their numbers in the list are replaced
+/// by kernel descriptors.
 fn poll_stack(
     posix: &'static Posix,
     list: &mut [pollfd],
@@ -103,12 +105,13 @@ fn poll_stack(
         let known = object.as_ref().and_then(|object| object.descriptor().ok());
         entry.fd = match known {
             Some(descriptor) => descriptor.inner,
-            // The kernel descriptor behind a socket, which the program must not use.
+            // The program must not use the kernel descriptor that represents a socket of the stack.
             None if entry.fd >= FIRST || descriptor::is_ours(posix, entry.fd) => {
                 invalid += 1;
                 INVALID
             }
-            // Every negative number is ignored, so none is mistaken for `INVALID` below.
+            // poll ignores every negative number. Replace it by -1, so that it differs from
+            // `INVALID`.
             None => entry.fd.max(-1),
         };
     }
@@ -122,7 +125,7 @@ fn poll_stack(
     Ok(count + invalid)
 }
 
-/// Number in place of an invalid one, which poll ignores.
+/// Placeholder for an invalid number in a list. Because it is negative, poll ignores the entry.
 const INVALID: i32 = i32::MIN;
 
 #[unsafe(no_mangle)]
@@ -153,10 +156,10 @@ pub unsafe extern "C" fn towpath_epoll_ctl(
         if op != libc::EPOLL_CTL_DEL && is_reserved() {
             return Err(Errno(libc::EINVAL));
         }
-        // SAFETY: as above.
+        // SAFETY: `event` is null or points to an epoll_event, as the caller ensures.
         let change = |fd| unsafe { epoll::ctl(posix, set.inner, op, fd, event) };
         if fd < FIRST {
-            // The kernel descriptor behind a socket, which the program must not use.
+            // The program must not use the kernel descriptor that represents a socket of the stack.
             return if descriptor::is_ours(posix, fd) { BAD } else { change(fd) };
         }
         let member = find(fd)?;
@@ -202,7 +205,7 @@ pub extern "C" fn towpath_epoll_wake(set: c_int) -> c_int {
     }))
 }
 
-/// Makes the next wait for a set return an event with the data [`WAKE`].
+/// Makes the next wait for an epoll set return an event with the data [`WAKE`].
 ///
 /// # Errors
 /// EINVAL for a socket; EMFILE if there is no descriptor for the first wake-up of a set.
@@ -220,15 +223,15 @@ fn wake(set: &OwnedDescriptor) -> Result<()> {
         }
     };
     match rustix::io::write(eventfd, &1u64.to_ne_bytes()) {
-        // The counter is at its maximum, so the set is readable.
+        // EAGAIN: the eventfd's counter is at its maximum, so the eventfd is readable already.
         Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Takes the wake-up that a wait has found among `count` events. The kernel may report it to
-/// several threads, so this removes the event if another thread was faster. Returns the number of
-/// events.
+/// Clears the wake-up of an epoll set if its event is among `count` events. The kernel may report
+/// the event to several threads; only the thread that clears the wake-up keeps it. Returns the
+/// number of remaining events.
 ///
 /// # Safety
 /// `events` must point to `count` events.
@@ -245,7 +248,7 @@ unsafe fn keep_own_wakeup(set: &OwnedDescriptor, events: *mut epoll_event, count
     }
 }
 
-/// Clears the wake-up of a set. Returns false if another thread has cleared it.
+/// Clears the wake-up of an epoll set. Returns false if another thread has already cleared it.
 fn take_wakeup(set: &OwnedDescriptor) -> bool {
     let wakeup = set.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
     wakeup.as_ref().is_some_and(|eventfd| rustix::io::read(eventfd, &mut [0; 8]).is_ok())

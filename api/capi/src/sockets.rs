@@ -8,7 +8,8 @@ use towpath_posix::{Errno, Result, descriptor, ioctl, option, socket};
 use crate::answer::{int, on, with, zero};
 use crate::stack::{OBJECTS, OwnedDescriptor, find};
 
-/// Request of ioctl(2) for the urgent mark, which libc does not define.
+/// ioctl(2) request that returns whether the receive position is at the urgent mark. Not defined by
+/// libc.
 const SIOCATMARK: c_ulong = 0x8905;
 
 #[unsafe(no_mangle)]

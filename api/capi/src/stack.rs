@@ -1,4 +1,4 @@
-//! Stacks and their descriptors, and the end of stacks with the process.
+//! Numbered stacks with their descriptors, and their shutdown when the process exits.
 
 use std::ptr;
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -25,13 +25,13 @@ pub enum NumberedObject {
     OwnedDescriptor(OwnedDescriptor),
 }
 
-/// An object of [`OBJECTS`] during a call.
+/// Reference to an object of [`OBJECTS`], which keeps the object alive during a call.
 pub type ObjectInUse = InUse<'static, NumberedObject, OBJECTS_MAX>;
 
-/// A stack: its engine, and the attachment of this process to it.
+/// A stack: its engine, and the connection of this process to the engine.
 pub struct NumberedStack {
     posix: MappedPosix,
-    /// `None` after [`Self::end`].
+    /// Engine of the stack; `None` after [`Self::end`] has stopped it.
     engine: Mutex<Option<EmbeddedEngine>>,
     pub addresses: Vec<std::net::IpAddr>,
     pub published: Vec<Published>,
@@ -42,12 +42,12 @@ pub struct OwnedDescriptor {
     pub stack: Arc<NumberedStack>,
     /// Kernel descriptor by which [`towpath_posix`] names the socket or set.
     pub inner: i32,
-    /// Eventfd that wakes threads which wait for an epoll set; `None` before it is first used.
+    /// Eventfd that wakes threads waiting for this epoll set; `None` until the first wake-up.
     pub wakeup: Mutex<Option<rustix::fd::OwnedFd>>,
 }
 
 impl NumberedStack {
-    /// Starts an engine, and attaches this process to it.
+    /// Starts an engine, and connects this process to it.
     pub fn start(builder: Builder) -> std::result::Result<Self, StartError> {
         let (engine, control) = EmbeddedEngine::start(builder)?;
         let posix = match MappedPosix::attach(control) {
@@ -64,20 +64,20 @@ impl NumberedStack {
         Ok(Self { posix, engine: Mutex::new(Some(engine)), addresses, published })
     }
 
-    /// Returns the state of the stack's calls, which must not be used after the stack is dropped.
-    /// Each call holds the stack while it uses the state.
+    /// Returns the client state of the stack, which must not be used after the stack is dropped.
+    /// Each call holds the stack while it uses this state.
     pub fn posix(&self) -> &'static Posix {
-        // SAFETY: no caller keeps the reference, or a value that a call returned for it.
+        // SAFETY: every caller holds the stack during the call, and keeps no reference after it.
         unsafe { self.posix.get() }
     }
 
-    /// Returns ENETDOWN in a forked child, because the stack belongs to the parent. The kernel
-    /// clears the attachment in the child.
+    /// Returns ENETDOWN in a forked child, because the stack belongs to the parent. The child's
+    /// state is invalid there, since the kernel wipes its memory at fork.
     pub fn check_process(&self) -> Result<()> {
         self.posix().client().map(drop)
     }
 
-    /// Returns ENETDOWN if the stack has ended, which [`towpath_posix`] reports as an event.
+    /// Returns ENETDOWN if the engine has ended. [`towpath_posix`] itself reports this as an event.
     pub fn check_alive(&self) -> Result<()> {
         match self.posix().client()? {
             client if client.is_dead() => Err(Errno(libc::ENETDOWN)),
@@ -85,18 +85,20 @@ impl NumberedStack {
         }
     }
 
-    /// Ends the attachment, so that the engine closes all sockets and sends their data.
+    /// Disconnects this process from the engine. The engine then closes all sockets and sends their
+    /// remaining data.
     fn hang_up(&self) {
         if let Ok(client) = self.posix().client() {
-            // The socket may be disconnected because the engine has ended, so errors are ignored.
+            // Ignore errors: the control socket may be disconnected already because the engine has
+            // ended.
             let _ = rustix::net::shutdown(client.control().borrow(), Shutdown::Both);
         }
     }
 
-    /// Begins the end of the engine at the end of the process, for which [`Self::end`] waits.
+    /// Begins to stop the engine when the process exits. [`Self::end`] then waits for it.
     fn begin_end(&self) {
         self.posix().begins_to_end();
-        // If the engine is locked, another thread ends it already.
+        // If the lock is taken, another thread is already stopping the engine.
         if let Ok(mut engine) = self.engine.try_lock()
             && let Some(engine) = &mut *engine
         {
@@ -105,9 +107,10 @@ impl NumberedStack {
         self.hang_up();
     }
 
-    /// Ends the engine after all data was sent. Calls in progress fail with ENETDOWN.
+    /// Waits until all data was sent, and stops the engine. Calls in progress fail with ENETDOWN.
     fn end(&self) -> std::result::Result<(), ShutdownError> {
-        // Keep the lock while waiting, so that a second call returns after the end.
+        // Hold the lock while waiting, so that a second call returns only after the engine has
+        // ended.
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = engine.take() else { return Ok(()) };
         self.hang_up();
@@ -117,7 +120,7 @@ impl NumberedStack {
 
 impl Drop for NumberedStack {
     fn drop(&mut self) {
-        // `close` reports errors; here the stack could not be given a number.
+        // Ignore errors: `close` has reported them, or the stack was never given a number.
         let _ = self.end();
     }
 }
@@ -141,14 +144,14 @@ impl NumberedObject {
 }
 
 impl OwnedDescriptor {
-    /// Gives a number to a kernel descriptor that a call of [`towpath_posix`] has opened.
+    /// Assigns a number to a kernel descriptor that a call of [`towpath_posix`] has opened.
     pub fn open(stack: &Arc<NumberedStack>, inner: i32) -> Result<i32> {
         let descriptor = Self { stack: Arc::clone(stack), inner, wakeup: Mutex::new(None) };
         OBJECTS.open(NumberedObject::OwnedDescriptor(descriptor)).ok_or(Errno(libc::EMFILE))
     }
 
-    /// Wakes threads that wait for an epoll set without sockets, which the end of the engine does
-    /// not wake. Adds the control socket to the set, because it is readable after
+    /// Wakes threads that wait for this epoll set. The end of the engine wakes only waits for sets
+    /// with sockets. Adds the control socket to the set, because it is readable after
     /// [`NumberedStack::end`], and no free descriptor is needed.
     fn wake_waiters(&self) {
         let posix = self.stack.posix();
@@ -158,7 +161,8 @@ impl OwnedDescriptor {
             // SAFETY: the set is open until `self` is dropped.
             let set = unsafe { BorrowedFd::borrow_raw(self.inner) };
             let (control, data) = (client.control().borrow(), epoll::EventData::new_u64(0));
-            // Fails only if the kernel has no memory for a further member.
+            // Ignore errors: this fails only if the kernel has no memory for a further member of
+            // the set.
             let _ = epoll::add(set, control, data, epoll::EventFlags::IN);
         }
     }
@@ -166,12 +170,12 @@ impl OwnedDescriptor {
 
 impl Drop for OwnedDescriptor {
     fn drop(&mut self) {
-        // The call fails if the program has closed the kernel descriptor by its own number.
+        // Ignore errors: the program may have closed the kernel descriptor itself by close(2).
         let _ = descriptor::close(self.stack.posix(), self.inner);
     }
 }
 
-/// Returns the object of a number for the duration of a call.
+/// Returns the object with this number, and keeps it alive for the duration of a call.
 pub fn find(number: i32) -> Result<ObjectInUse> {
     OBJECTS.get(number).ok_or(Errno(libc::EBADF))
 }
@@ -197,7 +201,7 @@ pub fn close(number: i32) -> Result<()> {
     let stack = Arc::clone(find(number)?.stack()?);
     stack.check_process()?;
     drop(OBJECTS.close(number).ok_or(Errno(libc::EBADF))?);
-    // The engine closes the sockets, so SO_LINGER of none of them delays the end.
+    // The engine, not each socket, waits for unsent data; so SO_LINGER of a socket adds no delay.
     let ended = stack.end();
     for number in OBJECTS.numbers() {
         let object = OBJECTS.get(number);
@@ -227,12 +231,12 @@ extern "C" fn end_stacks() {
     // End all stacks before the first wait, so that they wait for their peers at the same time.
     stacks.iter().filter(is_own).for_each(|stack| stack.begin_end());
     for stack in stacks.iter().filter(is_own) {
-        // The process exits with the status that its `main` has set, so errors are ignored.
+        // Ignore errors, because the exit status of the process is already set.
         let _ = stack.end();
     }
 }
 
-/// Returns whether two descriptors belong to the same stack.
+/// Returns whether two sockets or epoll sets belong to the same stack.
 pub fn are_of_one_stack(one: &OwnedDescriptor, other: &OwnedDescriptor) -> bool {
     ptr::eq(Arc::as_ptr(&one.stack), Arc::as_ptr(&other.stack))
 }

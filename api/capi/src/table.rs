@@ -1,4 +1,4 @@
-//! NumberTable of the numbers by which a program names stacks, sockets and epoll sets.
+//! Table of the numbers by which a program names stacks, sockets and epoll sets.
 //!
 //! A number is 2^30, plus the generation of its entry, plus the index of the entry:
 //!
@@ -18,25 +18,25 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lowest number of the table.
+/// Lowest number that the table assigns.
 pub const FIRST: i32 = 1 << 30;
-/// Bits of a number that contain the index.
+/// Number of low bits that contain the index of the entry.
 const INDEX_BITS: u32 = 20;
-/// Number of generations of an entry, after which its numbers repeat.
+/// Number of generations of an entry. After as many reuses, a number of the entry repeats.
 const GENERATIONS: u64 = 1 << (30 - INDEX_BITS);
-/// Number of free entries that wait before one is reused, so that a closed number stays invalid for
-/// at least `GENERATIONS * WAITING_MIN` opened objects.
+/// Minimum number of free entries before one is reused. A closed number therefore stays invalid
+/// while at least `GENERATIONS * WAITING_MIN` further objects are opened.
 const WAITING_MIN: usize = 1024;
 
-/// Bit of [`NumberEntry::word`]: the number is open.
+/// Bit of [`NumberEntry::word`] that is set while the number is open.
 const OPEN: u64 = 1 << 63;
 const GENERATION_SHIFT: u32 = 32;
 const USERS: u64 = (1 << GENERATION_SHIFT) - 1;
 
-/// A table with at most `N` objects.
+/// A table of at most `N` objects, each named by a number.
 pub struct NumberTable<T, const N: usize> {
     entries: [NumberEntry<T>; N],
-    /// Free entries that were used before, in the order of their reuse.
+    /// Indexes of free entries that were used before; the first one is reused first.
     free: Mutex<VecDeque<u32>>,
     /// Number of entries that were ever used. Read without the lock, which a child of fork may find
     /// locked by a thread of its parent.
@@ -44,13 +44,14 @@ pub struct NumberTable<T, const N: usize> {
 }
 
 struct NumberEntry<T> {
-    /// [`OPEN`], the generation, and the number of calls that use the object ([`USERS`]).
+    /// Bit [`OPEN`], then the generation, then the number of calls that use the object ([`USERS`]).
     word: AtomicU64,
-    /// Pointer of a box, from the time when the entry is opened until its last user leaves.
+    /// Pointer to the boxed object, valid from opening the number until its last user has left.
     object: AtomicPtr<T>,
 }
 
-/// An object that stays in the table until the value is dropped, even if it is closed meanwhile.
+/// Reference to an object of the table. The object stays alive until this is dropped, even if its
+/// number is closed meanwhile.
 pub struct InUse<'a, T: Send + Sync, const N: usize> {
     table: &'a NumberTable<T, N>,
     index: u32,
@@ -71,7 +72,8 @@ impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
         let index = self.take_free()?;
         let entry = &self.entries[index as usize];
         entry.object.store(Box::into_raw(Box::new(object)), Ordering::Relaxed);
-        // The entry is free, so no thread changes the word.
+        // No other thread changes the word, because this thread has taken the entry from the free
+        // list.
         let generation = entry.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
         entry.word.store(OPEN | generation << GENERATION_SHIFT, Ordering::Release);
         Some(FIRST | (generation as i32) << INDEX_BITS | index as i32)
@@ -102,7 +104,7 @@ impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
         Some(InUse { table: self, index })
     }
 
-    /// Returns all open numbers, without a lock.
+    /// Returns all open numbers. Takes no lock, so it also works in a child of fork.
     pub fn numbers(&self) -> Vec<i32> {
         let used = self.used.load(Ordering::Acquire);
         let number = |index: u32| {
@@ -152,7 +154,8 @@ impl<T: Send + Sync, const N: usize> Deref for InUse<'_, T, N> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the pointer is that of a box, which lives until the last user has left.
+        // SAFETY: `object` points to a box, which lives until the last user has left. This is a
+        // user.
         unsafe { &*self.table.entries[self.index as usize].object.load(Ordering::Relaxed) }
     }
 }
@@ -202,7 +205,7 @@ mod tests {
         let table: NumberTable<u32, 8> = NumberTable::new();
         let first = table.open(0).expect("room");
         drop(table.close(first));
-        // Four free entries wait, so that the same entry comes again after at most eight objects.
+        // At least four entries stay free, so an entry is reused after at most eight objects.
         for n in 1..GENERATIONS as u32 {
             let number = table.open(n).expect("room");
             assert!(number != first && table.get(first).is_none());

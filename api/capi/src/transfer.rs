@@ -11,10 +11,11 @@ use towpath_posix::{Errno, Result, message, transfer};
 
 use crate::answer::{on, size};
 
-/// Maximum number of bytes that one call transfers (MAX_RW_COUNT).
+/// Maximum number of bytes that one call transfers, as in Linux (MAX_RW_COUNT).
 const COUNT_MAX: usize = 0x7fff_f000;
 
-/// Returns the flags of a send. A library does not end its program by SIGPIPE.
+/// Returns the flags of a send. Always suppresses SIGPIPE, because a library must not end its
+/// program.
 const fn send_flags(flags: c_int) -> c_int {
     flags | libc::MSG_NOSIGNAL
 }
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn towpath_recvmsg(fd: c_int, message: *mut msghdr, flags:
     }))
 }
 
-/// Refuses the values of a msghdr that the kernel refuses before it uses the pointers.
+/// Validates a msghdr as the kernel does before it follows the pointers.
 ///
 /// # Safety
 /// `message` must be null or point to a msghdr.

@@ -1,4 +1,4 @@
-//! The thread that handles messages of `towpath run`.
+//! The thread that answers messages of `towpath run`, the parent of this process.
 
 use std::thread::Builder;
 
@@ -6,20 +6,21 @@ use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::Remote;
 use towpath_uplink::{LaunchMessage, LaunchSocket, Said, set_engine_mtu};
 
-/// Starts the thread. If that fails, towpath gets no replies, but everything else works.
+/// Starts the thread that answers messages of `towpath run`. If that fails, towpath gets no
+/// replies, but the engine works.
 pub fn start(home: LaunchSocket, remote: Remote) {
     // Block signals, because the program's handlers must run on the program's threads.
     let _signals = SignalsBlocked::new();
     let _ = Builder::new().name("towpath-desk".into()).spawn(move || answer(&home, &remote));
 }
 
-/// Handles messages until towpath ends, which ends the run.
+/// Answers messages until `towpath run` has ended and closed the socket.
 fn answer(home: &LaunchSocket, remote: &Remote) {
     while let Ok(Some(asked)) = home.hear() {
         match asked {
-            // An engine that has ended has no sockets.
+            // If the engine has ended, the list of sockets is empty.
             LaunchMessage::Sockets => {
-                // Ignore errors: if towpath has ended, the next `hear` notices.
+                // Ignore errors: if towpath has ended, the next call of `hear` returns the error.
                 let _ = home.say_sockets(&remote.sockets().unwrap_or_default());
             }
             LaunchMessage::Unsent => {

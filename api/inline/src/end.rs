@@ -1,10 +1,10 @@
-//! Delays the end of the process until peers have received all that it has written. The kernel,
-//! too, continues to send after exit(3), _exit(2), and a signal whose default action ends the
-//! process.
+//! Delays the exit of the process until peers have received all data that it has written. Otherwise
+//! this data would be lost with the engine. The kernel, too, sends it after exit(3), _exit(2), and
+//! a signal whose default action ends the process.
 //!
-//! As for an engine in another process, the wait goes on while data makes progress. Towpath is
-//! notified when the wait begins, tells the user, and stops the engine if the user interrupts.
-//! Other processes that use the engine are served meanwhile, but not waited for.
+//! The wait continues while peers acknowledge data. `towpath run` is notified when the wait begins,
+//! tells the user, and stops the engine if the user interrupts. Other processes that use the engine
+//! are served meanwhile, but not waited for.
 //!
 //! After SIGKILL, a fault or abort(3), no more data is sent. SIGKILL leaves no time, and after a
 //! fault the engine may be corrupt.
@@ -20,10 +20,11 @@ use towpath_engine::Remote;
 use towpath_posix::Posix;
 use towpath_uplink::{LaunchSocket, Said};
 
-/// Maximum time that the process waits for the engine to end after stopping it.
+/// Maximum time that the exiting process waits for the engine's thread to end after stopping the
+/// engine.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// Handles for ending the engine of this process.
+/// Handles by which the exiting process stops its engine.
 struct InlineEngine {
     posix: &'static Posix,
     driver: &'static Driver,
@@ -33,14 +34,14 @@ struct InlineEngine {
 
 static ENGINE: OnceLock<InlineEngine> = OnceLock::new();
 
-/// True after the user interrupted the wait.
+/// Set if the user has interrupted the wait for delivery of remaining data.
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
-/// True after a thread has begun to wait. If another thread ends the process meanwhile, that thread
+/// Set by the first thread that waits for delivery at exit. A second thread that ends the process
 /// does not wait.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Stores the handles for [`end`].
+/// Stores the handles that [`end`] needs when the process exits.
 pub fn remember(
     posix: &'static Posix,
     driver: &'static Driver,
@@ -59,7 +60,8 @@ unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> c_int;
 }
 
-/// Called by exit(3). A forked child must not end the engine, which belongs to its parent.
+/// Waits for delivery of data when exit(3) is called. A forked child must not end the engine, which
+/// belongs to its parent.
 pub fn end() {
     let is_ours =
         |engine: &InlineEngine| engine.posix.client().is_ok_and(|it| it.driver().is_some());
@@ -70,21 +72,21 @@ pub fn end() {
     }
 }
 
-/// Waits until the process's data is delivered. Called when the process ends by exit(3), _exit(2),
-/// quick_exit(3) or a terminating signal.
+/// Waits until peers have acknowledged all data of this process. Called when the process ends by
+/// exit(3), _exit(2), quick_exit(3) or a terminating signal.
 extern "C" fn deliver() {
     let Some(InlineEngine { posix, driver, remote, home }) = ENGINE.get() else { return };
     let Ok(client) = posix.client() else { return };
     if client.driver().is_none() || BEGUN.swap(true, Relaxed) {
         return;
     }
-    // The program's exit handlers have run, and its exit status is fixed.
+    // Safe to replace signal handlers now: the program's exit handlers have run.
     towpath_symbols::on_end_request(cut_off);
     towpath_symbols::hear_wishes_to_end();
     home.mention(&Said::Leaves);
     posix.begins_to_end();
-    // The engine treats this process as ended: it closes the sockets, and ends when their data is
-    // delivered. The descriptor stays open, because other threads may use its number or poll it.
+    // The engine handles this shutdown like the end of the process. It closes the sockets, and ends
+    // when their data is delivered. Keep the descriptor open, because other threads may poll it.
     let _ = shutdown(client.control().borrow(), Shutdown::Both);
     driver.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();

@@ -19,57 +19,57 @@ use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap, munmap,
 };
 
-/// Number of heaps. Further heaps are for threads that find the first ones in use.
+/// Number of heaps. A thread uses the first heap that no other thread has locked.
 const HEAPS: usize = 8;
-/// Binary logarithms of the smallest and largest block. Sizes are powers of two, and halfway
-/// between them.
+/// Binary logarithms of the smallest and largest block of a heap, in bytes. Block sizes are powers
+/// of two, and the values halfway between them.
 const SHIFT_MIN: u32 = 4;
 const SHIFT_MAX: u32 = 16;
 const SIZES: usize = 2 * (SHIFT_MAX - SHIFT_MIN) as usize + 1;
-/// Bytes that are mapped at a time for small blocks.
+/// Number of bytes that a heap maps at a time, to divide them into small blocks.
 const CHUNK: usize = 256 << 10;
 const PAGE: usize = 4096;
 
-/// The global allocator of this library.
+/// The global allocator of this library, in place of malloc(3).
 #[derive(Debug)]
 pub struct Heap {
-    /// Null until the first allocation.
+    /// Heaps of this process; null until the first allocation.
     heaps: AtomicPtr<Heaps>,
 }
 
-/// The heaps of this process, in pages that the kernel zeroes in a child after fork. Zero is the
-/// initial state.
+/// The heaps of this process. The kernel zeroes their pages in a child after fork, so the child
+/// starts with empty heaps.
 #[repr(C)]
 struct Heaps([Pieces; HEAPS]);
 
-/// A heap. The thread that has set `is_taken` owns all other fields.
+/// A heap of small blocks. The thread that has set `is_taken` owns all other fields.
 #[repr(C)]
 struct Pieces {
     is_taken: AtomicBool,
-    /// Free lists by size class: address of the first block. The first word of a block points to
-    /// the next.
+    /// Free list of each size class: address of the first free block, or 0. The first word of a
+    /// free block is the address of the next one.
     free: [AtomicUsize; SIZES],
-    /// Start and end of unused memory in the current chunk.
+    /// First address of the current chunk that is not yet part of a block.
     next: AtomicUsize,
     end: AtomicUsize,
 }
 
-/// Guard of a heap that this thread has locked.
+/// Guard of a heap that this thread has locked; unlocks it when dropped.
 struct Taken<'a>(&'a Pieces);
 
 impl Heap {
-    /// Creates an allocator without memory.
+    /// Creates an allocator that has not mapped any memory yet.
     pub const fn new() -> Self {
         Self { heaps: AtomicPtr::new(null_mut()) }
     }
 
-    /// Returns the heaps, mapped on first use. Returns `None` if there is no memory.
+    /// Returns the heaps, and maps them on first use. Returns `None` if there is no memory.
     fn heaps(&self) -> Option<&Heaps> {
         let mut heaps = self.heaps.load(Ordering::Acquire);
         if heaps.is_null() {
             let fresh = map(size_of::<Heaps>())?;
-            // An error is ignored, because kernels before 4.14 do not support the advice.
-            // SAFETY: `fresh` is a mapping of this length, created just now.
+            // Ignore an error of madvise(2), because kernels before 4.14 do not support
+            // MADV_WIPEONFORK. SAFETY: `fresh` is a mapping of this length, created just now.
             let _ = unsafe { madvise(fresh.cast(), size_of::<Heaps>(), Advice::LinuxWipeOnFork) };
             let set = self.heaps.compare_exchange(
                 null_mut(),
@@ -115,14 +115,14 @@ impl Taken<'_> {
         Some(first)
     }
 
-    /// Allocates a block from unused memory.
+    /// Allocates a block of `len` bytes from the unused part of the current chunk.
     fn carve(&self, len: usize) -> Option<*mut u8> {
-        // Align to the largest power of two that divides the size.
+        // Align the block to the largest power of two that divides its length.
         let align = 1 << len.trailing_zeros();
         let (next, end) = (&self.0.next, &self.0.end);
         let mut at = next.load(Ordering::Relaxed).next_multiple_of(align);
         if end.load(Ordering::Relaxed).checked_sub(at).is_none_or(|room| room < len) {
-            // The remainder of the last chunk is leaked.
+            // Map a new chunk. The unused rest of the previous one, which is too short, is leaked.
             let chunk = map(CHUNK)?.expose_provenance();
             end.store(chunk + CHUNK, Ordering::Relaxed);
             at = chunk.next_multiple_of(align);
@@ -153,7 +153,8 @@ impl Drop for Taken<'_> {
 struct Size(u8);
 
 impl Size {
-    /// Returns the smallest class that fits, or `None` if the allocation is large.
+    /// Returns the smallest size class that fits, or `None` if the allocation needs its own
+    /// mapping.
     fn of(layout: Layout) -> Option<Self> {
         let (len, align) = (layout.size().max(layout.align()), layout.align());
         if len > 1 << SHIFT_MAX || align > PAGE {
@@ -161,7 +162,8 @@ impl Size {
         }
         let whole = len.next_power_of_two().trailing_zeros().max(SHIFT_MIN);
         let half = (1 << whole) / 4 * 3;
-        // Classes halfway between powers of two are aligned to a third of their size only.
+        // A block halfway between two powers of two, such as 24 or 48, is aligned only to a third
+        // of its size.
         let fits = whole > SHIFT_MIN && len <= half && align <= half / 3;
         let index = 2 * (whole - SHIFT_MIN) - u32::from(fits);
         Some(Self(index as u8))
@@ -177,9 +179,9 @@ impl Size {
     }
 }
 
-// SAFETY: a block is returned by one allocation until it is freed. Only the thread that has locked
-// a heap changes it, and the kernel's mappings do not overlap. Blocks have the length and alignment
-// of their size class. The class fits the layout, and is the same for every call with one layout.
+// SAFETY: a block has one owner until it is freed. Only the thread that has locked a heap changes
+// it, and mappings of the kernel do not overlap. A block has the length and alignment of its size
+// class, which depends only on the layout and fits it.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(size) = Size::of(layout) else { return large(layout).unwrap_or(null_mut()) };
@@ -203,7 +205,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller guarantees that the layout is valid for `alloc`.
         let at = unsafe { self.alloc(layout) };
-        // Large allocations are new mappings, which are zeroed already.
+        // Skip large allocations, because the kernel has zeroed their new mappings.
         if !at.is_null() && Size::of(layout).is_some() {
             // SAFETY: the block is at least as long as the layout.
             unsafe { at.write_bytes(0, layout.size()) };
@@ -248,7 +250,7 @@ fn large(layout: Layout) -> Option<*mut u8> {
     if align <= PAGE {
         return map(len);
     }
-    // Unmap the pages before and after the aligned part.
+    // Map too much, and unmap the pages before and after the aligned part.
     let whole = map(len.checked_add(align)?)?;
     let before = whole.align_offset(align);
     let at = whole.wrapping_add(before);
@@ -289,7 +291,7 @@ impl Spare {
         Self { first: AtomicPtr::new(null_mut()), used: AtomicUsize::new(0) }
     }
 
-    /// Maps the pages, once. Unused pages take only address space.
+    /// Maps the spare pages, once. Unused pages take only address space.
     pub fn prepare(&self) {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -354,7 +356,7 @@ mod tests {
         }
     }
 
-    /// The allocations come from this heap, because it is the test program's global allocator.
+    /// Tests this allocator with threads, because it is the global allocator of the test program.
     #[test]
     fn what_threads_have_is_theirs() {
         let work = |seed: u64| {
@@ -381,8 +383,8 @@ mod tests {
         assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
     }
 
-    /// With MCL_FUTURE, RLIMIT_MEMLOCK refuses new mappings. Runs in a child, because both stay
-    /// set.
+    /// Tests the spare pages: with MCL_FUTURE, RLIMIT_MEMLOCK refuses new mappings. Runs in a child
+    /// process, because both settings are permanent.
     #[test]
     fn memory_is_found_where_new_mappings_are_refused() {
         let heap = Heap::new();
@@ -413,8 +415,8 @@ mod tests {
         }
     }
 
-    /// A thread that uses a heap during fork does not exist in the child, so the heap stays
-    /// inconsistent.
+    /// Tests fork while a thread uses a heap. That thread does not exist in the child, so the heap
+    /// would stay inconsistent there.
     #[test]
     fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
         let heap = Heap::new();

@@ -1,4 +1,4 @@
-//! The engine of this process, for the threads that run it.
+//! The engine that runs in the process of the program, used by the threads that drive it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// PTHREAD_CANCEL_DISABLE of glibc and musl.
+/// Value of PTHREAD_CANCEL_DISABLE in glibc and musl.
 const CANCEL_DISABLE: c_int = 1;
 
-/// Handles for reporting when the engine ends.
+/// Handles for reporting final counters to `towpath run` when the engine ends.
 pub struct EngineEnd {
     home: LaunchSocket,
     ports: Arc<Tally>,
@@ -29,7 +29,8 @@ pub struct Inside {
 }
 
 impl EngineEnd {
-    /// Creates the handles: counters are sent to `home`, and `ports` are the counters of ports.
+    /// Creates the handles. Final counters are sent over `home`, the socket to `towpath run`;
+    /// `ports` counts the packets of the engine's ports.
     pub fn new(home: LaunchSocket, ports: Arc<Tally>) -> Self {
         Self { home, ports }
     }
@@ -79,7 +80,7 @@ impl driver::TurnedEngine for Inside {
 }
 
 /// Guard that disables cancellation of the thread (pthread_cancel(3)). Otherwise the thread could
-/// leave the engine in the middle of a turn, at a system call that is a cancellation point.
+/// be cancelled at a system call while it runs the engine, and leave it inconsistent.
 struct CancellationGuard(c_int);
 
 impl CancellationGuard {

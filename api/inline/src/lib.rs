@@ -21,7 +21,8 @@ mod start;
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap::new();
 
-/// Called by the dynamic loader before the program's own constructors.
+/// Attaches the process to its engine. Called by the dynamic loader before the program's
+/// constructors.
 extern "C" fn start() {
     towpath_symbols::start(|posix| {
         towpath_posix::memory_lock::note_engine_memory(posix, || {
@@ -31,7 +32,8 @@ extern "C" fn start() {
     });
 }
 
-/// Called by exit(3) after the program's own destructors and atexit(3) handlers.
+/// Waits for delivery of data. Called by exit(3) after the program's destructors and atexit(3)
+/// handlers.
 extern "C" fn end() {
     end::end();
 }

@@ -17,14 +17,14 @@ use towpath_uplink::{LaunchSocket, LaunchSpec, Said, Uplink};
 use crate::inside::{EngineEnd, Inside};
 use crate::{desk, end};
 
-/// Exit status if towpath itself fails, as for env(1).
+/// Exit status if towpath itself fails, as env(1) uses it.
 const FAILED: usize = 125;
 
-/// Result of the driver thread: the created engine's driver, and handles to the engine.
+/// Result that the driver thread sends after it has created the engine.
 struct Made {
     driver: &'static Driver,
     remote: Remote,
-    /// Control socket of this process.
+    /// Control socket by which this process is attached to the engine.
     control: Fd,
 }
 
@@ -88,7 +88,8 @@ fn begin(posix: &'static Posix, home: &LaunchSocket) -> io::Result<Made> {
     told.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
 }
 
-/// Runs the driver thread, whose end tells other processes that the engine has ended.
+/// Runs the driver thread. When this thread ends, other processes that use the engine see that it
+/// has ended.
 fn live(
     posix: &'static Posix,
     outfit: &LaunchSpec,
@@ -113,7 +114,7 @@ fn live(
         }
         Err(error) => (Err(error), None),
     };
-    // The receiver waits for the result, so the send cannot fail.
+    // The send cannot fail, because the receiver waits for this result.
     let _ = tell.send(made);
     if let Some((driver, _life)) = stand_by {
         driver.stand_by();
@@ -133,7 +134,7 @@ fn engine(
     let many = descriptors_left(lowest);
     let Uplink { config, port, counters, replay } = outfit.uplink(descriptors, many, home)?;
     let mut seed = [0; 32];
-    // After boot, getrandom(2) returns up to 256 bytes in one piece.
+    // getrandom(2) returns at most 256 bytes without interruption, so one call fills the seed.
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
     let mut engine = Engine::new(config, vec![port], seed)?;
     engine.set_parent_death_pipe(death_pipe.into_owned());
@@ -159,8 +160,8 @@ fn engine(
     Ok((engine, EngineEnd::new(home.clone(), counters)))
 }
 
-/// Replaces this library, the first one in LD_PRELOAD, by `library`, and returns the path of this
-/// one. Programs that this process starts then load `library`, however they get their environment.
+/// Replaces this library, which is first in LD_PRELOAD, by `library`. Returns the path of this one.
+/// Programs that this process executes then load `library`, whatever environment they get.
 fn replace_library(library: &OsStr) -> Vec<u8> {
     let mut own = Vec::new();
     environment::replace_preload(|before| {
@@ -173,13 +174,13 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
 }
 
 /// Upper bound on the lowest descriptor number of the engine. The kernel's descriptor table is as
-/// long as the highest number, and fork copies it. The engine gets the last quarter below this
-/// bound or the hard limit, and more if needed ([`widen`]).
+/// long as the highest number, and fork copies the table. The engine gets the last quarter below
+/// this bound or the hard limit, and more if needed ([`widen`]).
 const HIGHEST: u64 = 65_536;
 
 /// Reserves descriptor numbers for the engine above the soft limit (RLIMIT_NOFILE), which is
-/// lowered if it is as high as the hard limit. `program`: the hard limit of the program that
-/// executed this image. Returns the lowest reserved number.
+/// lowered if it is as high as the hard limit. `program` is the hard limit of the program that
+/// executed this one, if known. Returns the lowest reserved number.
 fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
@@ -192,9 +193,9 @@ fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     lowest as u32
 }
 
-/// Reserves more numbers, before the program has descriptors, for an engine that can use `many`.
-/// Each client connection takes one number of the engine and one of the program, so the engine gets
-/// at most half.
+/// Reserves more descriptor numbers for an engine that can use `many`, before the program opens
+/// any. Each client connection takes one number of the engine and one of the program, so the engine
+/// gets at most half.
 fn widen(posix: &'static Posix, many: usize) {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let lowest = hard.saturating_sub(many as u64).max(hard.min(HIGHEST) / 2);
@@ -203,17 +204,17 @@ fn widen(posix: &'static Posix, many: usize) {
     }
 }
 
-/// Reserves all numbers from `lowest` on for the engine.
+/// Reserves all descriptor numbers from `lowest` on for the engine.
 fn give_to_engine(posix: &'static Posix, lowest: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|soft| soft > lowest) {
-        // Lowering the soft limit is always permitted.
+        // Ignore errors, because lowering the soft limit is always permitted.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..limit });
     }
     posix.process.descriptors.give_to_engine(lowest as u32);
 }
 
-/// Returns the number of descriptors that the engine can have.
+/// Returns how many descriptors the engine can have between `lowest` and the hard limit.
 fn descriptors_left(lowest: u32) -> u32 {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     u32::try_from(hard).unwrap_or(u32::MAX).saturating_sub(lowest)

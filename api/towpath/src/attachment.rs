@@ -1,4 +1,4 @@
-//! The attachment of this process to an engine, with the process tables that it needs.
+//! The connection of this process to an engine, with the process tables that it needs.
 
 use std::mem::ManuallyDrop;
 
@@ -6,7 +6,7 @@ use towpath_client::{Client, Error, MappedProcess, Process, Region, Socket};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
-/// A [`Client`] with its own [`Process`]; both end together.
+/// A [`Client`] of an engine with the [`Process`] tables that it uses; both are dropped together.
 ///
 /// `Client` contains a `&'static Process`, and so does every [`HighFd`](towpath_client::HighFd) and
 /// [`Cloned`](towpath_client::Cloned) created from it. No value of these types leaves this crate.
@@ -26,15 +26,16 @@ impl Attachment {
     /// As for [`Client::attach`] and [`MappedProcess::new`].
     pub fn new(control: Fd) -> Result<Self, Error> {
         let process = MappedProcess::new()?;
-        // SAFETY: the mapping is valid until `drop`, or the error path below, has dropped the
-        // client.
+        // SAFETY: `process` is mapped until the client, the only user of this reference, is
+        // dropped. Either `drop` or the error path below closes it afterwards.
         let forever: &'static Process = unsafe { &*std::ptr::from_ref(&*process) };
-        // A new stack has no sockets.
+        // Pass no function that lists sockets, because a new stack has none.
         let none = None::<fn(&Region, Run) -> Vec<Socket>>;
         match Client::attach(forever, control, none) {
             Ok(client) => Ok(Self { client: ManuallyDrop::new(client), process }),
             Err(error) => {
-                // `attach` has dropped everything that it created.
+                // Safe to unmap the tables, because the failed `attach` has dropped everything that
+                // uses them.
                 process.close();
                 Err(error)
             }
@@ -51,7 +52,7 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         // SAFETY: the client is dropped only here, and is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.client) };
-        // The client was the last user of the process tables.
+        // Safe to unmap the process tables, because the client was their last user.
         self.process.close();
     }
 }

@@ -19,8 +19,8 @@ use crate::handler::HandlerSpec;
 use crate::place::{Published, StackAddresses};
 use crate::stack::Stack;
 
-/// Default of [`Builder::linger`]. Enough for peers on a working link, even after a few losses.
-/// Also limits how long a peer that does not read can delay the end of a program.
+/// Default of [`Builder::linger`], long enough to retransmit a few lost packets. A peer that does
+/// not read can delay the end of a program by at most this time.
 const LINGER: Duration = Duration::from_secs(5);
 /// Divisor of the descriptors that the gateway may use: 1/GATEWAY_PART of RLIMIT_NOFILE. Each flow
 /// takes one; the program keeps the remaining ones.
@@ -43,7 +43,7 @@ pub struct Builder {
     netem: Option<String>,
     tcp: Vec<String>,
     pub(crate) nameserver: Option<IpAddr>,
-    /// Event handlers of the stack.
+    /// Event handlers that the engine of the stack runs.
     pub(crate) handlers: Vec<HandlerSpec>,
 }
 
@@ -356,7 +356,8 @@ impl Builder {
         Stack::begin(recipe, place, linger, origin)
     }
 
-    /// Opens the link, and returns the recipe of the engine.
+    /// Opens the link, and returns everything that is needed to create the engine, with its
+    /// addresses.
     pub(crate) fn recipe(self) -> Result<(Recipe, StackAddresses), StartError> {
         let link = match &self.links[..] {
             [] => return Err(StartError::NoLink),
@@ -382,7 +383,7 @@ impl Builder {
         }
     }
 
-    /// Returns the recipe of an engine without a link.
+    /// Returns the configuration of an engine without a link.
     fn unlinked(self, seed: [u8; 32]) -> Result<Recipe, StartError> {
         self.refuse_for_loopback()?;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
@@ -392,14 +393,14 @@ impl Builder {
         Ok(Recipe { config, ports, seed, recording: None, services: self.services()? })
     }
 
-    /// Opens the link, and returns the recipe of an engine with it.
+    /// Opens the link, and returns the configuration of an engine that uses it.
     fn linked(
         self,
         device: Option<DeviceSpec>,
         seed: [u8; 32],
     ) -> Result<(Recipe, StackAddresses), StartError> {
         let services = self.services()?;
-        // Ignore remarks, because the library has no user to show them to.
+        // Ignore remarks for the user, because a library cannot show them.
         let mut plan = Plan::new(device, Tell::ignore());
         for text in &self.publish {
             let ports = text.parse::<PublishedRange>();
@@ -429,8 +430,9 @@ impl Builder {
             message: format!("capture({}): {error}", path.unwrap_or(Path::new("")).display()),
         };
         let file = path.map(Recording::create).transpose().map_err(failed)?;
-        // Threads of the recording and the gateway begin with this mask. The program's handlers
-        // must not run on them, and SIGPIPE of a FIFO must not end the program.
+        // Block signals before the threads of the recording and the gateway start, because they
+        // inherit the mask. The program's handlers must not run on them, and SIGPIPE of a FIFO must
+        // not end the program.
         let _signals = SignalsBlocked::new();
         let recording = file.map(Recording::start).transpose().map_err(failed)?;
         plan.capture = recording.as_ref().map(Recording::file);
@@ -443,7 +445,8 @@ impl Builder {
         Ok((recipe, StackAddresses { addresses, published }))
     }
 
-    /// Parses the configuration of [`Self::netem`]. Losses are derived from the stack's seed.
+    /// Parses the options of [`Self::netem`]. The seed of the random losses comes from the stack's
+    /// seed.
     pub(crate) fn netem_both(&self, seed: &[u8; 32]) -> Result<Option<NetemSpec>, StartError> {
         let Some(words) = &self.netem else { return Ok(None) };
         let [a, b, c, d, e, f, g, h, ..] = *seed;
@@ -454,7 +457,7 @@ impl Builder {
         Ok(Some(netem))
     }
 
-    /// Refuses link options for a stack without a link.
+    /// Returns an error if options of a link are set for a stack without a link.
     fn refuse_for_loopback(&self) -> Result<(), StartError> {
         Self::refuse(&[
             ("publish", !self.publish.is_empty()),
@@ -471,7 +474,8 @@ impl Builder {
         })
     }
 
-    /// Refuses options that contradict a pair, whose hosts have a link and addresses already.
+    /// Returns an error if options contradict [`Self::pair`], whose two hosts have their own link
+    /// and addresses.
     pub(crate) fn refuse_for_pair(&self) -> Result<(), StartError> {
         let link = self.links.first().map_or("", LinkChoice::call);
         Self::refuse(&[
@@ -489,7 +493,7 @@ impl Builder {
         })
     }
 
-    /// Returns the first call of the list that was made as error.
+    /// Returns an error with the first method of the list that was called on the builder.
     fn refuse(calls: &[(&'static str, bool)]) -> Result<(), &'static str> {
         match calls.iter().find(|(_, called)| *called) {
             Some((call, _)) => Err(call),
@@ -497,7 +501,8 @@ impl Builder {
         }
     }
 
-    /// Returns the configured MTU in bytes, or an error if an IP link cannot have it.
+    /// Returns the configured MTU or else `default`, in bytes. Returns an error if it is out of
+    /// range.
     pub(crate) fn mtu_or(&self, default: u32) -> Result<u32, StartError> {
         let mtu = self.mtu.unwrap_or(default);
         if MTUS.contains(&mtu) {
@@ -509,7 +514,7 @@ impl Builder {
 }
 
 impl LinkChoice {
-    /// Returns the builder's method for this link.
+    /// Returns the name of the builder's method that selects this link.
     fn call(&self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
@@ -520,7 +525,7 @@ impl LinkChoice {
     }
 }
 
-/// Returns `seed`, or a random one.
+/// Returns `seed` if it is set, otherwise a random seed.
 pub(crate) fn random_unless(seed: Option<[u8; 32]>) -> Result<[u8; 32], StartError> {
     match seed {
         Some(seed) => Ok(seed),
@@ -528,7 +533,7 @@ pub(crate) fn random_unless(seed: Option<[u8; 32]>) -> Result<[u8; 32], StartErr
     }
 }
 
-/// Maximum number of shards of an engine.
+/// Maximum number of shards (engine threads) of an engine.
 const SHARDS_MAX: usize = towpath_shm::layout::SHARDS_MAX as usize;
 
 pub(crate) fn wrong(call: &str, value: &str, why: &str) -> StartError {

@@ -1,4 +1,4 @@
-//! The stack that calls use if they do not name one.
+//! The current stack: the one that socket calls use if they do not name a stack.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,16 +12,16 @@ static DEFAULT: RwLock<Option<Arc<SharedStack>>> = RwLock::new(None);
 
 std::thread_local! {
     /// Stacks that this thread has entered, the innermost last. `None` marks a stack that was left
-    /// before those entered after it.
+    /// while a stack entered later is still current.
     static ENTERED: RefCell<Vec<Option<Arc<SharedStack>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Guard for the current stack of a thread: see [`Stack::enter`](crate::Stack::enter).
 #[must_use = "the thread leaves the stack when this is dropped"]
 pub struct Entered {
-    /// Index into [`ENTERED`].
+    /// Index of this guard's stack in [`ENTERED`].
     place: usize,
-    /// Makes the guard `!Send`, because the list belongs to the thread that entered.
+    /// Makes the guard `!Send`, because [`ENTERED`] is a list of the thread that entered the stack.
     of_thread: PhantomData<*const ()>,
 }
 
@@ -29,8 +29,8 @@ pub struct Entered {
 pub(crate) fn set_default(stack: Option<Arc<SharedStack>>) {
     let mut default = DEFAULT.write().unwrap_or_else(PoisonError::into_inner);
     let before = std::mem::replace(&mut *default, stack);
-    // Drop the old stack without the lock, because dropping the last handle may take as long as
-    // `linger`.
+    // Drop the previous default stack after unlocking, because dropping its last handle may wait
+    // for the linger time.
     drop(default);
     drop(before);
 }
@@ -62,7 +62,7 @@ pub(crate) fn current() -> io::Result<Arc<SharedStack>> {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // On a thread that ends, the list may have been dropped already.
+        // `try_with` fails if the thread is ending and has dropped its list already.
         let left = ENTERED.try_with(|all| {
             let mut all = all.borrow_mut();
             let left = all.get_mut(self.place).and_then(Option::take);
@@ -71,7 +71,8 @@ impl Drop for Entered {
             }
             left
         });
-        // Drop the stack after the borrow ends, because this may be the last handle.
+        // Drop the stack after the borrow of the list ends, because dropping its last handle may
+        // take long.
         drop(left);
     }
 }
@@ -109,7 +110,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(is_current(&default))).join().expect("no panic");
         });
-        // Dropped before the inner guard: the inner stack stays current.
+        // The outer guard is dropped first, and the inner stack stays current.
         drop(outer_guard);
         assert!(is_current(&inner));
         drop(inner_guard);

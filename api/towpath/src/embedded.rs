@@ -1,4 +1,5 @@
-//! An engine without an attachment, for an API of another language. Not part of the Rust API.
+//! An engine for an API in another language, which attaches this process by itself. Not part of the
+//! Rust API.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ use crate::error::{ShutdownError, StartError};
 use crate::fork::Origin;
 use crate::place::{Published, StackAddresses};
 
-/// An engine that runs on its own thread, to which the caller attaches this process.
+/// An engine that runs on its own thread. The caller attaches this process to it.
 #[derive(Debug)]
 pub struct EmbeddedEngine {
     engine: EngineThread,
@@ -23,7 +24,7 @@ impl EmbeddedEngine {
     /// # Errors
     /// As for [`Builder::start`].
     pub fn start(builder: Builder) -> Result<(Self, Fd), StartError> {
-        // Forget the thread id of the parent if this process is a forked child.
+        // Detect a fork: a forked child must forget the thread ids of its parent.
         Origin::here()?;
         let linger = builder.linger;
         let (recipe, place) = builder.recipe()?;
@@ -41,7 +42,8 @@ impl EmbeddedEngine {
         &self.place.published
     }
 
-    /// Starts the linger time, so that [`Self::finish`] waits only for the rest of it.
+    /// Starts the linger time, the limit for sending remaining data. [`Self::finish`] then waits
+    /// only for the remaining part.
     pub fn begin_linger(&mut self) {
         self.engine.begin_linger();
     }
@@ -55,12 +57,13 @@ impl EmbeddedEngine {
         self.engine.finish()
     }
 
-    /// Stops the engine at once.
+    /// Stops the engine at once, without sending remaining data.
     pub fn kill(self) {
         self.engine.kill();
     }
 
-    /// Returns whether the current thread runs an engine, so that it cannot wait for one.
+    /// Returns whether the current thread runs an engine. Such a thread must not wait for an
+    /// engine.
     pub fn is_current_thread() -> bool {
         EngineThread::is_current_thread()
     }

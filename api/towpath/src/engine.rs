@@ -15,15 +15,15 @@ use towpath_uplink::Recording;
 use crate::error::{ShutdownError, StartError};
 use crate::handler::HandlerServices;
 
-/// Everything needed to create an engine.
+/// Everything needed to create an engine: configuration, ports, seed, recording and handlers.
 pub(crate) struct Recipe {
     pub config: EngineConfig,
-    /// Ports of each shard.
+    /// Network ports of the engine, one list for each shard (engine thread).
     pub ports: Vec<Vec<Box<dyn Port + Send>>>,
     pub seed: [u8; 32],
-    /// File to which packets are recorded.
+    /// Capture file to which packets are recorded, if any.
     pub recording: Option<Recording>,
-    /// Event handlers.
+    /// Event handlers that the engine runs.
     pub services: HandlerServices,
 }
 
@@ -36,10 +36,12 @@ std::thread_local! {
 pub(crate) struct EngineThread {
     pub remote: Remote,
     thread: JoinHandle<()>,
-    /// Receives the number of lost bytes when the engine ends. Disconnected if the engine panicked.
+    /// Receives the number of lost bytes when the engine ends. If the engine panicked, the channel
+    /// is disconnected.
     ended: Receiver<u64>,
     linger: Duration,
-    /// End of the linger time, if it has begun before [`Self::finish`].
+    /// End of the linger time if [`Self::begin_linger`] has started it; otherwise [`Self::finish`]
+    /// starts it.
     lingers_until: Option<Instant>,
 }
 
@@ -60,7 +62,7 @@ impl Recipe {
 }
 
 impl EngineThread {
-    /// Starts an engine on a new thread, and returns when it is about to run.
+    /// Starts an engine on a new thread, and returns when the engine is ready to run.
     pub fn start(recipe: Recipe, linger: Duration) -> Result<(Self, Fd), StartError> {
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
@@ -75,15 +77,16 @@ impl EngineThread {
                 }
                 Err(error) => (None, Err(error)),
             };
-            // The receiver waits for this message, so the send cannot fail.
+            // The send cannot fail, because `start` waits for this message.
             let _ = tell.send(made);
             drop(tell);
             let report = engine.map(Engine::run);
             if let Some(recording) = recording {
-                // An error leaves the file incomplete, which its readers detect.
+                // Ignore errors: an incomplete capture file is detected by the programs that read
+                // it.
                 let _ = recording.finish();
             }
-            // If the stack could not be started, there is no receiver.
+            // Ignore errors: if the stack could not be started, there is no receiver.
             let _ = end.send(report.map_or(0, |report| report.unsent));
         };
         // Block signals, because the program's handlers must run on the program's threads.
@@ -97,7 +100,7 @@ impl EngineThread {
                 Ok((Self { remote, thread, ended, linger, lingers_until: None }, control))
             }
             Err(error) => {
-                // The thread ends. The error reports its panic, if any.
+                // Wait for the thread to end. `error` already says if it panicked.
                 let _ = thread.join();
                 Err(error)
             }
@@ -114,13 +117,14 @@ impl EngineThread {
         self.thread.is_finished()
     }
 
-    /// Starts the linger time, so that [`Self::finish`] waits only for the rest of it.
+    /// Starts the linger time, the limit for sending remaining data. [`Self::finish`] then waits
+    /// only for the remaining part.
     pub fn begin_linger(&mut self) {
         self.lingers_until = Instant::now().checked_add(self.linger);
     }
 
-    /// Waits until the engine has sent all data and ended. The caller must have hung up before.
-    /// Stops the engine after `linger`.
+    /// Waits until the engine has sent all data and ended. Stops the engine after the linger time.
+    /// The caller must have shut the control socket down before.
     pub fn finish(self) -> Result<(), ShutdownError> {
         let linger = self.linger;
         let rest = |until: Instant| until.saturating_duration_since(Instant::now());
@@ -135,7 +139,7 @@ impl EngineThread {
             }
             RecvTimeoutError::Disconnected => Err(ShutdownError::Failed),
         });
-        // The thread has nothing left to do. `ended` reports its panic, if any.
+        // Wait for the thread to end. If it panicked, `ended` is an error already.
         let _ = self.thread.join();
         match ended? {
             0 => Ok(()),
@@ -143,10 +147,10 @@ impl EngineThread {
         }
     }
 
-    /// Stops the engine at once.
+    /// Stops the engine at once, without sending remaining data.
     pub fn kill(self) {
         self.remote.stop();
-        // A panic of the thread was printed, and the engine has ended with it.
+        // Ignore a panic of the thread: its message was printed, and the engine has ended.
         let _ = self.thread.join();
     }
 }

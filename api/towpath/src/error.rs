@@ -32,7 +32,7 @@ pub enum StartError {
     /// The link cannot be opened, for example because a port is in use or privileges are missing.
     #[error("{message}")]
     Link {
-        /// Kind of the cause.
+        /// Kind of the error that prevented the link from being opened.
         kind: io::ErrorKind,
         /// Message that says what failed, and what to do.
         message: String,
@@ -63,12 +63,13 @@ pub enum ShutdownError {
          give peers more time by linger()"
     )]
     Unsent {
-        /// Bytes that were not acknowledged; a FIN counts as one.
+        /// Number of bytes that peers did not acknowledge; a FIN counts as one byte.
         bytes: u64,
-        /// Time that the shutdown waited: [`Builder::linger`](crate::Builder::linger).
+        /// Time that the shutdown waited for acknowledgements:
+        /// [`Builder::linger`](crate::Builder::linger).
         linger: Duration,
     },
-    /// The stack's thread had already ended, and unsent data is lost: a bug of this library.
+    /// The stack's thread had already ended because of a bug of this library. Unsent data is lost.
     #[error("the thread of the stack ended before the stack did: please report its message")]
     Failed,
     /// The stack belongs to the parent of this process.
@@ -77,12 +78,13 @@ pub enum ShutdownError {
 }
 
 impl StartError {
-    /// Converts an error of attaching to the engine.
+    /// Converts an error of attaching this process to the engine.
     pub(crate) fn from_client(error: Error) -> Self {
         match error {
             Error::Refused(errno) if errno == Errno::NOMEM.raw_os_error() => Self::AddressSpace,
-            // The kernel drops received descriptors if the process has reached its limit. An engine
-            // of the same build sends no other invalid replies.
+            // The reply lacked its descriptors. The kernel drops them if the process is at its
+            // limit of open descriptors. An engine of the same build sends no other invalid
+            // replies.
             Error::Refused(errno) if errno == Errno::PROTO.raw_os_error() => {
                 Self::System(Errno::MFILE.into())
             }
@@ -142,7 +144,7 @@ impl fmt::Debug for ShutdownError {
     }
 }
 
-/// Returns the part of a message that says what helps against an error of the system.
+/// Returns advice for an error of the operating system, to append to its message.
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => {
@@ -203,14 +205,14 @@ pub(crate) fn io_error(error: Error) -> io::Error {
         Error::Refused(errno) => return io::Error::from_raw_os_error(errno),
         Error::WouldBlock | Error::TimedOut => Errno::AGAIN,
         Error::Interrupted => Errno::INTR,
-        // The interrupted call holds a lock that this call needs.
+        // A signal handler interrupted a call that holds a lock which this call needs.
         Error::Interrupting => Errno::DEADLK,
         Error::NotConnected => Errno::NOTCONN,
         Error::NotListening => Errno::INVAL,
         Error::Closed => Errno::PIPE,
         Error::TooLong => Errno::MSGSIZE,
         Error::Dead | Error::Forked => return down(),
-        // `Error` is non-exhaustive.
+        // `Error` is non-exhaustive, so future variants have no errno here.
         other => return io::Error::other(other),
     };
     io::Error::from_raw_os_error(errno.raw_os_error())

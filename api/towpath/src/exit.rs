@@ -12,7 +12,7 @@ use crate::fork::Origin;
 use crate::shared::SharedStack;
 use crate::unused;
 
-/// Stacks of this process that may still have handles.
+/// Stacks of this process. An entry is outdated if all handles of the stack were dropped.
 static STACKS: Mutex<Vec<Weak<SharedStack>>> = Mutex::new(Vec::new());
 
 /// Registers a stack to be shut down when the process exits.
@@ -41,10 +41,10 @@ extern "C" fn end_stacks() {
     // End all stacks before the first wait, so that they wait for their peers at the same time.
     stacks.iter().for_each(|stack| stack.begin_end());
     for stack in &stacks {
-        // The process exits with the status that its `main` has set, so errors are ignored.
+        // Ignore errors, because the exit status of the process is already set.
         let _ = stack.shutdown();
     }
     unused::wait();
-    // Threads may still be in calls of these stacks, so leak the handles.
+    // Leak the handles: dropping them could free a stack while other threads are in calls of it.
     std::mem::forget(stacks);
 }

@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use rustix::thread::gettid;
 
-/// Id of the thread that runs exit(3) handlers, or 0 before exit(3).
+/// Id of the thread that runs the handlers of exit(3); 0 if no thread has called exit(3).
 static EXITING: AtomicI32 = AtomicI32::new(0);
 
-/// Notes that the calling thread exits the process.
+/// Records that the calling thread exits the process.
 pub(crate) fn begin() {
     EXITING.store(gettid().as_raw_nonzero().get(), Relaxed);
 }
 
-/// Blocks the calling thread forever if another thread exits the process. Otherwise calls would
-/// fail because the stack ends, which does not happen with kernel sockets.
+/// Blocks the calling thread forever if another thread is exiting the process. Otherwise calls on
+/// this thread would fail because the stacks are shut down. Calls on kernel sockets do not fail
+/// then.
 #[cold]
 pub(crate) fn wait() {
     let exiting = EXITING.load(Relaxed);

@@ -1,7 +1,7 @@
 //! Detects whether this process is a forked child of the process that created a stack.
 //!
-//! A page with the process id shows this without a system call. The kernel wipes the page in a
-//! child (MADV_WIPEONFORK, madvise(2)), so that the id is 0 there.
+//! A page of memory contains the process id, so that a check needs no system call. The kernel wipes
+//! the page in a child (MADV_WIPEONFORK, madvise(2)), so that the id is 0 there.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::error::StartError;
 
-/// The process in which a stack was created.
+/// The process in which a stack was created, by its process id and the page that contains this id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
     pid: u32,
@@ -20,11 +20,11 @@ pub(crate) struct Origin {
 }
 
 static PAGE: OnceLock<&'static AtomicU32> = OnceLock::new();
-/// Length of the mapping; the kernel rounds it up to a page.
+/// Length of the mapping in bytes; the kernel rounds it up to a page.
 const LEN: usize = size_of::<AtomicU32>();
 
 impl Origin {
-    /// Returns the calling process.
+    /// Returns the calling process as the origin of a new stack.
     ///
     /// # Errors
     /// Returns [`StartError::System`] with ENOMEM, or with EINVAL if the kernel is older than 4.14
@@ -39,21 +39,21 @@ impl Origin {
         };
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         if page.swap(pid, Relaxed) != pid {
-            // First stack of this process. In a forked child the thread has a new id, so clear the
-            // cached one.
+            // This is the first stack of this process. If the process is a forked child, the thread
+            // has a new id, so clear the cached one.
             towpath_ring::forget_thread_id();
         }
         Ok(Self { pid, page })
     }
 
-    /// Returns whether this process created a stack last, so that it is no forked child of that
-    /// process.
+    /// Returns whether this process has created a stack itself. False in a forked child that has
+    /// only inherited stacks.
     pub fn is_in_place() -> bool {
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         PAGE.get().is_some_and(|page| page.load(Relaxed) == pid)
     }
 
-    /// Returns whether this process is a forked child of the origin.
+    /// Returns whether this process is a forked child of the process that created the stack.
     #[inline]
     pub fn is_elsewhere(self) -> bool {
         self.page.load(Relaxed) != self.pid

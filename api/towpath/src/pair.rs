@@ -12,9 +12,9 @@ use crate::handler::HandlerServices;
 use crate::place::StackAddresses;
 use crate::stack::Stack;
 
-/// Default MTU of a pair, in bytes: Ethernet's, which programs usually have outside of tests.
+/// Default MTU of the link between the two hosts in bytes, as for Ethernet.
 const MTU: u32 = 1500;
-/// Addresses of each host.
+/// Addresses of the first and of the second host.
 const ADDRESSES: [[&str; 2]; 2] = [["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]];
 
 impl Builder {
@@ -39,7 +39,7 @@ impl Builder {
         Ok((self.end(one, first, mtu, 0)?, self.end(other, second, mtu, 1)?))
     }
 
-    /// Starts host number `end` of a pair.
+    /// Starts the first (`end` = 0) or second (`end` = 1) host of a pair.
     fn end(
         &self,
         port: ChannelPort,
@@ -51,8 +51,9 @@ impl Builder {
         let seed = random_unless(self.seed)?;
         let addresses = addresses.map(|cidr| parse_cidr(cidr).expect("an address"));
         let mut shape = Shape::ip_link(addresses.to_vec(), mtu);
-        // Each host shapes the packets that it sends, so that they keep it alive until they arrive.
-        // Each needs its own seed; otherwise both directions would lose the same packets.
+        // Each host applies delay and loss to the packets that it sends. The delayed packets keep
+        // the host alive until they arrive. Each host needs its own seed; otherwise both directions
+        // would lose the same packets.
         shape.tcp = self.tcp_defaults()?;
         let netem = self.netem_both(&seed)?;
         shape.netem = netem.map(|netem| NetemSpec {
@@ -62,7 +63,7 @@ impl Builder {
         });
         let mut config = shape.config(&port);
         config.resolver = self.resolver();
-        // The peer is not a kernel that segments packets.
+        // The other host is no kernel that could divide large packets into segments for us.
         config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let place = StackAddresses { addresses, published: Vec::new() };
@@ -71,7 +72,7 @@ impl Builder {
             None => Box::new(port),
         };
         let ports = vec![vec![port]];
-        // Handlers are on the first host.
+        // Event handlers of the builder run only on the first host.
         let services = if end == 0 { self.services()? } else { HandlerServices::default() };
         let recipe = Recipe { config, ports, seed, recording: None, services };
         Stack::begin(recipe, place, self.linger, origin)

@@ -22,9 +22,9 @@ pub struct Published {
     /// Address and port of this machine to which clients connect. The kernel chose the port if it
     /// was not specified.
     pub host: SocketAddr,
-    /// Port of the stack to which it is forwarded.
+    /// Port of the stack to which connections or datagrams are forwarded.
     pub port: u16,
-    /// Protocol of both ports.
+    /// Transport protocol of the forwarded port.
     pub protocol: Protocol,
 }
 

@@ -1,4 +1,4 @@
-//! State shared by all handles of a stack and its sockets.
+//! State of a stack, shared by all its handles and sockets.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -18,20 +18,21 @@ use crate::unused;
 
 /// A running stack, ended when the last handle is dropped.
 pub(crate) struct SharedStack {
-    /// Dropped in `drop`, unless this process is a forked child.
+    /// Connection of this process to the engine. Dropped by `drop`, except in a forked child.
     attachment: ManuallyDrop<Attachment>,
-    /// The engine's thread; `None` after [`Self::shutdown`], or in a forked child.
+    /// Thread that runs the engine; `None` after [`Self::shutdown`], or in a forked child.
     engine: Mutex<Option<EngineThread>>,
     place: StackAddresses,
     origin: Origin,
-    /// Counters of event handlers.
+    /// Counters of the event handlers that the engine runs.
     pub(crate) handlers: Vec<Arc<SharedCounters>>,
     #[cfg(feature = "tokio")]
     pub(crate) dispatchers: crate::tokio::dispatch::Dispatchers,
 }
 
 impl SharedStack {
-    /// Attaches this process to the running engine `engine`.
+    /// Creates the state of a stack whose engine is running, and attaches this process to the
+    /// engine.
     pub fn new(
         engine: EngineThread,
         control: Fd,
@@ -55,8 +56,8 @@ impl SharedStack {
         }
     }
 
-    /// Returns the attachment, which all calls on sockets use. In a forked child of the process
-    /// that created the stack, every call on it fails.
+    /// Returns the client, through which sockets call the engine. In a forked child of the process
+    /// that created the stack, all its calls fail.
     #[inline]
     pub fn client(&self) -> &Client {
         if self.origin.is_elsewhere() {
@@ -65,8 +66,8 @@ impl SharedStack {
         self.attachment.client()
     }
 
-    /// Returns the attachment without checking for a forked child, for calls whose attempts check
-    /// it.
+    /// Returns the client without checking whether this process is a forked child. Callers check
+    /// this themselves.
     #[inline]
     pub fn attached(&self) -> &Client {
         self.attachment.client()
@@ -84,7 +85,7 @@ impl SharedStack {
         }
     }
 
-    /// Lets the engine start to close the sockets; [`Self::shutdown`] waits for that. Does nothing
+    /// Tells the engine to close the sockets. [`Self::shutdown`] then waits for this. Does nothing
     /// in a forked child.
     pub fn begin_end(&self) {
         if !self.origin.is_elsewhere() {
@@ -98,7 +99,8 @@ impl SharedStack {
             self.disown();
             return Err(ShutdownError::Forked);
         }
-        // Keep the lock while waiting, so that a second call returns after the shutdown.
+        // Hold the lock while waiting, so that a second call returns only after the shutdown is
+        // complete.
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = engine.take() else { return Ok(()) };
         if engine.has_ended() {
@@ -109,11 +111,12 @@ impl SharedStack {
         engine.finish()
     }
 
-    /// Lets the engine treat this process as ended. The engine closes all sockets, and ends when
-    /// their data is sent. Copies of the control socket in forked children do not prevent this.
+    /// Disconnects this process from the engine, which handles this like the end of the process.
+    /// The engine closes all sockets, and ends when their data is sent. shutdown(2) works even if
+    /// forked children have copies of the control socket.
     fn hang_up(&self) {
         let control = self.attachment.client().control();
-        // The socket may be disconnected because the engine has ended, so errors are ignored.
+        // Ignore errors: the socket may be disconnected already because the engine has ended.
         let _ = rustix::net::shutdown(control.borrow(), Shutdown::Both);
     }
 }
@@ -122,7 +125,8 @@ impl Drop for SharedStack {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.origin.is_elsewhere() {
-            // The parent still uses the thread and the mappings. Leak the engine's handle.
+            // This is a forked child. Leak the engine's handle, because the parent still uses the
+            // thread and the mappings.
             self.disown();
             std::mem::forget(engine);
             return;
@@ -152,14 +156,14 @@ mod tests {
     use super::*;
     use crate::Stack;
 
-    /// Ends the engine's loop, which no public call does.
+    /// Stops the engine's event loop at once, which no public method can do.
     fn stop_engine(stack: &Stack) {
         let engine = stack.shared.engine.lock().expect("no panic");
         engine.as_ref().expect("it runs").remote.stop();
     }
 
     fn wait_for_engine(stack: &Stack) {
-        // The engine's end wakes the thread that waits for it.
+        // When the engine ends, it wakes the thread that waits in a call.
         let has_ended = || {
             let engine = stack.shared.engine.lock().expect("no panic");
             engine.as_ref().is_none_or(EngineThread::has_ended)
@@ -181,7 +185,7 @@ mod tests {
         let (mut server, _) = listener.accept().expect("accepted");
         let waits = thread::spawn(move || server.read(&mut [0]));
         stop_engine(&stack);
-        // Including calls that wait, or are about to.
+        // Calls that wait, or begin to wait, fail as well.
         assert_eq!(kind(waits.join().expect("no panic")), ErrorKind::NetworkDown);
         wait_for_engine(&stack);
         assert_eq!(kind(client.write(b"x")), ErrorKind::NetworkDown);

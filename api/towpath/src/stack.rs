@@ -70,8 +70,8 @@ impl Stack {
         Ok(Self { shared })
     }
 
-    /// Returns the stack's addresses on its link, by default the IPv4 address first. 127.0.0.1 and
-    /// ::1 are not listed, so a stack without a link returns none.
+    /// Returns the stack's addresses on its link. Without [`Builder::address`], the IPv4 address is
+    /// first. 127.0.0.1 and ::1 are not listed, so a stack without a link returns none.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().start()?;
@@ -98,7 +98,7 @@ impl Stack {
 
     /// Makes this the default stack of the process. Functions that do not name a stack, such as
     /// `towpath::net::TcpListener::bind`, use it on threads that have not [entered](Self::enter)
-    /// another.
+    /// another stack.
     ///
     /// The process then keeps the stack alive, even if all other handles are dropped, until [the
     /// process ends](crate#lifetime-of-a-stack). To release it earlier, set another default or call
@@ -116,7 +116,8 @@ impl Stack {
         current::set_default(Some(Arc::clone(&self.shared)));
     }
 
-    /// Clears the default stack of the process. The stack lives on while it has other handles.
+    /// Clears the default stack of the process. The stack continues to run while it has other
+    /// handles.
     ///
     /// ```
     /// use std::io::ErrorKind;
@@ -132,7 +133,7 @@ impl Stack {
     }
 
     /// Makes this the current stack of this thread until the result is dropped. Then the previous
-    /// one is current again.
+    /// stack is current again.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().start()?;

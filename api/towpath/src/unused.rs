@@ -1,8 +1,8 @@
-//! Ends engines whose last handle was dropped.
+//! Ends engines after the last handle of their stack was dropped.
 //!
 //! An engine sends its remaining data before it ends. On a thread of an async runtime, waiting for
-//! that would stop other tasks, among them perhaps the peer that has to read the data. A thread of
-//! its own waits there instead.
+//! this would block other tasks, and perhaps the peer that must read the data. Therefore a separate
+//! thread waits in this case.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -12,7 +12,7 @@ use towpath_client::syscall::SignalsBlocked;
 use crate::engine::EngineThread;
 use crate::fork::Origin;
 
-/// Threads that wait for engines, with the processes to which they belong.
+/// Threads that wait for engines to end, each with the process that created the engine.
 static WAITING: Mutex<Vec<(Origin, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
 /// Waits until `engine` has sent its data and ended, for at most the linger time. In an async
@@ -24,11 +24,13 @@ pub(crate) fn finish(engine: EngineThread, origin: Origin) {
     }
 }
 
-/// Waits for the threads of this process. Called when it exits, so that their data is sent.
+/// Waits for the threads that wait for engines, so that unsent data is not lost. Called when the
+/// process exits.
 pub(crate) fn wait() {
     let waiting = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
     for (origin, thread) in waiting {
-        // A forked child has copies of the handles, but not the threads.
+        // Skip threads of the parent: a forked child has copies of the handles, but not the
+        // threads.
         if !origin.is_elsewhere() {
             let _ = thread.join();
         }
@@ -45,7 +47,7 @@ fn is_in_runtime() -> bool {
     false
 }
 
-/// Returns the engine if no thread can be created.
+/// Waits for the engine on a new thread. Returns the engine if no thread can be created.
 fn finish_later(engine: EngineThread, origin: Origin) -> Option<EngineThread> {
     let (give, given) = std::sync::mpsc::channel::<EngineThread>();
     let work = move || {

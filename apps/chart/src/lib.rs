@@ -15,11 +15,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// Largest number of steps between the ticks of a linear axis.
+/// Maximum number of steps between the ticks of a linear axis.
 const STEPS_MAX: f64 = 5.;
-/// Ticks of a decade on a logarithmic axis.
+/// Positions of the ticks within a decade of a logarithmic axis.
 pub const FINE: &[f64] = &[1., 2., 5.];
-/// Ticks of a decade where there are many decades.
+/// Positions of the ticks within a decade of an axis that covers many decades.
 pub const COARSE: &[f64] = &[1.];
 
 /// Returns `text` with the special characters of HTML and SVG escaped.
@@ -27,32 +27,33 @@ pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Place of a value on an axis.
+/// How an axis maps values to positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences are equally far apart.
+    /// Equal differences between values have equal lengths.
     Linear,
-    /// Equal ratios are equally far apart.
+    /// Equal ratios of values have equal lengths.
     Log,
-    /// Equal ratios of the distance to 1 are equally far apart: 90 %, 99 %, 99.9 %.
+    /// Equal ratios of the distance to 1 have equal lengths, such as from 90 % to 99 % and to 99.9
+    /// %.
     Nines,
 }
 
-/// An axis: its scale, its ends, and its ticks with their labels.
+/// Axis of a chart: its scale, its range, and its ticks with their labels.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// Place of values.
+    /// Scale that maps values to positions.
     pub scale: Scale,
-    /// First value.
+    /// Value at the start of the axis.
     pub from: f64,
-    /// Last value.
+    /// Value at the end of the axis.
     pub to: f64,
-    /// Values with a label, in ascending order.
+    /// Values at which the axis has a tick, and their labels, in ascending order.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Creates an axis with ticks at one, two or five times a power of ten.
+    /// Creates a linear axis. Its ticks are at one, two or five times a power of ten.
     pub fn linear(from: f64, to: f64, label: impl Fn(f64) -> String) -> Self {
         let to = from + (to - from).max(1e-12);
         let rough = (to - from) / STEPS_MAX;
@@ -65,8 +66,8 @@ impl Axis {
         Self { scale: Scale::Linear, from, to, ticks: ticks.collect() }
     }
 
-    /// Creates a logarithmic axis between positive values. `steps` are the ticks of a decade, as
-    /// [`FINE`].
+    /// Creates a logarithmic axis between two positive values. `steps` contains the positions of
+    /// the ticks within a decade, for example [`FINE`].
     pub fn log(from: f64, to: f64, steps: &[f64], label: impl Fn(f64) -> String) -> Self {
         let decades = from.log10().floor() as i32..=to.log10().ceil() as i32;
         let all = decades.flat_map(|power| steps.iter().map(move |it| it * 10_f64.powi(power)));
@@ -75,7 +76,8 @@ impl Axis {
         Self { scale: Scale::Log, from, to, ticks: ticks.collect() }
     }
 
-    /// Creates an axis of shares, up to the largest share that `count` values can show.
+    /// Creates an axis of fractions, up to the largest fraction that `count` values can
+    /// distinguish.
     pub fn nines(count: u64) -> Self {
         let most = (count.max(10) as f64).log10();
         let mut ticks = vec![(0., "0 %".to_owned()), (0.5, "50 %".to_owned())];
@@ -87,8 +89,8 @@ impl Axis {
         Self { scale: Scale::Nines, from: 0., to: 1. - 10_f64.powf(-most), ticks }
     }
 
-    /// Returns the position of a value along the axis: 0 at its start, 1 at its end; less than 0 or
-    /// more than 1 outside.
+    /// Returns the position of a value along the axis. It is 0 at the start of the axis, and 1 at
+    /// the end. For a value outside of the axis, it is less than 0 or more than 1.
     pub fn share(&self, value: f64) -> f64 {
         let (from, to) = (self.place(self.from), self.place(self.to));
         (self.place(value) - from) / (to - from).max(1e-12)
@@ -103,26 +105,26 @@ impl Axis {
     }
 }
 
-/// Coordinates of the rectangle between the axes. `top` is less than `bottom`.
+/// Rectangle between the axes of a chart, given by its coordinates. `top` is less than `bottom`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Area {
-    /// Coordinate at which x axes begin.
+    /// Coordinate at which the x axis starts.
     pub left: f64,
-    /// Coordinate at which x axes end.
+    /// Coordinate at which the x axis ends.
     pub right: f64,
-    /// Coordinate at which y axes end.
+    /// Coordinate at which the y axis ends.
     pub top: f64,
-    /// Coordinate at which y axes begin.
+    /// Coordinate at which the y axis starts.
     pub bottom: f64,
 }
 
 impl Area {
-    /// Returns the x coordinate of a value.
+    /// Returns the x coordinate of a value on `axis`.
     pub fn x(&self, axis: &Axis, value: f64) -> f64 {
         self.left + (self.right - self.left) * axis.share(value)
     }
 
-    /// Returns the y coordinate of a value.
+    /// Returns the y coordinate of a value on `axis`.
     pub fn y(&self, axis: &Axis, value: f64) -> f64 {
         self.bottom - (self.bottom - self.top) * axis.share(value)
     }

@@ -1,4 +1,4 @@
-//! Detects addresses that the host loses, using rtnetlink(7).
+//! Detects when an address is removed from the host, using rtnetlink(7).
 //!
 //! A connected IPv6 socket keeps sending from a removed address, because Linux checks the source
 //! only at connect(2). The answers are lost. Over IPv4 each send(2) fails. Datagram flows have no
@@ -20,15 +20,15 @@ pub(crate) struct AddressWatch {
     socket: Fd,
 }
 
-/// Addresses that the host has lost.
+/// Addresses that were removed from the host's interfaces.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LostAddresses {
     These(Vec<IpAddr>),
-    /// Notifications were lost (ENOBUFS), so any address may be gone.
+    /// Notifications were lost (ENOBUFS), so any address may have been removed.
     Unknown,
 }
 
-/// Bits of multicast groups in <linux/rtnetlink.h>.
+/// Bits of rtnetlink multicast groups, from <linux/rtnetlink.h>.
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 const RTM_DELADDR: u16 = 21;
@@ -36,16 +36,16 @@ const RTM_DELADDR: u16 = 21;
 const NLMSG_LEN: usize = 16;
 const IFADDRMSG_LEN: usize = 8;
 const RTATTR_LEN: usize = 4;
-/// Attribute: the address, or the peer's address on a point-to-point link.
+/// Netlink attribute that contains the address, or the peer's address on a point-to-point link.
 const IFA_ADDRESS: u16 = 1;
-/// Attribute: the local address; always present for IPv4.
+/// Netlink attribute that contains the local address. Always present for IPv4.
 const IFA_LOCAL: u16 = 2;
-/// Receive buffer length in bytes (netlink(7) recommends 8192).
+/// Length of the receive buffer for notifications in bytes; netlink(7) recommends 8192.
 const NEWS_LEN: usize = 8192;
 
 impl AddressWatch {
-    /// Opens the socket. Returns `None` if the host forbids it; flows with a lost source then end
-    /// by idle timeout.
+    /// Opens the netlink socket. Returns `None` if the host forbids it. Flows whose source address
+    /// is removed then end only by their idle timeout.
     pub(crate) fn open() -> Option<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // Protocol 0 of a netlink socket is NETLINK_ROUTE.
@@ -60,7 +60,7 @@ impl AddressWatch {
         &self.socket
     }
 
-    /// Returns the addresses lost since the last call.
+    /// Returns the addresses that were removed from the host since the last call.
     pub(crate) fn lost(&self) -> LostAddresses {
         let mut lost = Vec::new();
         let mut news = [0; NEWS_LEN];
@@ -76,7 +76,7 @@ impl AddressWatch {
 }
 
 impl LostAddresses {
-    /// Returns whether a host socket sends from a lost address.
+    /// Returns whether a host socket sends from a removed address.
     pub(crate) fn has_source_of(&self, host: &Fd) -> bool {
         let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         local.is_some_and(|local| match self {
@@ -86,7 +86,7 @@ impl LostAddresses {
     }
 }
 
-/// Returns the lost addresses in a netlink packet.
+/// Returns the removed addresses that a netlink packet reports.
 fn lost_in(mut packet: &[u8]) -> Vec<IpAddr> {
     let mut all = Vec::new();
     while let Some((len, kind)) = u32_at(packet, 0).zip(u16_at(packet, 4)) {
@@ -99,7 +99,7 @@ fn lost_in(mut packet: &[u8]) -> Vec<IpAddr> {
     all
 }
 
-/// Returns the local address in a `struct ifaddrmsg` with its attributes.
+/// Returns the local address from a `struct ifaddrmsg` with its attributes.
 fn address(body: &[u8]) -> Option<IpAddr> {
     let mut found = [None; 2];
     let mut rest = body.get(IFADDRMSG_LEN..)?;
@@ -160,7 +160,8 @@ mod tests {
         .concat();
         let wanted: [IpAddr; 2] = [[192, 0, 2, 1].into(), v6.into()];
         assert_eq!(lost_in(&packet), wanted);
-        // A truncated packet yields the messages that are complete.
+        // Parsing a truncated packet must not panic, and returns only addresses of complete
+        // messages.
         for len in 0..packet.len() {
             assert!(lost_in(&packet[..len]).len() < 2, "{len}");
         }

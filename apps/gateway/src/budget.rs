@@ -4,10 +4,10 @@
 //! kind can use all free ones. A small part is reserved for the program, because clients of
 //! published ports can open idle connections.
 //!
-//! Established TCP connections are never evicted. Therefore each client address may have at most
-//! [`CLIENT_PART`] times as many connections as are free, which leaves room for clients with fewer.
-//! Echo flows and DNS queries have separate limits, so that a program with many connections can
-//! still resolve names.
+//! Established TCP connections are never evicted. Therefore the number of connections of a client
+//! address is at most [`CLIENT_PART`] times the number of free descriptors. This leaves room for
+//! clients with few connections. Echo flows and DNS queries have separate limits, so that a program
+//! with many connections can still resolve names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -28,20 +28,20 @@ pub(crate) struct FlowsMax {
     /// [`FlowBudget`].
     pub(crate) all: usize,
     pub(crate) tcp: usize,
-    /// Maximum number of TCP flows of published ports' clients.
+    /// Maximum number of TCP flows from clients of published ports.
     pub(crate) clients: usize,
     pub(crate) udp: usize,
     pub(crate) udp_clients: usize,
     pub(crate) echo: usize,
     pub(crate) dns: usize,
-    /// Descriptor limit (RLIMIT_NOFILE), reported to the user if it limits `tcp`; `None` if
-    /// [`TCP_FLOWS_MAX`] limits `tcp`.
+    /// Descriptor limit of the process (RLIMIT_NOFILE), reported to the user if it determines
+    /// `tcp`. `None` if [`TCP_FLOWS_MAX`] determines `tcp`.
     pub(crate) descriptors: Option<u64>,
 }
 
 impl FlowsMax {
-    /// Computes the limits. `descriptors` is the number available to the gateways; `None` stands
-    /// for the process's limit.
+    /// Computes the limits. `descriptors` is the number of descriptors that the gateways may use;
+    /// `None` means the process's limit (RLIMIT_NOFILE).
     pub(crate) fn new(descriptors: Option<u32>) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let count = descriptors.map(u64::from).or(limit.current);
@@ -70,7 +70,8 @@ impl FlowsMax {
         }
     }
 
-    /// Divides the limits that are not part of the common [`FlowBudget`] among `gateways` gateways.
+    /// Returns the limits of one of `gateways` gateways. Divides the limits that are not part of
+    /// the common [`FlowBudget`].
     pub(crate) fn of_one_of(self, gateways: usize) -> Self {
         let share = |all: usize| (all / gateways).max(1);
         let Self { udp, udp_clients, echo, dns, .. } = self;
@@ -84,31 +85,32 @@ impl FlowsMax {
     }
 }
 
-/// Returns the part of `tcp` flows that clients may use.
+/// Returns how many of `tcp` flows may belong to clients of published ports.
 fn clients_of(tcp: usize) -> usize {
     tcp - tcp / FLOWS_LEFT_TO_PROGRAM
 }
 
-/// Kind of flow that owns a descriptor. Its number is the index of the first element of
-/// [`FlowBudget::counts`] that includes it.
+/// Kind of flow that uses a descriptor. Its number is the index of the first element of
+/// [`FlowBudget::counts`] that includes the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// TCP connection of a published port's client.
+    /// TCP connection from a client of a published port.
     Client,
-    /// TCP connection made by the program.
+    /// TCP connection that the program has initiated.
     Program,
-    /// UDP flow of the program.
+    /// UDP flow that the program has initiated.
     Datagrams,
 }
 
-/// Numbers of descriptors in use, with their limits.
+/// Numbers of descriptors in use by flows, with their limits.
 #[derive(Debug)]
 pub(crate) struct FlowBudget {
     all: BoundedCount,
     tcp: BoundedCount,
     clients: BoundedCount,
     descriptors: Option<u64>,
-    /// Number of TCP connections of each client for which [`Client::has_share`].
+    /// Number of TCP connections of each client to which the per-client limit applies
+    /// ([`Client::has_share`]).
     by_client: Mutex<HashMap<Client, usize>>,
 }
 
@@ -119,12 +121,13 @@ struct BoundedCount {
     max: AtomicUsize,
 }
 
-/// Reservation of one descriptor; released on drop.
+/// Reservation of one descriptor for a flow; released on drop.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<FlowBudget>,
     whose: Whose,
-    /// Client to whose connections the reservation counts; `None` if it counts for no client.
+    /// Client whose number of connections includes this reservation; `None` without a per-client
+    /// limit.
     client: Option<Client>,
 }
 
@@ -139,7 +142,7 @@ impl FlowBudget {
         })
     }
 
-    /// Reserves a descriptor; `None` if a limit is reached.
+    /// Reserves a descriptor for a flow. Returns `None` if a limit is reached.
     pub(crate) fn take(self: &Arc<Self>, whose: Whose) -> Option<Share> {
         let counts = self.counts();
         let counts = &counts[whose as usize..];
@@ -156,32 +159,33 @@ impl FlowBudget {
         self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lowers the limit on TCP flows.
+    /// Lowers the limit on TCP flows of all gateways of the host.
     pub(crate) fn limit_tcp(&self, max: usize) {
         let max = max.min(self.tcp.max.load(Relaxed));
         self.tcp.max.store(max, Relaxed);
         self.clients.max.store(clients_of(max), Relaxed);
     }
 
-    /// Returns the number of TCP connections of published ports' clients, or of all TCP
-    /// connections.
+    /// Returns the number of TCP connections: for `Whose::Client` those of published ports'
+    /// clients, otherwise all.
     pub(crate) fn len(&self, whose: Whose) -> usize {
         let count = if whose == Whose::Client { &self.clients } else { &self.tcp };
         count.now.load(Relaxed)
     }
 
-    /// Returns the number of TCP connections of a client.
+    /// Returns the number of TCP connections of a client of published ports.
     pub(crate) fn of_client(&self, client: Client) -> usize {
         self.by_client().get(&client).copied().unwrap_or(0)
     }
 
-    /// Returns [`FlowsMax::descriptors`].
+    /// Returns the descriptor limit of the process if it limits TCP flows
+    /// ([`FlowsMax::descriptors`]).
     pub(crate) fn descriptors(&self) -> Option<u64> {
         self.descriptors
     }
 
-    /// Returns all counters, the one with the narrowest scope first, so that `take` fails before it
-    /// changes wider ones.
+    /// Returns all counters, from the narrowest scope to the widest. If a limit is reached, `take`
+    /// then fails before it has changed a wider counter.
     fn counts(&self) -> [&BoundedCount; 3] {
         [&self.clients, &self.tcp, &self.all]
     }
@@ -194,7 +198,7 @@ impl Share {
         if client.has_share() {
             let counts = self.budget.counts();
             let free = counts[self.whose as usize..].iter().map(|count| count.free()).min();
-            // Include the descriptor of this reservation, which was free before.
+            // Count the descriptor of this reservation as free, because it was free before.
             let most = free.unwrap_or(0).saturating_add(1).saturating_mul(CLIENT_PART);
             let mut by_client = self.budget.by_client();
             let flows = by_client.entry(client).or_default();
@@ -261,7 +265,7 @@ mod tests {
             for gateways in [2, 16] {
                 let one = max.of_one_of(gateways);
                 assert!((one.echo + one.dns) * gateways <= (max.echo + max.dns).max(2 * gateways));
-                // TCP limits are shared and not divided.
+                // The TCP limits are shared by all gateways, and not divided among them.
                 assert_eq!((one.all, one.tcp, one.clients), (max.all, max.tcp, max.clients));
             }
         }
@@ -287,7 +291,7 @@ mod tests {
         assert_eq!(all(Whose::Datagrams).len(), 4);
         let datagrams = all(Whose::Datagrams);
         drop(clients);
-        // A refused reservation takes nothing.
+        // A refused reservation must not change the counters.
         assert_eq!(all(Whose::Client).len(), 14);
         drop((own, datagrams));
         assert_eq!(all(Whose::Datagrams).len(), 20);
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!(budget.len(Whose::Program), 160);
         drop((first, second, third));
         assert!(budget.by_client().is_empty());
-        // The program has no per-client limit.
+        // The per-client limit does not apply to the program.
         assert_eq!(all(Client::PROGRAM).len(), 160);
     }
 }

@@ -1,4 +1,4 @@
-//! Clients of a gateway, among which limits are divided.
+//! Clients of a gateway, to which per-client limits apply.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,11 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
-/// Interface identifier bits of an IPv6 address, which the host chooses.
+/// Bits of an IPv6 address that are the interface identifier, which the host chooses.
 const INTERFACE_IDENTIFIER: u128 = u64::MAX as u128;
 
 impl Client {
-    /// Stands for the program of a gateway; no client has the unspecified address.
+    /// Represents the program behind the gateway. No real client has the unspecified address.
     pub(crate) const PROGRAM: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 
     pub(crate) fn at(ip: IpAddr) -> Self {
@@ -21,10 +21,11 @@ impl Client {
         })
     }
 
-    /// Returns whether per-client limits apply. The program and clients at loopback addresses of
-    /// this host are exempt.
+    /// Returns whether per-client limits apply. They do not apply to the program, nor to clients
+    /// with a loopback address of this host.
     pub(crate) fn has_share(self) -> bool {
-        // IPv6 clients are cut to a /64; ::/64 contains no unicast address other than ::1.
+        // The address of an IPv6 client is truncated to 64 bits, so ::1 appears as ::, the
+        // unspecified address. No other unicast address has this prefix.
         !self.0.is_loopback() && !self.0.is_unspecified()
     }
 }

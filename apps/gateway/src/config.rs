@@ -12,46 +12,48 @@ use crate::client::Client;
 use crate::egress::Egress;
 use crate::nameservers::{self, Nameserver};
 
-/// Addresses, DNS, egress and limits of a gateway.
+/// Addresses, DNS, host-socket options and limits of a gateway.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GatewayConfig {
-    /// IPv4 address of the program's stack; `None` disables IPv4.
+    /// IPv4 address of the program's stack; `None` if the program has no IPv4.
     pub program_v4: Option<Ipv4Addr>,
-    /// IPv6 address of the program's stack; `None` disables IPv6.
+    /// IPv6 address of the program's stack; `None` if the program has no IPv6.
     pub program_v6: Option<Ipv6Addr>,
-    /// IPv4 address of the gateway; `None` without IPv4. With `host_loopback`, connections to it
-    /// lead to the host's loopback.
+    /// IPv4 address of the gateway; `None` without IPv4. If `host_loopback` is set, connections to
+    /// this address lead to the host's 127.0.0.1.
     pub gateway_v4: Option<Ipv4Addr>,
-    /// IPv6 address of the gateway; `None` without IPv6. With `host_loopback`, connections to it
-    /// lead to the host's loopback.
+    /// IPv6 address of the gateway; `None` without IPv6. If `host_loopback` is set, connections to
+    /// this address lead to the host's ::1.
     pub gateway_v6: Option<Ipv6Addr>,
     /// Whether connections to the gateway's addresses lead to 127.0.0.1 and ::1 of the host, so
     /// that the program can use services there. Otherwise, they are refused.
     pub host_loopback: bool,
-    /// IPv4 address whose port 53 is the DNS forwarder; `None` disables it.
+    /// IPv4 address at which the DNS forwarder answers on port 53; `None` if it has no such
+    /// address.
     pub dns_v4: Option<Ipv4Addr>,
-    /// IPv6 address whose port 53 is the DNS forwarder; `None` disables it.
+    /// IPv6 address at which the DNS forwarder answers on port 53; `None` if it has no such
+    /// address.
     pub dns_v6: Option<Ipv6Addr>,
-    /// Nameservers of the forwarder. Servers on the host's loopback are used regardless of
-    /// `host_loopback`.
+    /// Nameservers that the DNS forwarder queries. Nameservers on the host's loopback are queried
+    /// even without `host_loopback`.
     pub nameserver: Nameserver,
-    /// Whether the DNS forwarder answers on port 53 of every address.
+    /// Whether the DNS forwarder answers queries to port 53 of every address.
     pub dns_everywhere: bool,
-    /// Mark and interface of the gateway's host sockets.
+    /// SO_MARK and SO_BINDTODEVICE of the gateway's sockets on the host.
     pub egress: Egress,
     /// MTU of the link to the program in bytes.
     pub mtu: u32,
-    /// Number of descriptors available for flows; `None` stands for the process's limit
-    /// (RLIMIT_NOFILE).
+    /// Number of descriptors that flows may use; `None` means the process's limit (RLIMIT_NOFILE).
     pub descriptors: Option<u32>,
-    /// Random secret for the inner stack and DNS queries: initial sequence numbers and hash keys.
+    /// Random secret for the gateway's own TCP/IP stack and for DNS queries. Initial sequence
+    /// numbers and hash keys are derived from it.
     pub seed: [u8; 32],
 }
 
 impl Default for GatewayConfig {
-    /// Uses 10.0.2.15 and fd00:2::15 for the program, 10.0.2.2 and fd00:2::2 for the gateway, and
-    /// 10.0.2.3 and fd00:2::3 for DNS. The host's loopback is reachable. The seed must be replaced
-    /// by a random one.
+    /// Returns a configuration that uses 10.0.2.15 and fd00:2::15 for the program, 10.0.2.2 and
+    /// fd00:2::2 for the gateway, and 10.0.2.3 and fd00:2::3 for DNS. The host's loopback is
+    /// reachable. The seed must be replaced by a random one.
     fn default() -> Self {
         Self {
             program_v4: Some(Ipv4Addr::new(10, 0, 2, 15)),
@@ -78,8 +80,8 @@ impl GatewayConfig {
         self.gateway_v4.map(IpAddr::V4).into_iter().chain(v6).collect()
     }
 
-    /// Returns the host's address for a destination of the program; `None` if connections to it are
-    /// refused.
+    /// Converts a destination of the program to an address on the host. Returns `None` if
+    /// connections to it are refused.
     pub(crate) fn host_addr(&self, dst: IpAddr) -> Option<IpAddr> {
         let (own, loopback): (bool, IpAddr) = match dst {
             IpAddr::V4(dst) => (self.gateway_v4 == Some(dst), Ipv4Addr::LOCALHOST.into()),
@@ -95,16 +97,16 @@ impl GatewayConfig {
         }
     }
 
-    /// Returns the client to which an address on the link belongs. Both addresses of the program
+    /// Returns the client that has an address on the link. The program's IPv4 and IPv6 address
     /// belong to one client.
     pub(crate) fn client(&self, ip: IpAddr) -> Client {
         let own = [self.program_v4.map(IpAddr::V4), self.program_v6.map(IpAddr::V6)];
         if own.contains(&Some(ip)) { Client::PROGRAM } else { Client::at(ip) }
     }
 
-    /// Returns the keepalive times for connections to clients: those of the host, as its kernel
-    /// also uses towards servers. `None` with a program, which cannot vanish silently as other
-    /// clients can.
+    /// Returns the keepalive times for connections between the gateway and its clients: those of
+    /// the host's kernel. Returns `None` if the only client is a program on this host, because it
+    /// cannot vanish silently.
     pub(crate) fn keepalive(&self) -> Option<KeepAliveConfig> {
         let has_program = self.program_v4.is_some() || self.program_v6.is_some();
         (!has_program).then(keepalive_of_host)
@@ -115,7 +117,7 @@ impl GatewayConfig {
         self.dns_everywhere || self.dns_v4.is_some() || self.dns_v6.is_some()
     }
 
-    /// Returns whether `dst` is the DNS forwarder.
+    /// Returns whether `dst` is an address and port of the DNS forwarder.
     pub(crate) fn is_forwarder(&self, dst: SocketAddr) -> bool {
         dst.port() == nameservers::PORT && (self.dns_everywhere || self.is_dns(dst.ip()))
     }
@@ -128,10 +130,11 @@ impl GatewayConfig {
         }
     }
 
-    /// Returns the address that the program sees as the sender of an error; `None` if the real
-    /// sender's address means another host to the program.
+    /// Returns the source address with which an ICMP error is shown to the program. Returns `None`
+    /// if the real reporter's address belongs to another host in the program's network.
     pub(crate) fn reporter_seen(&self, reporter: IpAddr) -> Option<IpAddr> {
-        // Hide addresses that mean the program itself, or another host, to the program.
+        // Hide addresses that, in the program's network, belong to the program itself or to another
+        // host.
         let (hidden, gateway) = match reporter {
             IpAddr::V4(ip) => {
                 let own = ip.is_loopback() || ip.is_unspecified() || self.program_v4 == Some(ip);
@@ -145,12 +148,13 @@ impl GatewayConfig {
         if hidden { gateway } else { Some(reporter) }
     }
 
-    /// Returns the address pairs that may stand for `client` of a forwarded port, the preferred
-    /// pair first. The program listens on `port`. Client port 0 means any port.
+    /// Returns the address pairs with which a connection from `client` to a forwarded port may
+    /// appear to the program, the preferred pair first. The program listens on `port`. Client port
+    /// 0 means any port.
     ///
-    /// The program sees the client's address if it has that family. Clients on the host itself
-    /// appear as the gateway, whichever family they use. IPv4 is preferred, because single-family
-    /// programs usually listen on IPv4.
+    /// The program sees the client's own address if the program has an address of this family.
+    /// Clients on the host itself appear as the gateway, whichever family they use. IPv4 is
+    /// preferred, because single-family programs usually listen on IPv4.
     pub(crate) fn presented(&self, client: SocketAddr, port: u16) -> [Option<Presented>; 2] {
         let seen = Some(client).filter(|client| self.can_be_seen(client.ip()));
         let v4 = self.program_v4.zip(self.gateway_v4).map(|(program, gateway)| Presented {
@@ -169,8 +173,8 @@ impl GatewayConfig {
     }
 
     /// Returns whether the program may see a client's own address. Loopback, link-local and the
-    /// program's own addresses mean other hosts to the program. The forwarder's address is
-    /// excluded, because packets to it would be handled as DNS queries.
+    /// program's own addresses would refer to other hosts for the program. The DNS forwarder's
+    /// address is excluded, because replies to it would be handled as DNS queries.
     fn can_be_seen(&self, client: IpAddr) -> bool {
         match client {
             IpAddr::V4(ip) => {
@@ -186,8 +190,7 @@ impl GatewayConfig {
     }
 }
 
-/// Returns the host's keepalive times (tcp(7)), with the defaults of RFC 9293 where they cannot be
-/// read.
+/// Returns the host's keepalive times (tcp(7)), or the defaults of RFC 9293 if they cannot be read.
 fn keepalive_of_host() -> KeepAliveConfig {
     let default = KeepAliveConfig::default();
     let seconds = |name| sysctl(name).map(Duration::from_secs);
@@ -198,7 +201,7 @@ fn keepalive_of_host() -> KeepAliveConfig {
     }
 }
 
-/// Reads a positive number from net.ipv4 in this thread's network namespace.
+/// Reads a positive number from the sysctl net.ipv4.`name` in this thread's network namespace.
 fn sysctl(name: &str) -> Option<u64> {
     let (path, flags) = (format!("/proc/sys/net/ipv4/{name}"), OFlags::RDONLY | OFlags::CLOEXEC);
     // Avoid std::fs, because our engine may intercept the libc functions that it calls.
@@ -209,7 +212,7 @@ fn sysctl(name: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|number| *number > 0)
 }
 
-/// Addresses with which a client of a forwarded port appears to the program.
+/// Addresses that a connection from a client of a forwarded port has for the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Presented {
     /// Address of the client as seen by the program.
@@ -221,12 +224,12 @@ pub(crate) struct Presented {
 /// Forwards a port of the host to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
-    /// Address on which the host listens. An unspecified address means all of its family; port 0
-    /// means any.
+    /// Address on which the gateway listens on the host. An unspecified address means all addresses
+    /// of its family; port 0 lets the kernel choose.
     pub host: SocketAddr,
     /// Port on which the program listens, at its own address.
     pub port: u16,
-    /// Forwarded protocol.
+    /// Transport protocol of the forwarded port.
     pub protocol: ForwardProtocol,
 }
 
@@ -243,9 +246,9 @@ pub enum ForwardProtocol {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {} of the host", which.host)]
 pub struct ForwardError {
-    /// First port that failed.
+    /// First forwarded port on which the gateway could not listen.
     pub which: Forward,
-    /// Error of the host, e.g. EADDRINUSE, or EACCES for a port below
+    /// Error of the host's kernel, such as EADDRINUSE, or EACCES for a port below
     /// `net.ipv4.ip_unprivileged_port_start`.
     pub source: std::io::Error,
 }
@@ -270,8 +273,8 @@ mod tests {
         assert_eq!(second.client, addr("10.0.2.2:0"));
         let [first, _] = seen("[::1]:5000").map(Option::unwrap);
         assert_eq!((first.client, first.program), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
-        // The program has assigned these addresses to itself, the gateway and the DNS forwarder,
-        // although they may also exist in the host's networks.
+        // Exclude the addresses that the program's network assigns to the program, the gateway and
+        // the DNS forwarder. Clients in the host's networks may have the same addresses.
         let ours =
             ["10.0.2.15:53", "10.0.2.2:53", "10.0.2.3:53", "[fd00:2::2]:53", "[fd00:2::3]:53"];
         for other in ["[fe80::1%3]:5000"].into_iter().chain(ours) {

@@ -4,40 +4,40 @@ towpath_pool::counters! {
     /// Event counts since the gateway was created.
     #[non_exhaustive]
     pub struct Counters {
-        /// Flows opened by the program that the host connected.
+        /// TCP flows opened by the program whose connection on the host succeeded.
         tcp_connected,
-        /// Flows opened by the program that the host refused or could not reach.
+        /// TCP flows opened by the program whose connection on the host was refused or failed.
         tcp_refused,
-        /// Connections accepted on forwarded ports.
+        /// TCP connections of clients accepted on forwarded ports.
         tcp_accepted,
-        /// Connections accepted on forwarded ports that the program refused.
+        /// TCP connections accepted on forwarded ports that the program then refused.
         tcp_accepted_refused,
-        /// Flows closed in both directions.
+        /// TCP flows that ended by a FIN in both directions.
         tcp_finished,
-        /// Flows reset by either side.
+        /// TCP flows that were reset by the program or by the host's peer.
         tcp_reset,
-        /// Flows not created because of `TCP_FLOWS_MAX` or the descriptor limit: refused clients,
-        /// and unanswered SYNs of the program.
+        /// TCP flows not created because of `TCP_FLOWS_MAX` or the descriptor limit: clients that
+        /// were refused, and SYNs of the program that were not answered.
         tcp_flows_full,
-        /// Flows not created because a client had reached the per-client limit; not included in
+        /// TCP flows not created because a client had reached the per-client limit. Not included in
         /// `tcp_flows_full`.
         tcp_client_full,
-        /// FIFOs that were small because `FIFOS_LARGE_MAX` large ones were in use.
+        /// FIFOs that got the small size because `FIFOS_LARGE_MAX` large ones were in use.
         tcp_fifos_small,
-        /// SYNs of the program dropped before the host connected, because the program stopped
-        /// retransmitting or reset the connection.
+        /// SYNs of the program that were dropped before the connection on the host was established.
+        /// The program stopped retransmitting, or reset the connection.
         tcp_forgotten,
-        /// SYNs of the program evicted before the host connected, because the inner stack's
-        /// `pending_max` was reached.
+        /// SYNs of the program that were evicted before the connection on the host was established.
+        /// The number of pending SYNs had reached the inner stack's `pending_max`.
         tcp_connecting_evicted,
-        /// Bytes sent from the program to the host.
+        /// Bytes of TCP flows sent from the program to the host.
         tcp_bytes_to_host,
-        /// Bytes sent from the host to the program.
+        /// Bytes of TCP flows sent from the host to the program.
         tcp_bytes_to_program,
-        /// Connections that waited until another gateway had delivered earlier connections of the
-        /// same client.
+        /// Accepted connections that waited until another gateway had delivered earlier connections
+        /// of the same client to the program.
         accept_waited,
-        /// Pauses in accepting because descriptors or flows ran out.
+        /// Pauses in accepting connections because descriptors or flows ran out.
         accept_paused,
         /// UDP flows created.
         udp_flows,
@@ -61,46 +61,49 @@ towpath_pool::counters! {
         udp_to_program,
         /// Datagrams in `udp_to_program` from a peer's port that the program had not sent to.
         udp_from_other_ports,
-        /// Datagrams lost in either direction, because the host's socket was full or failed or the
-        /// inner stack could not send.
+        /// Datagrams lost in either direction, because the host's socket was full or failed, or
+        /// because the inner stack could not send them.
         udp_dropped,
-        /// DNS queries of the program to the forwarder over UDP.
+        /// DNS queries that the program sent to the forwarder over UDP.
         dns_questions,
-        /// Queries that repeated one already in progress.
+        /// DNS queries that repeated a query still in progress.
         dns_repeated,
-        /// Answers passed to the program.
+        /// DNS answers passed to the program.
         dns_answers,
-        /// Queries repeated, usually to the next nameserver, because the previous one failed or
-        /// timed out.
+        /// DNS queries sent again, usually to the next nameserver, because the previous attempt
+        /// failed or timed out.
         dns_next,
-        /// Queries that no nameserver answered.
+        /// DNS queries that no nameserver answered.
         dns_unanswered,
-        /// Queries evicted because of `DNS_QUERIES_MAX`.
+        /// DNS queries evicted because `DNS_QUERIES_MAX` was reached.
         dns_displaced,
-        /// Datagrams to the forwarder that are not DNS queries, dropped.
+        /// Datagrams that the program sent to the forwarder and that are no DNS queries. They are
+        /// dropped.
         dns_malformed,
-        /// Datagrams to a query's socket that do not answer the query, dropped.
+        /// Datagrams received on the socket of a DNS query that do not answer the query. They are
+        /// dropped.
         dns_mismatched,
-        /// UDP flows and pings ended because the host lost their source address.
+        /// UDP flows and pings ended because their source address was removed from the host.
         address_lost,
-        /// Unanswered UDP flows, pings and connecting TCP flows moved to the host's new source
-        /// address.
+        /// Unanswered UDP flows, pings and connecting TCP flows that were moved to a new source
+        /// address after the host's addresses changed.
         source_moved,
-        /// Flows that came from the gateway's own sockets, because they were routed back to it, and
-        /// were refused.
+        /// Flows that were refused because they came from the gateway's own sockets: routing leads
+        /// back into the gateway.
         loops_refused,
-        /// Errors of the host passed to the program as ICMP.
+        /// Errors reported by the host that were passed to the program as ICMP errors.
         icmp_errors,
-        /// Errors not passed on, because they concern a group address or because of `ERRORS_MAX`.
+        /// Errors reported by the host that were not passed to the program, because they concern a
+        /// multicast address or `ERRORS_MAX` was reached.
         icmp_errors_dropped,
-        /// Echo requests passed to the host.
+        /// Echo requests of the program passed to the host.
         echo_requests,
         /// Echo replies passed to the program.
         echo_replies,
         /// Echo requests dropped because the process may not send them
         /// (`net.ipv4.ping_group_range`).
         echo_not_permitted,
-        /// Echo requests dropped for another reason.
+        /// Echo requests of the program dropped for another reason.
         echo_dropped,
         /// Unanswered echo flows evicted to make room.
         echo_evicted,

@@ -25,7 +25,7 @@ use crate::limits::PLAIN_TTL;
 use crate::negotiating::{Negotiating, UpstreamServer};
 use crate::sys::{self, IpOption};
 
-/// How a gateway's flows reach their destinations.
+/// How the gateway's host sockets reach the destinations of flows.
 #[derive(Debug, Clone, Default)]
 pub enum Upstream {
     /// Host sockets are connected to the destinations.
@@ -36,7 +36,7 @@ pub enum Upstream {
     Server(Arc<dyn UpstreamServer>),
 }
 
-/// Connects host sockets.
+/// Connects the gateway's host sockets to destinations or to the upstream server.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     pub(crate) egress: Egress,
@@ -46,14 +46,14 @@ pub(crate) struct Dialer {
 /// A TCP connection that is being established.
 pub(crate) struct Dialed {
     pub(crate) host: Fd,
-    /// Address to which the socket is connecting.
+    /// Address to which the host socket is connecting: the destination or the upstream server.
     pub(crate) to: SocketAddr,
-    /// Negotiation with the upstream server, which begins when the socket is connected; `None` for
-    /// direct connections.
+    /// Negotiation with the upstream server, which begins when the host socket is connected. `None`
+    /// for a direct connection.
     pub(crate) negotiating: Option<Box<Negotiating>>,
 }
 
-/// TTL and traffic class of a program's SYN.
+/// TTL and traffic class of the program's SYN, to be used by the host socket, too.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SynMarks {
     pub(crate) ttl: u8,
@@ -65,7 +65,8 @@ impl Dialer {
         Self { egress, upstream: Upstream::Direct }
     }
 
-    /// Starts to connect a flow to `to`, through the upstream server if there is one.
+    /// Starts to connect a host socket for a flow to `to`, through the upstream server if there is
+    /// one.
     pub(crate) fn dial(&self, to: SocketAddr, marks: SynMarks) -> Result<Dialed, Errno> {
         match self.server_for(to) {
             None => self.dial_direct(to, marks),
@@ -80,7 +81,7 @@ impl Dialer {
         }
     }
 
-    /// Starts to connect directly to `to`.
+    /// Starts to connect a host socket directly to `to`.
     pub(crate) fn dial_direct(&self, to: SocketAddr, marks: SynMarks) -> Result<Dialed, Errno> {
         let host = socket(SocketType::STREAM, to)?;
         prepare(&host);
@@ -115,7 +116,7 @@ impl Dialer {
         }
     }
 
-    /// Returns the address to which sockets of flows to `to` are connected: `to` or the upstream
+    /// Returns the address to which a host socket for a flow to `to` connects: `to` or the upstream
     /// server.
     pub(crate) fn first_stop(&self, to: SocketAddr) -> SocketAddr {
         self.server_for(to).map_or(to, |server| server.address())
@@ -145,8 +146,8 @@ pub(crate) fn socket(kind: SocketType, to: SocketAddr) -> Result<Fd, Errno> {
 /// - SO_OOBINLINE: urgent bytes are read in order, and sent as urgent data to the program.
 pub(crate) fn prepare(host: &Fd) {
     reset(host);
-    // Setting these options cannot fail on a new TCP socket. Without one of them, the flow would be
-    // slower but correct.
+    // Ignore errors: these options cannot fail on a new TCP socket, and without them the flow would
+    // be slower but correct.
     let _ = sockopt::set_tcp_nodelay(host, true);
     let _ = sockopt::set_socket_keepalive(host, true);
     let _ = sockopt::set_socket_oobinline(host, true);
@@ -154,6 +155,6 @@ pub(crate) fn prepare(host: &Fd) {
 
 /// Makes closing a host socket send a reset, even if it has unsent data.
 pub(crate) fn reset(host: &Fd) {
-    // The option cannot fail on an open socket.
+    // Ignore errors: the option cannot fail on an open socket.
     let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
 }

@@ -35,14 +35,15 @@ use crate::slab;
 use crate::source::PeerSilence;
 use crate::sys::{self, Destination, IpOption};
 
-/// Table of all echo flows.
+/// Table of all echo flows: pings of one program address to one peer with one identifier.
 #[derive(Debug)]
 pub(crate) struct EchoFlows {
     flows: IdleTable<EchoKey, Flow>,
     due: VecDeque<slab::SlabKey>,
-    /// Identifier to try next for a raw socket.
+    /// ICMP identifier to try next for a raw socket.
     next_ident: u16,
-    /// Step between two identifiers, so that the gateways of a host use disjoint sets.
+    /// Difference between two successive identifiers, so that the gateways of a host never use the
+    /// same one.
     stride: u16,
     warned: bool,
 }
@@ -57,34 +58,33 @@ struct EchoKey {
 #[derive(Debug)]
 struct Flow {
     host: Fd,
-    /// Address of the peer to which the socket is connected.
+    /// Host address to which the flow's socket is connected.
     to: IpAddr,
     /// TTL and traffic class of the last request. [`PLAIN_TTL`] and 0 mean the host's defaults.
     marks: (u8, u8),
     /// Whether the host must not fragment requests, as the DF bit of the last request says.
     dont_fragment: bool,
-    /// Identifier of requests from a raw socket, whose reads return all ICMP messages of the peer
-    /// with IPv4 headers. `None` for a datagram socket.
+    /// ICMP identifier of requests sent from a raw socket. Reads of a raw socket return all ICMP
+    /// messages of the peer, with IPv4 headers. `None` for a datagram socket.
     raw: Option<u16>,
     readable: bool,
     silence: PeerSilence,
-    /// Payload bytes of requests, and of replies.
+    /// Number of payload bytes in requests, and in replies.
     bytes: [u64; 2],
 }
 
-/// Reason why a request was not sent.
+/// Reason why an echo request was not sent.
 enum Lost {
     /// The host does not allow this user to send pings.
     NotPermitted,
-    /// Another error, which is reported to the program if it concerns the destination.
+    /// Another error. It is reported to the program if it concerns the destination.
     Failed,
 }
 
-/// Eviction class of flows that the peer has not answered. The next constant is the class of
-/// answered ones.
+/// Eviction class of flows whose peer has not answered. `CLASS` below is that of answered flows.
 const CLASS_NEW: usize = 0;
 const CLASS: usize = 1;
-/// Length of an ICMP echo header, equal for ICMPv4 and ICMPv6.
+/// Length of an ICMP echo header in bytes, equal for ICMPv4 and ICMPv6.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
 const _: () = assert!(HEADER_LEN == icmpv6::HEADER_LEN);
 /// Offset of the identifier in ICMPv4 and ICMPv6 echo messages.
@@ -107,7 +107,7 @@ impl EchoFlows {
         self.flows.next_expiry_ns()
     }
 
-    /// Iterates over descriptions of all flows, for listings.
+    /// Returns descriptions of all flows, for lists shown to the user.
     pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
         self.flows.iter().map(|(key, flow)| {
             let ends = (SocketAddr::new(key.program, key.ident), SocketAddr::new(key.peer, 0));
@@ -119,19 +119,19 @@ impl EchoFlows {
         })
     }
 
-    /// Removes the flows whose idle timeout has passed.
+    /// Removes echo flows whose idle timeout has passed.
     pub(crate) fn expire(&mut self, now_ns: u64) {
         while self.flows.expire(now_ns).is_some() {}
     }
 
-    /// Removes the flows whose sockets send from an address that the host has lost. The program's
-    /// next request creates a new flow.
+    /// Removes flows whose sockets send from an address that was removed from the host. The
+    /// program's next request creates a new flow.
     pub(crate) fn on_addresses_lost(&mut self, shared: &mut Shared, lost: &LostAddresses) {
         let ended = self.flows.remove_if(|flow| lost.has_source_of(&flow.host));
         shared.counters.address_lost += ended.len() as u64;
     }
 
-    /// Handles an echo request of the program: sends it to the host's network.
+    /// Sends an echo request of the program to the host's network.
     pub(crate) fn on_request(
         &mut self,
         shared: &mut Shared,
@@ -140,7 +140,7 @@ impl EchoFlows {
     ) {
         let key = EchoKey { program: meta.remote, peer: meta.local, ident: meta.ident };
         let mut scratch = std::mem::take(&mut shared.scratch);
-        // Longer requests cannot exist, because `scratch` holds the largest ICMP message.
+        // The message always fits: `scratch` has the length of the largest ICMP message.
         if let Some(message) = scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
             payload.copy_to(0, &mut message[HEADER_LEN..]);
             emit_request(message, meta, meta.ident);
@@ -177,8 +177,8 @@ impl EchoFlows {
         Ok(())
     }
 
-    /// Removes a flow without answers if the host would now choose another source address. Returns
-    /// true if the flow was removed.
+    /// Removes a flow without answers if a new socket would have another source address, because
+    /// the host's addresses have changed. Returns whether the flow is gone.
     fn leave_source(&mut self, shared: &mut Shared, id: slab::SlabKey) -> bool {
         let Some((_, flow)) = self.flows.get_mut(id) else { return true };
         let leaves = flow.silence.on_sent(shared.now_ns)
@@ -198,7 +198,7 @@ impl EchoFlows {
         }
     }
 
-    /// Passes the received replies to the program.
+    /// Passes received echo replies to the program.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         for _ in 0..self.due.len() {
             if cx.is_link_busy() {
@@ -277,7 +277,8 @@ impl EchoFlows {
         loop {
             let ident = self.next_ident;
             self.next_ident = ident.wrapping_add(self.stride);
-            // The loop ends, because there are fewer flows (ECHO_FLOWS_MAX) than identifiers.
+            // The loop ends, because the maximum number of flows (ECHO_FLOWS_MAX) is less than the
+            // number of identifiers.
             if self.flows.iter().all(|(_, flow)| flow.raw != Some(ident)) {
                 return ident;
             }
@@ -319,7 +320,8 @@ impl EchoFlows {
                     more = false;
                     break;
                 }
-                // The error of an earlier request. `hear` passes its ICMP report on.
+                // Ignore an error of an earlier request here. `hear` passes the ICMP report about
+                // it to the program.
                 Err(_) => {
                     flow.hear(cx.shared, key, &[]);
                 }
@@ -335,7 +337,7 @@ impl EchoKey {
         About::Echo { program: self.program, peer: self.peer, ident: self.ident }
     }
 
-    /// Builds the reply to the program, with TTL and class of the received reply.
+    /// Builds the echo reply to the program, with the TTL and traffic class of the received reply.
     fn reply(&self, seq: u16, ttl: Option<u8>, tos: u8) -> EchoOut {
         let Self { program, peer, ident } = *self;
         let fragmenting = Fragmenting::Anywhere;
@@ -353,8 +355,8 @@ impl Flow {
         if let Err(error) = sent
             && error != Errno::AGAIN
         {
-            // If the error queue has reports, the call returned the error of an earlier request,
-            // and this request was not sent.
+            // If the error queue contains reports, the error that was returned belongs to an
+            // earlier request, and this request was not sent.
             if self.hear(shared, key, message) == 0 {
                 shared.errors.refused(key.about(), error, message, &mut shared.counters);
             } else if error != Errno::MSGSIZE {
@@ -372,8 +374,8 @@ impl Flow {
         }
         let v6 = self.to.is_ipv6();
         for (option, value) in [(IpOption::Ttl, ttl), (IpOption::Tos, tos)] {
-            // If this fails, requests keep the old value. The program did not ask for a result, so
-            // the error is ignored.
+            // Ignore errors: requests then keep the old value, and the program does not expect a
+            // result.
             let _ = sys::set_ip(self.host.as_fd(), v6, option, value.into());
         }
         self.marks = (ttl, tos);
@@ -387,15 +389,15 @@ impl Flow {
         }
     }
 
-    /// Reads the socket's error queue and passes the reports on. `refused` is the request that the
-    /// last send refused, if any. Returns the number of reports.
+    /// Reads the error queue of the flow's socket, and passes the reports to the program. `refused`
+    /// is the request that the last send call refused, or empty. Returns the number of reports.
     fn hear(&self, shared: &mut Shared, key: &EchoKey, refused: &[u8]) -> usize {
         let Shared { errors, config, counters, .. } = shared;
         errors.hear(self.host.as_fd(), refused, config, counters, |report, quote| {
             if let Some(mtu) = report.mtu_v6() {
                 let _ = sys::lower_mtu_v6(self.host.as_fd(), mtu);
             }
-            // A raw socket also receives reports on other processes' requests.
+            // Ignore reports about other processes' requests, which a raw socket also receives.
             let ours =
                 |ident: u16| quote.get(IDENT_AT..IDENT_AT + 2) == Some(&ident.to_be_bytes()[..]);
             self.raw.is_none_or(ours).then_some((key.about(), self.to))
@@ -403,14 +405,15 @@ impl Flow {
     }
 }
 
-/// Derives the first identifier, which must be unpredictable and the same in all gateways of a
-/// host. The second half of the seed is common to these gateways.
+/// Derives the first identifier of raw sockets. It must be unpredictable, and equal in all gateways
+/// of a host, which share the second half of the seed.
 fn first_ident(seed: &[u8; 32]) -> u16 {
     let key = *seed.last_chunk().expect("32 bytes");
     SipHasher13::new_with_key(&key).hash(b"echo") as u16
 }
 
-/// Opens a datagram ICMP socket, or a raw one if that is not permitted. Returns whether it is raw.
+/// Opens a datagram ICMP socket, or a raw one if a datagram socket is not permitted. Returns
+/// whether the socket is raw.
 fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let open = |kind| opened(|| socket_with(family(to), kind, flags, Some(protocol)));
@@ -423,8 +426,8 @@ fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> 
     }
 }
 
-/// Writes the header before the request's data. The host computes the checksums of ICMPv6 and of
-/// datagram sockets, and replaces the identifier of datagram sockets.
+/// Writes the ICMP header before the request's data. The kernel computes the checksums for ICMPv6
+/// and for datagram sockets. It also replaces the identifier for datagram sockets.
 fn emit_request(message: &mut [u8], meta: &EchoMeta, ident: u16) {
     let seq = meta.seq;
     if meta.local.is_ipv4() {
@@ -435,8 +438,8 @@ fn emit_request(message: &mut [u8], meta: &EchoMeta, ident: u16) {
     }
 }
 
-/// Returns the sequence number and data of an echo reply. Returns None for other messages, and for
-/// replies whose identifier differs from `ident`, if given.
+/// Parses an echo reply, and returns its sequence number and data. Returns `None` for other
+/// messages, and for replies whose identifier is not `ident`, if given.
 fn parse_reply(bytes: &[u8], peer: IpAddr, ident: Option<u16>) -> Option<(u16, &[u8])> {
     let (theirs, seq, data) = if peer.is_ipv4() {
         let message = match ident {

@@ -11,17 +11,19 @@ use towpath_shm::Fd;
 
 use crate::sys;
 
-/// Socket options that keep the gateway's own sockets off a route into the gateway.
+/// Socket options that prevent routing from sending the gateway's own packets back into the
+/// gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
-    /// SO_MARK of every socket, for policy rules of the host (`ip rule add fwmark`).
+    /// Value of SO_MARK for every socket, for policy rules of the host (`ip rule add fwmark`).
     pub mark: Option<u32>,
-    /// SO_BINDTODEVICE of every socket whose peer is not a loopback address.
+    /// Name of the interface to which sockets are bound (SO_BINDTODEVICE), unless their peer is a
+    /// loopback address.
     pub interface: Option<String>,
 }
 
 impl Egress {
-    /// Checks the options on an unused socket.
+    /// Checks whether the options can be set, using a temporary socket.
     ///
     /// # Errors
     /// Returns EPERM if setting the mark is not permitted, or ENODEV if the interface does not

@@ -1,4 +1,4 @@
-//! Watches the host's sockets through one epoll descriptor.
+//! Watches all host sockets of a gateway through one epoll descriptor.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -13,20 +13,21 @@ use rustix::net::AddressFamily;
 use crate::limits::EVENTS_MAX;
 use crate::slab::SlabKey;
 
-/// Edge-triggered epoll set. After an event a flow must read or write until EAGAIN.
+/// Edge-triggered epoll set. After an event, the flow must read or write until EAGAIN; otherwise it
+/// gets no further event.
 #[derive(Debug)]
 pub(crate) struct Events {
     epoll: Arc<Fd>,
 }
 
-/// Table and key of the flow to which a polled socket belongs.
+/// Identifies the owner of a watched descriptor: the table and key of a flow, or another object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     Tcp(SlabKey),
     Udp(SlabKey),
     Echo(SlabKey),
     Dns(SlabKey),
-    /// The eventfd of the thread that reads resolv.conf, which has found a change.
+    /// The eventfd of the thread that watches /etc/resolv.conf, signaled when the file has changed.
     Nameservers,
     /// The socket of a forwarded TCP or UDP port.
     Listener(u32),
@@ -34,11 +35,12 @@ pub(crate) enum Token {
     Handed,
     /// The netlink socket that reports changes of the host's addresses.
     Addresses,
-    /// The socket for datagrams from other ports of peers, see `udp::other_ports`.
+    /// The socket that receives datagrams from other ports of a flow's peer: see
+    /// `udp::other_ports`.
     OtherPorts(SlabKey),
 }
 
-/// Events to report.
+/// Kinds of readiness to report for a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Readability only. Datagram sockets would report writability after every datagram sent.
@@ -52,8 +54,8 @@ pub(crate) enum Interest {
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Whether to read until EAGAIN even after a short read, because a FIN, an error or urgent data
-    /// may follow.
+    /// Whether to read until EAGAIN even if a read returns less than requested, because a FIN, an
+    /// error or urgent data may follow.
     pub(crate) drain: bool,
     /// Whether urgent data is available.
     pub(crate) urgent: bool,
@@ -83,7 +85,7 @@ impl Events {
         epoll::delete(&*self.epoll, fd)
     }
 
-    /// Polls a socket until it is closed.
+    /// Watches a socket until it is closed.
     pub(crate) fn watch(&self, fd: &Fd, token: Token, what: Interest) -> Result<(), Errno> {
         let mut flags = EventFlags::IN | EventFlags::ET;
         if what == Interest::Both {
@@ -92,7 +94,7 @@ impl Events {
         epoll::add(&*self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
     }
 
-    /// Returns pending events without blocking.
+    /// Returns pending epoll events without blocking.
     pub(crate) fn take<'a>(
         &self,
         list: &'a mut EventList,
@@ -100,7 +102,7 @@ impl Events {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let taken = match epoll::wait(&*self.epoll, &mut list[..], Some(&now)) {
             Ok((events, _)) => &*events,
-            // The call was interrupted; the next call returns the same events.
+            // Ignore EINTR: the next call returns the same events.
             Err(_) => &[],
         };
         taken.iter().filter_map(|event| {
@@ -151,7 +153,7 @@ impl Token {
     }
 }
 
-/// Returns the address family of a socket for `addr`.
+/// Returns the address family of a socket that connects to `addr`.
 pub(crate) fn family(addr: SocketAddr) -> AddressFamily {
     if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }

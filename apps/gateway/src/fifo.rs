@@ -4,16 +4,17 @@
 //! host socket accepts bytes at once. Therefore, a few mappings serve thousands of flows. The pool
 //! hands out the mapping that was freed last, because it is still in the cache.
 //!
-//! A peer that does not read keeps its mappings, and an attacker may open many such connections.
-//! Therefore at most [`FIFOS_LARGE_MAX`] FIFOs are large, and all further ones are small. All flows
-//! together use at most `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX * FIFO_LEN_SMALL` bytes,
-//! 768 MiB.
+//! A peer that does not read keeps the memory of its flow's FIFO in use, and an attacker may open
+//! many such connections. Therefore at most [`FIFOS_LARGE_MAX`] FIFOs are large, and all further
+//! ones are small. All flows together use at most `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX *
+//! FIFO_LEN_SMALL` bytes, 768 MiB.
 //!
-//! Idle flows must not force busy ones to be small:
+//! Idle flows must not use up the large FIFOs that busy flows need:
 //!
 //! - [`ToProgram`] counts as large only while it has memory.
-//! - [`FromProgram`] backs an advertised window, so it keeps its size without memory. New ones
-//!   leave half of the large FIFOs to flows that have shown a need for them.
+//! - [`FromProgram`] holds the bytes of an advertised receive window, so it keeps its size even
+//!   while it has no memory. A new FIFO becomes large only if less than half of the large ones are
+//!   in use.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,7 @@ use towpath_shm::{Fragments, Mapping, Stretch};
 
 use crate::limits::{FIFO_LEN, FIFO_LEN_SMALL, FIFOS_KEPT_MAX, FIFOS_LARGE_MAX};
 
-/// Pool of FIFO memory; clones share it.
+/// Pool of memory for FIFOs. Clones of this handle share the pool.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FifoPool {
     state: Arc<Mutex<State>>,
@@ -31,14 +32,14 @@ pub(crate) struct FifoPool {
 
 #[derive(Debug)]
 struct State {
-    /// Unused mappings: those of large FIFOs, and those of small ones.
+    /// Unused memory mappings: those for large FIFOs, and those for small ones.
     free: [Vec<Arc<Mapping>>; 2],
-    /// Number of large FIFOs, including windows without memory.
+    /// Number of large FIFOs, including those that back a receive window but have no memory.
     large: usize,
     large_max: usize,
-    /// Maximum number of free mappings kept of each size.
+    /// Maximum number of unused mappings that are kept for each size.
     kept_max: usize,
-    /// Number of FIFOs that had to be small because the large ones were in use.
+    /// Number of FIFOs that got the small size because the limit on large ones was reached.
     small: u64,
 }
 
@@ -65,7 +66,8 @@ impl Default for State {
 }
 
 impl FifoPool {
-    /// Creates the pool of one of `gateways` gateways that share the limits.
+    /// Creates the pool of one of `gateways` gateways, among which the limit on large FIFOs is
+    /// divided.
     pub(crate) fn of_one_of(gateways: usize) -> Self {
         let pool = Self::default();
         pool.limit(FIFOS_LARGE_MAX / gateways);
@@ -79,7 +81,8 @@ impl FifoPool {
         state.large_max = state.large_max.min(max);
     }
 
-    /// Number of FIFOs that had to be small because the large ones were in use.
+    /// Returns the number of FIFOs that got the small size because the limit on large ones was
+    /// reached.
     pub(crate) fn small(&self) -> u64 {
         self.state().small
     }
@@ -93,7 +96,8 @@ impl FifoPool {
         self.enlarge_below(1)
     }
 
-    /// Reserves one large FIFO, if fewer than 1/`part` of the limit are in use.
+    /// Reserves one large FIFO if fewer than 1/`part` of the maximum are in use. Returns whether it
+    /// succeeded.
     fn enlarge_below(&self, part: usize) -> bool {
         let mut state = self.state();
         let may = state.large < state.large_max.div_ceil(part);
@@ -110,7 +114,8 @@ impl FifoPool {
         kept.or_else(|| Mapping::private(size.len() as usize).ok().map(Arc::new))
     }
 
-    /// Returns a mapping to the pool unless packets on the link still refer to it.
+    /// Returns a mapping to the pool. If packets on the link still refer to its memory, drops it
+    /// instead.
     fn give(&self, size: Size, mapping: Arc<Mapping>) {
         if is_lent(&mapping) {
             return;
@@ -122,16 +127,15 @@ impl FifoPool {
     }
 }
 
-/// Returns whether packets refer to the mapping.
+/// Returns whether packets on the link refer to memory of the mapping.
 fn is_lent(mapping: &Arc<Mapping>) -> bool {
     let lent = Arc::strong_count(mapping) > 1;
-    // Pairs with the drop of the last fragment, so that its reads happen before we reuse the
-    // memory.
+    // Acquire: reads through the last dropped fragment happen before we reuse the memory.
     fence(Ordering::Acquire);
     lent
 }
 
-/// Ring of bytes between two wrapping positions.
+/// Ring buffer whose bytes are those between the positions `head` and `tail`, which wrap at 2^32.
 #[derive(Debug)]
 struct FlowFifo {
     pool: FifoPool,
@@ -139,8 +143,8 @@ struct FlowFifo {
     mapping: Option<Arc<Mapping>>,
     head: u32,
     tail: u32,
-    /// Position of the first byte to which packets may refer; packets may refer to bytes up to
-    /// `head`. Memory before `free` may be overwritten.
+    /// Position of the first byte to which packets on the link may refer, at most `head`. Memory
+    /// before this position may be overwritten.
     free: u32,
 }
 
@@ -153,7 +157,7 @@ impl FlowFifo {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Ensures that the FIFO has memory; returns false if the allocation failed.
+    /// Ensures that the FIFO has memory. Returns false if the allocation failed.
     fn ensure(&mut self) -> bool {
         if self.mapping.is_none() {
             self.mapping = self.pool.take(self.size);
@@ -161,10 +165,10 @@ impl FlowFifo {
         self.mapping.is_some()
     }
 
-    /// Ensures that no packet refers to the free part of the memory. If one does, the bytes are
-    /// copied to another mapping, and the packets keep the old one. Copies are rare, because
-    /// acknowledged bytes are on the link only after a retransmission. Returns false if the
-    /// allocation failed.
+    /// Ensures that no packet on the link refers to the free part of the memory, which will be
+    /// overwritten. If one does, copies the FIFO's bytes to another mapping, and leaves the old one
+    /// to the packets. Such copies are rare, because acknowledged bytes are on the link only after
+    /// a retransmission. Returns false if the allocation failed.
     fn leave_lent(&mut self) -> bool {
         let (head, len) = (self.head, self.len());
         if let Some(mapping) = self.mapping.as_ref().filter(|_| self.free != head)
@@ -172,7 +176,7 @@ impl FlowFifo {
         {
             let Some(to) = self.pool.take(self.size) else { return false };
             for stretch in self.fragments(head, len).iter() {
-                // Copy to the same offset, so that positions remain valid.
+                // Copy to the same offsets, so that positions remain valid.
                 to.copy_from(stretch.offset(), mapping, stretch.offset(), stretch.len() as usize);
             }
             self.mapping = Some(to);
@@ -181,8 +185,8 @@ impl FlowFifo {
         true
     }
 
-    /// Makes an empty small FIFO large, if `bytes` exceed the length of a small FIFO and the limit
-    /// allows.
+    /// Makes an empty small FIFO large if `bytes` do not fit into a small one and the limit on
+    /// large FIFOs allows it.
     fn want(&mut self, bytes: u32) {
         if bytes > FIFO_LEN_SMALL && self.mapping.is_none() && self.size == Size::Small {
             self.become_large(self.pool.enlarge());
@@ -229,13 +233,13 @@ impl Drop for FlowFifo {
     }
 }
 
-/// FIFO of bytes from the program to the host.
+/// FIFO of bytes that the program sends to the host.
 #[derive(Debug)]
 pub(crate) struct FromProgram {
     fifo: FlowFifo,
-    /// Number of bytes after `tail` in which out-of-order bytes may be stored.
+    /// Number of bytes after `tail` in which out-of-order bytes of the program may be stored.
     ahead: u32,
-    /// Position of the last urgent byte that was not passed to the host yet; `None` without urgent
+    /// Position of the last urgent byte that was not yet sent to the host; `None` without urgent
     /// data.
     mark: Option<u32>,
 }
@@ -250,8 +254,8 @@ impl FromProgram {
         Self { fifo, ahead: 0, mark: None }
     }
 
-    /// Returns the in-order bytes for one send call, and whether they are urgent. The urgent byte
-    /// is returned alone, after the bytes before it.
+    /// Returns the bytes for the next send call, and whether they are urgent. The urgent byte is
+    /// returned alone, after all bytes before it.
     pub(crate) fn peek(&self) -> (Fragments, bool) {
         let len = self.fifo.len();
         let ahead = self.mark.map(|mark| mark.wrapping_sub(self.fifo.head));
@@ -263,10 +267,10 @@ impl FromProgram {
         (self.fifo.fragments(self.fifo.head, n), is_urgent)
     }
 
-    /// Removes `n` bytes from the front.
+    /// Removes the first `n` bytes, after they were sent to the host.
     pub(crate) fn consume(&mut self, n: u32) {
         let n = n.min(self.fifo.len());
-        // Clear the mark once the urgent byte is consumed.
+        // Forget the urgent position once the urgent byte was sent.
         self.mark = self.mark.filter(|mark| mark.wrapping_sub(self.fifo.head) >= n);
         self.fifo.head = self.fifo.head.wrapping_add(n);
         if self.fifo.len() == 0 && self.ahead == 0 {
@@ -316,7 +320,7 @@ impl RecvBuffer for FromProgram {
     }
 }
 
-/// FIFO of bytes from the host to the program.
+/// FIFO of bytes that the host sends to the program.
 #[derive(Debug)]
 pub(crate) struct ToProgram {
     fifo: FlowFifo,
@@ -327,13 +331,14 @@ impl ToProgram {
         Self { fifo: FlowFifo::new(pool, Size::Small) }
     }
 
-    /// Free space in bytes. Without memory this is a lower bound, because the FIFO may become
-    /// large.
+    /// Returns the free space in bytes. While the FIFO has no memory, this is a minimum, because
+    /// the FIFO may still become large.
     pub(crate) fn room(&self) -> u32 {
         self.fifo.size.len() - self.fifo.len()
     }
 
-    /// Returns the free part of the FIFO to receive into; empty if there is no space or no memory.
+    /// Returns the free memory of the FIFO, to receive into it. Empty if the FIFO is full, or no
+    /// memory can be allocated.
     pub(crate) fn spare(&mut self) -> Fragments {
         if self.fifo.mapping.is_none() {
             self.fifo.become_large(self.fifo.pool.enlarge());
@@ -352,7 +357,7 @@ impl ToProgram {
         self.fifo.tail = self.fifo.tail.wrapping_add(n.min(self.room()));
     }
 
-    /// Releases the memory and the large-FIFO reservation of an empty FIFO.
+    /// Frees the memory of the FIFO if it is empty, and gives up its place among the large FIFOs.
     pub(crate) fn trim(&mut self) {
         if self.fifo.len() == 0 {
             self.fifo.give_back();
@@ -389,7 +394,7 @@ impl SendBuffer for ToProgram {
         self.trim();
     }
 
-    /// Does nothing, because [`ToProgram::spare`] always tries to become large.
+    /// Does nothing, because [`ToProgram::spare`] makes the FIFO large whenever possible.
     fn want_capacity(&mut self, _: u32) {}
 }
 
@@ -410,7 +415,7 @@ mod tests {
         let chunk: Vec<u8> = (0..100_003u32).map(|n| (n * 7) as u8).collect();
         for _ in 0..10 {
             let (a, b) = chunk.split_at(40_000);
-            // The bytes arrive out of order.
+            // Write the second part first, so that it arrives out of order.
             assert!(recv.write_at(40_000, &Payload::new(b, Fragments::empty())));
             assert_eq!(recv.unread(), 0);
             assert!(recv.write_at(0, &Payload::new(a, Fragments::empty())));
@@ -430,7 +435,8 @@ mod tests {
             assert!(recv.write_at(0, &Payload::new(part, Fragments::empty())));
             recv.commit(part.len() as u32);
         };
-        // Urgent data is announced before it arrives, and announced again afterwards.
+        // The urgent position is announced before the urgent byte arrives. Later, another one is
+        // announced.
         come(&mut recv, b"ab", Some(2));
         assert_eq!((bytes(&recv.peek().0), recv.peek().1), (b"ab".to_vec(), false));
         come(&mut recv, b"!cd?e", Some(3));
@@ -438,7 +444,7 @@ mod tests {
             assert_eq!((bytes(&recv.peek().0), recv.peek().1), (part.to_vec(), is_urgent));
             recv.consume(part.len() as u32);
         }
-        // A short write leaves the mark unchanged.
+        // If only a part of the bytes is sent, the urgent position does not change.
         come(&mut recv, b"abc!", Some(3));
         recv.consume(2);
         assert_eq!(bytes(&recv.peek().0), b"c");
@@ -514,7 +520,8 @@ mod tests {
         assert_eq!(bytes(&send.peek(0, send.len())), expected);
     }
 
-    /// Peers that do not read keep their FIFO memory, and their number is not limited otherwise.
+    /// Tests the limit on large FIFOs. Without it, peers that do not read could hold any amount of
+    /// FIFO memory.
     #[test]
     fn memory_is_bounded_whatever_is_not_taken() {
         const FLOWS: usize = 500;
@@ -532,14 +539,15 @@ mod tests {
         let all: usize = stuck.iter().map(held).sum();
         assert_eq!(all, 3 * FIFO_LEN as usize + (FLOWS - 3) * FIFO_LEN_SMALL as usize);
         assert_eq!(pool.small(), FLOWS as u64 - 3);
-        // The remaining three large FIFOs are reserved for busy flows.
+        // New FIFOs get only the first half of the large ones. Flows that need more get the
+        // remaining three.
         let mut quick: Vec<_> = (0..4).map(|_| FromProgram::new(&pool)).collect();
         quick.iter_mut().for_each(|recv| recv.want_capacity(FIFO_LEN));
         let capacities: Vec<_> = quick.iter().map(RecvBuffer::capacity).collect();
         assert_eq!(capacities, [FIFO_LEN, FIFO_LEN, FIFO_LEN, FIFO_LEN_SMALL]);
         let mut send = ToProgram::new(&pool);
         assert_eq!(send.spare().len(), FIFO_LEN_SMALL);
-        // A small FIFO grows when it is empty and a large one was freed.
+        // A small FIFO becomes large after a large one was freed, once the small one is empty.
         stuck.remove(0);
         assert!(quick[3].write_at(0, &Payload::new(&[1], Fragments::empty())));
         quick[3].commit(1);
@@ -553,7 +561,8 @@ mod tests {
         assert_eq!(send.spare().len(), FIFO_LEN);
     }
 
-    /// Otherwise 512 connections that do nothing would keep all later ones small.
+    /// Tests that new FIFOs leave large ones to busy flows. Otherwise 512 idle connections would
+    /// keep all later FIFOs small.
     #[test]
     fn idle_flows_leave_large_fifos_to_busy_ones() {
         let pool = FifoPool::default();

@@ -1,9 +1,9 @@
-//! A TCP flow: joins a socket of the host and a connection of the inner stack, and moves bytes
-//! between them.
+//! A TCP flow: joins a host socket and a connection of the inner stack, and moves bytes between
+//! them. The inner stack is the gateway's TCP/IP stack towards the program.
 //!
-//! Host sockets are polled edge-triggered, so `readable` and `writable` record the readiness of the
-//! host's socket. If a FIFO is full, bytes stay in the host's socket, whose receive window then
-//! closes.
+//! Host sockets are watched by edge-triggered epoll, so `readable` and `writable` record the
+//! readiness of the host's socket. If a FIFO is full, bytes stay in the host's socket, whose
+//! receive window then closes.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -31,63 +31,67 @@ use crate::urgent::UrgentReads;
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) host: Fd,
-    /// Keeps the descriptor of `host` counted in the budget.
+    /// Reservation of the descriptor `host` in the descriptor budget.
     pub(crate) _share: Share,
     pub(crate) phase: FlowPhase,
-    /// Whether a client of a published port made the connection. The program is then the server.
+    /// Whether a client of a published port has initiated the connection, so that the program is
+    /// the server.
     pub(crate) is_published: bool,
-    /// Traffic class (TOS) of the program's packets, which the host's socket also sends with.
+    /// Traffic class (TOS) of the program's packets, also set on the host socket.
     pub(crate) class: u8,
-    /// Whether the program's SYN had an unusual TTL, as traceroute sends. Then ICMP time exceeded
-    /// errors of routers are passed on.
+    /// Whether the program's SYN had an unusual TTL, as traceroute sends it. ICMP "time exceeded"
+    /// errors are then passed to the program.
     pub(crate) traced: bool,
-    /// Whether the host's socket may have bytes, a FIN or an error to read.
+    /// Whether the host socket may have bytes, a FIN or an error to read.
     pub(crate) readable: bool,
-    /// Whether the host's socket may have room for more bytes.
+    /// Whether the host socket may have room for more bytes.
     pub(crate) writable: bool,
-    /// Whether to read until EAGAIN. A short read is then not the last one, because a FIN, an error
-    /// or urgent data may follow.
+    /// Whether to read until EAGAIN. Otherwise a read that returns less than requested is the last
+    /// one. Set if a FIN, an error or urgent data may follow.
     pub(crate) drain: bool,
     pub(crate) urgent_reads: UrgentReads,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
-    /// Time at which the flow's current wait ends, as in the table's `deadlines`; `None` without a
-    /// wait.
+    /// Time at which the flow's current timeout ends, also stored in the flow table's `deadlines`.
+    /// `None` without a timeout.
     pub(crate) expires_ns: Option<u64>,
-    /// Whether the program has read bytes since `expires_ns` was set.
+    /// Whether the program has read bytes since `expires_ns` was set. If so, the timeout starts
+    /// again.
     pub(crate) progress: bool,
-    /// Last event of the program's connection that was not handled yet.
+    /// Last event of the inner stack's connection that was not handled yet.
     pub(crate) news: Option<FlowUpdate>,
     pub(crate) queued: bool,
-    /// Guard that makes other connections to the program wait until this one is established.
+    /// Guard that makes other connections of the client to the program wait until this one is
+    /// established.
     pub(crate) flight: Option<FlightGuard>,
-    /// Candidate nameservers of a DNS flow, which is connected or connecting to one of them; `None`
+    /// Nameservers that a DNS flow may use; it is connected or connecting to one of them. `None`
     /// for other flows.
     pub(crate) nameservers: Option<Box<ServerRotation>>,
-    /// Negotiation with an upstream server (a proxy); `None` when it is complete.
+    /// Negotiation with the upstream server (a proxy); `None` without one, or after the
+    /// negotiation.
     pub(crate) negotiating: Option<Box<Negotiating>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FlowPhase {
-    /// The host's socket is connecting. The program waits for its SYN-ACK.
+    /// The host socket is connecting. The program still waits for its SYN-ACK.
     HostConnecting(PendingId),
-    /// The host's socket is connected to an upstream server, which is asked to connect to the
+    /// The host socket is connected to an upstream server (a proxy), which connects to the
     /// destination.
     Negotiating(PendingId),
-    /// The connection to the program is being made, while the host's client waits.
+    /// The connection to the program is not established yet. The host's client waits.
     ProgramConnecting(Connecting),
     /// Both the host's and the program's connection are established.
     Open(SocketId),
 }
 
-/// A connection to the program that is being made for a client of a published port.
+/// A connection to the program, for a client of a published port, that is not established yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connecting {
-    /// Connection of the inner stack; `None` if the client waits for others, and no SYN was sent to
-    /// the program yet.
+    /// Connection of the inner stack. `None` while the client waits for earlier connections, and no
+    /// SYN was sent to the program yet.
     pub(crate) socket: Option<SocketId>,
-    /// Addresses that the program sees on that connection.
+    /// Addresses that the connection has for the program.
     pub(crate) shown: Presented,
     /// Addresses to try next if the program refuses the connection.
     pub(crate) second: Option<Presented>,
@@ -97,34 +101,34 @@ pub(crate) struct Connecting {
     pub(crate) arrival: ClientArrival,
 }
 
-/// State of the host's connection, and of its stream to the program.
+/// State of the connection on the host, and of the data from the host to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostSide {
     Open,
-    /// The host's FIN was read, and passed on to the program.
+    /// The FIN from the host's peer was read, and passed to the program.
     Ended,
-    /// The socket reported an error, or a system call failed. Bytes that the host sent earlier may
-    /// still be unread.
+    /// The host socket reported an error, or a system call on it failed. Bytes received before the
+    /// error may still be unread.
     Failed,
-    /// The socket failed, and its bytes were all read. The program gets the error after it has read
-    /// these bytes.
+    /// The host socket failed, and all its bytes were read. The program gets the error after it has
+    /// read these bytes.
     Gone,
 }
 
-/// State of the program's connection, and of its stream towards the host.
+/// State of the program's connection, and of the data from the program to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramSide {
     Open,
-    /// The program sent a FIN. Bytes before the FIN may not be passed on yet.
+    /// The program sent a FIN. Not all bytes before the FIN were sent to the host yet.
     Ended,
     /// The program sent a FIN, and its socket no longer exists, so the host's bytes cannot be
     /// delivered.
     Gone,
-    /// The program's FIN was passed on to the host, after all of the program's bytes.
+    /// All of the program's bytes and its FIN were passed to the host.
     Passed,
 }
 
-/// Last event that the inner stack reported about its connection.
+/// Last event that the inner stack has reported about the flow's connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FlowUpdate {
     Connected,
@@ -133,20 +137,19 @@ pub(crate) enum FlowUpdate {
     TimedOut,
 }
 
-/// Result of one step of a flow.
+/// Result of one call of [`Flow::splice`].
 pub(crate) enum Outcome {
     Goes,
-    /// The host's connection failed. Call again at once to read the bytes that the host sent
-    /// before.
+    /// The host connection failed. Call again at once to read the bytes that were received before.
     Again,
     /// Both directions have ended, so the flow can be removed.
     Finished,
-    /// The host's connection failed, and the program must get a reset.
+    /// The host connection failed, so reset the program's connection.
     HostFailed,
 }
 
 impl FlowPhase {
-    /// Returns the inner stack's socket, if it exists already.
+    /// Returns the inner stack's socket for the flow, or `None` if it does not exist yet.
     pub(crate) fn socket(self) -> Option<SocketId> {
         match self {
             Self::HostConnecting(_) | Self::Negotiating(_) => None,
@@ -186,7 +189,7 @@ impl Flow {
         self.nameservers.as_ref()?.current()
     }
 
-    /// Returns the inner stack's connection whose SYN is not answered yet.
+    /// Returns the inner stack's id of the program's SYN if the SYN is not answered yet.
     pub(crate) fn pending(&self) -> Option<PendingId> {
         match self.phase {
             FlowPhase::HostConnecting(pending) | FlowPhase::Negotiating(pending) => Some(pending),
@@ -194,7 +197,7 @@ impl Flow {
         }
     }
 
-    /// Replaces the host's socket by another one that is connecting.
+    /// Replaces the host socket by another one that is connecting.
     pub(crate) fn replace_host(&mut self, host: Fd) {
         self.host = host;
         (self.readable, self.writable, self.drain) = (false, false, false);
@@ -202,7 +205,7 @@ impl Flow {
         self.host_side = HostSide::Open;
     }
 
-    /// Moves bytes and FINs in both directions, as far as there is room.
+    /// Moves bytes and FINs in both directions, as far as the FIFOs and the host socket have room.
     pub(crate) fn splice(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -213,8 +216,8 @@ impl Flow {
         }
         let gone = self.program_side == ProgramSide::Gone;
         let mut failed = self.host_side == HostSide::Failed;
-        // If the program's socket is gone, leave the bytes unread. Closing a host socket with
-        // unread bytes sends a reset.
+        // If the program's socket no longer exists, leave the host's bytes unread, because closing
+        // a host socket with unread bytes sends a reset.
         let came = if gone { Ok(()) } else { self.move_in(cx, socket) };
         let went = self.move_out(cx, socket);
         failed |= went.is_err();
@@ -225,14 +228,13 @@ impl Flow {
         if gone && failed {
             return Outcome::HostFailed;
         }
-        // After the host's FIN its socket is not read any more, so no read would return this error.
+        // After its FIN, the host socket is no longer read, so no read would return this error.
         if came.is_err() || ended && failed {
             self.host_side = HostSide::Gone;
             return self.wait_for_program(cx, socket);
         }
         if went.is_err() {
-            // Bytes that the host sent before the failure can still be read, followed by an end of
-            // file.
+            // Bytes received before the failure can still be read. After them, read(2) returns 0.
             self.host_side = HostSide::Failed;
             (self.readable, self.drain, self.writable) = (true, true, false);
             return Outcome::Again;
@@ -240,7 +242,7 @@ impl Flow {
         Outcome::Goes
     }
 
-    /// Records that the host's socket has an error. Called when epoll reports EPOLLERR.
+    /// Records that the host socket has an error, which epoll has reported (EPOLLERR).
     pub(crate) fn on_host_failed(&mut self) {
         self.host_side = match self.host_side {
             HostSide::Open | HostSide::Failed => HostSide::Failed,
@@ -248,21 +250,21 @@ impl Flow {
         };
     }
 
-    /// Returns whether the host's connection failed and the program still has time to read the
-    /// bytes received before.
+    /// Returns whether the host connection failed, but the program may still read bytes received
+    /// before the failure.
     pub(crate) fn has_failed(&self) -> bool {
         matches!(self.host_side, HostSide::Failed | HostSide::Gone)
     }
 
-    /// Decides whether a flow whose host connection is over must wait until the program has read
-    /// the host's bytes.
+    /// Returns whether a flow whose host connection has failed must wait until the program has read
+    /// the received bytes.
     fn wait_for_program(&self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) -> Outcome {
         let waiting = cx.stack.send_buffer(socket).map_or(0, |send| send.len());
         if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
     }
 
-    /// Moves bytes from the host to the program, until the host's socket is empty or the FIFO is
-    /// full. A full FIFO is retried when the program has read from it.
+    /// Moves bytes from the host to the program, until the host socket is empty or the FIFO is
+    /// full. If the FIFO is full, this is repeated after the program has read bytes.
     fn move_in(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -291,8 +293,8 @@ impl Flow {
                     if is_urgent {
                         urgent_end = Some(send.len());
                     }
-                    // A short read emptied the socket, unless a FIN, an error or urgent data
-                    // follows.
+                    // A read that returned less than requested has emptied the socket, unless a
+                    // FIN, an error or urgent data follows.
                     self.readable = is_urgent || n as u32 == spare.len() || self.drain;
                 }
                 Err(Errno::AGAIN) => self.readable = false,
@@ -306,8 +308,8 @@ impl Flow {
         send.trim();
         if moved > 0 {
             if let Some(end) = urgent_end {
-                // Fails only if the connection has ended meanwhile, which then needs no urgent
-                // data.
+                // Ignore errors: this fails only if the connection has just ended, and then urgent
+                // data does not matter.
                 let _ = cx.stack.set_option(socket, SocketOption::UrgentEnd(end));
             }
             cx.stack.send_ready(socket);
@@ -324,26 +326,26 @@ impl Flow {
     pub(crate) fn set_class(&mut self, class: u8) {
         if self.class != class {
             self.class = class;
-            // The host's socket may have another address family than the program's: it leads to an
-            // upstream server or a nameserver.
+            // The host socket may have another address family than the program's connection,
+            // because it may be connected to an upstream server or a nameserver.
             let v6 = sockopt::socket_domain(&self.host) == Ok(AddressFamily::INET6);
-            // If this fails, packets keep their old class. The program did not ask for a result, so
-            // the error is ignored.
+            // Ignore errors: packets then keep their old traffic class, and the program does not
+            // expect a result.
             let _ = sys::set_ip(self.host.as_fd(), v6, IpOption::Tos, class.into());
         }
     }
 
-    /// Writes the program's last bytes to the host, after the program has reset its connection. The
-    /// host's socket is reset next. As on Linux, the reset drops bytes for which the host's socket
-    /// has no room.
+    /// Sends the program's last bytes to the host, after the program has reset its connection and
+    /// before the host socket is reset. As on Linux, bytes for which the host socket has no room
+    /// are lost.
     pub(crate) fn move_last_out(&mut self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) {
-        // The host's socket may have room that epoll has not reported yet.
+        // Try even if epoll has not reported it: the host socket may have room now.
         self.writable = true;
-        // An error is ignored, because the host's connection ends in any case.
+        // Ignore errors, because the host connection is reset in any case.
         let _ = self.move_out(cx, socket);
     }
 
-    /// Moves bytes from the program to the host, until the FIFO is empty or the host's socket is
+    /// Moves bytes from the program to the host, until the FIFO is empty or the host socket is
     /// full.
     fn move_out(
         &mut self,
@@ -357,7 +359,7 @@ impl Flow {
             let (unread, is_urgent) = recv.peek();
             let len = unread.len();
             let sent = sys::send_stream(self.host.as_fd(), &unread, is_urgent);
-            // Drop the reference to the bytes first, because `consume` cannot return referenced
+            // Drop this reference to the bytes first. Otherwise `consume` could not return their
             // memory to the pool.
             drop(unread);
             match sent {
@@ -385,28 +387,28 @@ impl Flow {
             let gone = self.program_side == ProgramSide::Gone;
             self.program_side = ProgramSide::Passed;
             if !gone {
-                // The program's socket may vanish without a packet, since FIN-WAIT-2 of a closed
-                // socket lasts only a minute. Keepalive probes detect this.
+                // Enable keepalive, because the program's socket may vanish without sending a
+                // packet: a closed socket stays in FIN-WAIT-2 for only a minute.
                 let _ = cx.stack.set_option(socket, SocketOption::KeepAlive(Some(ENDED_PROBES)));
             }
-            // Clear SO_LINGER before the FIN. If this process is killed between the two calls, the
-            // kernel then closes with a FIN, and the stream is complete.
+            // Clear SO_LINGER before sending the FIN. If this process is killed in between, the
+            // kernel then closes the socket with a FIN, and the peer sees a complete stream.
             let _ = sockopt::set_socket_linger(&self.host, None);
-            // `shutdown` fails only if the host's connection has failed, which epoll reports as
-            // well.
+            // Ignore errors: `shutdown` fails only if the host connection has failed, which epoll
+            // reports as well.
             let _ = shutdown(&self.host, Shutdown::Write);
         }
         Ok(())
     }
 }
 
-/// Keepalive probes that check whether a program's socket still waits for the host's FIN. The first
-/// follows after tcp_fin_timeout, for which Linux keeps a closed socket. Three probes are enough,
-/// because the inner link loses no packets.
+/// Keepalive parameters to check whether a program's half-closed socket still waits for the host's
+/// FIN. The first probe follows after tcp_fin_timeout (60 s), for which Linux keeps a closed
+/// socket. Three probes are enough, because the link between gateway and program loses no packets.
 const ENDED_PROBES: KeepAliveConfig =
     KeepAliveConfig { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
-/// Connects to the next nameserver in the rotation, and skips those for which the connect fails at
+/// Connects to the next nameserver in the rotation, and skips those for which connect(2) fails at
 /// once.
 pub(crate) fn dial_next(
     shared: &mut Shared,

@@ -27,48 +27,49 @@ use crate::sys;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
-/// State of all forwarded ports.
+/// State of all forwarded ports of a gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Forwards {
     pub(crate) listeners: Listeners,
-    /// Listeners with pending connections or datagrams. Each listener is in at most one of `due`,
-    /// `paused` and `waiting`.
+    /// Indexes of listeners with pending connections or datagrams. Each listener is in at most one
+    /// of the lists `due`, `paused` and `waiting`.
     due: VecDeque<u32>,
-    /// TCP listeners while accepting is paused, because descriptors or flows ran out.
+    /// TCP listeners that do not accept at the moment, because descriptors or flows ran out.
     paused: Vec<u32>,
-    /// Listeners whose next connection must wait for its turn ([`crate::order`]).
+    /// Listeners whose next connection must wait for earlier connections of its client
+    /// ([`crate::order`]).
     waiting: Vec<u32>,
-    /// Whether sibling gateways have handed over connections, or a connection no longer has to
-    /// wait.
+    /// Whether another gateway has handed over connections, or a waiting connection may now
+    /// proceed.
     handed: bool,
-    /// Time at which the pause in accepting ends.
+    /// Time in ns at which the pause in accepting ends.
     paused_until_ns: Option<u64>,
     full: AcceptPause,
 }
 
-/// Overload state of accepting. When descriptors or flows run out, accepting pauses first. If the
-/// pause does not help, clients are refused until a flow becomes free.
+/// Overload handling of accept. If descriptors or flows run out, accepting pauses. If that does not
+/// help, clients are refused until a flow is free again.
 #[derive(Debug, Default)]
 struct AcceptPause {
     refuses: bool,
-    /// Spare descriptor. When the process has reached its descriptor limit, it is closed to accept
-    /// and reset a client.
+    /// Spare descriptor. If the process has reached its descriptor limit, it is closed, so that a
+    /// client can be accepted and reset.
     spare: Option<Fd>,
 }
 
-/// Result of serving a listener.
+/// Result of accepting connections from a listener.
 enum ListenerLeft {
     Going,
-    /// The next connection has to wait for earlier ones of its client.
+    /// The next connection must wait for earlier connections of its client.
     Waits,
-    /// The inbox of the owning gateway is full.
+    /// The gateway that owns the next connection has no room in its inbox.
     Busy,
     /// Descriptors or flows ran out.
     Full,
 }
 
 impl AcceptPause {
-    /// Opens the spare descriptor, if it is not open.
+    /// Opens the spare descriptor unless it is open.
     fn prepare(&mut self) {
         if self.spare.is_none() {
             let flags = EventfdFlags::CLOEXEC;
@@ -92,12 +93,12 @@ impl Forwards {
         }
     }
 
-    /// Records that another gateway has handed over connections.
+    /// Records that another gateway has handed over accepted connections to this one.
     pub(crate) fn on_handed(&mut self) {
         self.handed = true;
     }
 
-    /// Returns the time at which [`Forwards::serve`] is due; 0 means now.
+    /// Returns the time in ns at which [`Forwards::serve`] must be called; 0 means now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
         if !self.due.is_empty() || self.handed {
             return Some(0);
@@ -151,7 +152,8 @@ impl Forwards {
         }
     }
 
-    /// Takes connections that other gateways accepted for this one, up to a limit per turn.
+    /// Creates flows for connections that other gateways have accepted for this one, up to a limit
+    /// per turn.
     fn take_handed(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(accepted) = cx.shared.place.take() else {
@@ -163,7 +165,7 @@ impl Forwards {
     }
 }
 
-/// Counts a pause in accepting and returns its end.
+/// Counts a pause in accepting, and returns the time in ns at which it ends.
 fn pause(cx: &mut Context<'_, impl FifoHost>, for_ns: u64) -> u64 {
     cx.shared.counters.accept_paused += 1;
     cx.shared.now_ns + for_ns
@@ -172,17 +174,17 @@ fn pause(cx: &mut Context<'_, impl FifoHost>, for_ns: u64) -> u64 {
 /// Result of an attempt to accept a connection.
 enum Came {
     Client(Accepted),
-    /// No connection was accepted, because the client was refused or disconnected, or the call was
+    /// No connection was accepted: the client was refused or has disconnected, or the call was
     /// interrupted.
     Nobody,
-    /// No connection is pending.
+    /// No connection is pending at the listener.
     None,
     /// A client may be pending, but descriptors or flows ran out.
     Full,
 }
 
 impl ForwardedListener {
-    /// Accepts connections, up to a limit, and hands them to the gateways that own their flows.
+    /// Accepts connections, up to a limit per turn, and hands them to the gateways that own them.
     fn accept(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -203,7 +205,7 @@ impl ForwardedListener {
         filled
     }
 
-    /// Accepts connections if there are no sibling gateways.
+    /// Accepts connections for this gateway itself, the only one of the host.
     fn accept_alone(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -221,7 +223,8 @@ impl ForwardedListener {
         ListenerLeft::Going
     }
 
-    /// Accepts connections until [`HELD_MAX`] are held.
+    /// Accepts connections until the listener holds [`HELD_MAX`] connections that are not yet
+    /// handed over.
     fn fill(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -241,7 +244,7 @@ impl ForwardedListener {
         ListenerLeft::Going
     }
 
-    /// Gives a held connection to the gateway that owns its flow, or keeps holding it if it has to
+    /// Gives a held connection to the gateway that owns it. Keeps holding the connection if it must
     /// wait.
     fn give(
         &mut self,
@@ -272,7 +275,8 @@ impl ForwardedListener {
         ListenerLeft::Busy
     }
 
-    /// Accepts the next connection. Refuses it if no flow is free and a pause has not helped.
+    /// Accepts the next connection. If no flow is free, and a pause has not helped, refuses the
+    /// client.
     fn accept_one(&mut self, cx: &mut Context<'_, impl FifoHost>, full: &mut AcceptPause) -> Came {
         let share = cx.shared.place.siblings.budget.take(Whose::Client);
         if share.is_none() && !full.refuses {
@@ -296,7 +300,7 @@ impl ForwardedListener {
                 self.refuse(cx.shared, &host, descriptors);
                 Came::Nobody
             }
-            // EINVAL: the socket is not listening at the moment (accept(2)).
+            // EINVAL: the passed socket does not listen at the moment (accept(2)).
             (Err(Errno::AGAIN | Errno::INVAL), _) => {
                 self.ready = false;
                 Came::None
@@ -318,7 +322,7 @@ impl ForwardedListener {
         }
     }
 
-    /// Accepts a connection and returns its socket and client address.
+    /// Accepts a connection, and returns its socket and the client's address.
     fn accept_socket(&self) -> Result<(Fd, Option<SocketAddr>), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (host, client) = opened(|| acceptfrom_with(&self.socket, flags))?;
@@ -332,8 +336,8 @@ impl ForwardedListener {
         Ok((host, client))
     }
 
-    /// Resets a client's connection because no flow is free. `descriptors` is the descriptor limit
-    /// if that is the cause.
+    /// Resets a client's connection because no flow is free. `descriptors` is the process's
+    /// descriptor limit if this is the cause.
     fn refuse(&self, shared: &mut Shared, host: &Fd, descriptors: Option<u64>) {
         reset(host);
         shared.counters.tcp_flows_full += 1;
@@ -360,7 +364,7 @@ impl ForwardedListener {
                     self.ready = false;
                     break;
                 }
-                // The error is that of an ICMP report about a datagram sent to a client.
+                // The error is an ICMP error about a datagram that was sent to a client earlier.
                 Err(_) => {
                     udp.on_client_errors(cx.shared, index, self.socket.as_fd());
                 }

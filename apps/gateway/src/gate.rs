@@ -1,8 +1,9 @@
 //! Sockets that another process created and passed to us, as in systemd socket activation.
 //!
-//! The owner keeps such a socket and waits on it again after the run, so the gateway never shuts it
-//! down. While the program does not listen, clients wait in the socket's accept queue. Thus the
-//! client that triggered the start of the run is served, too.
+//! The process that passed the socket keeps it, and waits for clients again after our process has
+//! ended. Therefore the gateway never shuts the socket down. While the program does not listen,
+//! clients wait in the socket's accept queue. Thus the client whose connection caused the program
+//! to be started is served, too.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +16,16 @@ use crate::config::ForwardProtocol;
 use crate::events::{Events, Interest, Token};
 use crate::sys;
 
-/// Opens and closes a passed socket for the gateway that accepts from it. The gateway and the
-/// listener observer of its stack share this.
+/// Switch of a passed socket: whether the gateway accepts from it. Shared by the gateway and the
+/// part of its stack that observes whether the program listens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     is_open: bool,
-    /// Epoll set of the gateway that serves the socket; `None` before one is assigned.
+    /// Epoll set of the gateway that serves the socket, and the socket's token; `None` until one is
+    /// assigned.
     watched: Option<(Events, Token)>,
 }
 
@@ -33,8 +35,8 @@ impl Gate {
     /// # Errors
     /// Returns errors of ioctl(2) and setsockopt(2).
     pub(crate) fn new(socket: &Fd, protocol: ForwardProtocol, v6: bool) -> Result<Self, Errno> {
-        // accept(2) has no MSG_DONTWAIT, so set O_NONBLOCK, although the owner shares the open
-        // file.
+        // Set O_NONBLOCK, because accept(2) has no flag like MSG_DONTWAIT. This affects the process
+        // that passed the socket, too, because both share the open file description.
         ioctl_fionbio(socket, true)?;
         if protocol == ForwardProtocol::Udp {
             sys::enable_packet_info(socket.as_fd(), v6)?;
@@ -46,7 +48,7 @@ impl Gate {
         Ok(Self::default())
     }
 
-    /// Watches `socket` in `events` while the gate is open.
+    /// Watches `socket` in the epoll set `events` while the gate is open.
     pub(crate) fn watch(&self, socket: &Fd, events: &Events, token: Token) -> Result<(), Errno> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_open {
@@ -56,7 +58,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Opens or closes the gate. Opening reports clients that are already waiting.
+    /// Opens or closes the gate. Opening also reports clients that are already waiting.
     pub(crate) fn set(&self, socket: &Fd, is_open: bool) -> Result<(), Errno> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut state.is_open, is_open) == is_open {

@@ -1,4 +1,5 @@
-//! Gateway: an inner stack, host sockets, and a port towards the program's stack.
+//! Gateway: its own TCP/IP stack (the inner stack), host sockets, and a port towards the program's
+//! stack.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -41,26 +42,26 @@ use crate::udp::UdpFlows;
 /// Connects a program's stack to the host's network, and is a [`Port`] of that stack. See the
 /// [crate].
 ///
-/// [`Port::submit`] passes packets to the inner stack before it returns. The packets' references to
-/// FIFO memory of the program are then dropped.
+/// [`Port::submit`] passes packets to the inner stack before it returns, so that their references
+/// to FIFO memory of the program are dropped.
 pub struct Gateway {
     stack: Stack<GatewayHost>,
     host: GatewayHost,
     ports: [Box<dyn Port + Send>; 1],
     link: Link,
     outer: Outer,
-    /// Whether the inner stack has received input that needs a turn.
+    /// Whether the inner stack has received input and needs another turn of its event loop.
     unsettled: bool,
-    /// Whether the host sockets may have more events than the last call returned.
+    /// Whether more epoll events of the host sockets may be pending than the last call returned.
     unheard: bool,
-    /// Whether the epoll descriptor was ready, as last reported by [`Port::looked`]; `None` if
-    /// unknown.
+    /// Whether the gateway's epoll descriptor was ready, as reported by the last call of
+    /// [`Port::looked`]. `None` if unknown.
     seen: Option<bool>,
-    /// Time at which the host sockets were last polled or reported idle.
+    /// Time in ns at which the host sockets were last polled, or last reported to have no events.
     listened_ns: u64,
 }
 
-/// Host callbacks of the inner stack: a table of flows for each protocol.
+/// Callbacks of the inner stack: a table of flows for each protocol.
 struct GatewayHost {
     shared: Shared,
     tcp: TcpFlows,
@@ -70,8 +71,9 @@ struct GatewayHost {
     forwards: Forwards,
 }
 
-/// TIME-WAIT lets old segments of a connection expire in the network (RFC 9293 §3.3.2). The
-/// in-memory link neither delays nor duplicates packets, so any time longer than a turn suffices.
+/// Duration of TIME-WAIT, in which old segments of a connection expire in the network (RFC 9293
+/// §3.3.2). The in-memory link neither delays nor duplicates packets, so any time longer than a
+/// turn of the event loop suffices.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
@@ -84,7 +86,7 @@ impl Gateway {
         Self::on(Outer::IN_MEMORY, &config, now_ns)
     }
 
-    /// Creates a gateway for any kind of link, whose packets its port sends and receives.
+    /// Creates a gateway for the kind of link that `outer` describes.
     ///
     /// # Errors
     /// Same as [`Gateway::new`].
@@ -96,7 +98,8 @@ impl Gateway {
     }
 
     /// Creates one gateway for each shard of a stack, in shard order; `owners` assigns flows to
-    /// shards. Each may run on its own thread. Together they have the limits of a single gateway.
+    /// shards. Each may run on its own thread. All of them together have the limits of a single
+    /// gateway.
     ///
     /// # Errors
     /// Same as [`Gateway::new`].
@@ -120,15 +123,15 @@ impl Gateway {
 
     fn one(outer: Outer, shared: Shared, max: FlowsMax) -> Self {
         let mut stack_config = StackConfig::default();
-        // The program's stack has applied Nagle's algorithm already. Applying it again would only
-        // add delay.
+        // Disable Nagle's algorithm in the inner stack: the program's stack has already applied it,
+        // and applying it again would only add delay.
         stack_config.tcp.nodelay = true;
         if outer.in_process {
             stack_config.tcp.time_wait = TIME_WAIT;
         }
         stack_config.tcp.keepalive = shared.config.keepalive();
-        // Each undecided SYN uses a flow and a descriptor. Limit them to half, so that unanswered
-        // SYNs cannot use up all flows.
+        // Each SYN that is not answered yet uses a flow and a descriptor. Limit such SYNs to half
+        // of the flows, so that they cannot use up all of them.
         let pending_max = max.tcp / shared.place.count() / 2;
         stack_config.pending_max = stack_config.pending_max.min(pending_max).max(1);
         let now = Instant(shared.now_ns);
@@ -169,7 +172,7 @@ impl Gateway {
         self.host.shared.dialer.upstream = upstream;
     }
 
-    /// Listens on the host for the program, either on all `forwards` or on none. Returns the bound
+    /// Listens on the host for all `forwards`. If one fails, listens for none. Returns the bound
     /// addresses in order, with the chosen port if 0 was requested.
     ///
     /// # Errors
@@ -193,8 +196,8 @@ impl Gateway {
         Ok(places)
     }
 
-    /// Serves sockets that are already bound with the gateways of all shards of a stack. Nothing is
-    /// served while a socket [refuses clients](Bound).
+    /// Serves already bound host sockets with the gateways of all shards of a stack. While a socket
+    /// [refuses clients](Bound), its clients are not served.
     ///
     /// # Errors
     /// Returns the first socket that could not be watched because of insufficient memory.
@@ -213,8 +216,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Resets up to `max` connections towards their clients and returns their number.
-    /// [`Port::poll`] returns the segments.
+    /// Resets up to `max` connections of the inner stack to its clients, and returns their number.
+    /// [`Port::poll`] returns the reset segments.
     pub fn reset_clients(&mut self, now_ns: u64, pool: &mut Pool, max: usize) -> usize {
         let GatewayHost { shared, tcp, .. } = &mut self.host;
         shared.now_ns = now_ns;
@@ -250,19 +253,19 @@ impl Gateway {
         self.host.tcp.len()
     }
 
-    /// Returns a snapshot of all flows.
+    /// Returns a snapshot of all flows, for lists shown to the user.
     pub fn flows(&self) -> Vec<FlowEntry> {
         let GatewayHost { shared, tcp, udp, echo, .. } = &self.host;
         show::flows(Instant(shared.now_ns), &self.stack, (tcp, udp, echo))
     }
 
-    /// Returns the inner stack, for its counters and sockets.
+    /// Returns the inner stack (the gateway's own TCP/IP stack), for its counters and sockets.
     pub fn inner(&self) -> &Stack<impl Host + use<>> {
         &self.stack
     }
 
-    /// Returns whether to poll the host sockets now. Polling is a system call, so a busy stack
-    /// polls only at intervals, unless events are pending.
+    /// Returns whether to poll the host sockets now. Polling is a system call, so a busy gateway
+    /// polls only at intervals, unless events are known to be pending.
     fn is_time_to_listen(&mut self) -> bool {
         let now_ns = self.host.shared.now_ns;
         let seen = self.seen.take();
@@ -274,7 +277,7 @@ impl Gateway {
             || now_ns.saturating_sub(self.listened_ns) >= LISTEN_EVERY_NS
     }
 
-    /// Takes events of the host sockets and passes them to the flows.
+    /// Takes epoll events of the host sockets, and passes them to the flows.
     fn listen_to_host(&mut self) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         self.listened_ns = shared.now_ns;
@@ -303,8 +306,8 @@ impl Gateway {
         self.unheard = taken == EVENTS_MAX;
     }
 
-    /// Serves the flows with pending work; `on_link` is the number of packets queued towards the
-    /// program.
+    /// Serves the flows with pending work. `on_link` is the number of packets queued on the link to
+    /// the program.
     fn serve(&mut self, now: Instant, pool: &mut Pool, on_link: usize) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         udp.depart(shared, &forwards.listeners);
@@ -322,8 +325,8 @@ impl Gateway {
         self.unsettled |= cx.touched;
     }
 
-    /// Turns the inner stack and serves its flows until both are idle, the link is half full or the
-    /// round limit is reached.
+    /// Runs turns of the inner stack and serves its flows, until both are idle, the link is half
+    /// full, or `ROUNDS_MAX` is reached.
     fn work(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..ROUNDS_MAX {
             self.unsettled = false;
@@ -375,9 +378,9 @@ impl Port for Gateway {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        // The program's stack submits packets at the end of a turn, when it has processed the
-        // packets that it took and has notified other shards. So the flights of those packets are
-        // over.
+        // The program's stack submits packets at the end of a turn. By then it has processed the
+        // packets that it took before, and has notified other shards. So connections whose packets
+        // it took no longer count as in flight.
         self.host.tcp.landings.settle();
         let n = batch.len();
         if n == 0 {
@@ -389,8 +392,8 @@ impl Port for Gateway {
             self.host.tcp.on_packet(&self.stack, packet.linear().get(at..).unwrap_or_default());
         }
         self.link.queues().from_program.append(batch);
-        // Receive all packets now, because they refer to FIFO memory that the program's stack waits
-        // for.
+        // Process all packets now, because they refer to FIFO memory that the program's stack needs
+        // back.
         while !self.link.queues().from_program.is_empty() {
             self.work(Instant(now_ns), pool);
         }
@@ -429,7 +432,8 @@ impl Port for Gateway {
         times.into_iter().flatten().min()
     }
 
-    /// Counts TCP flows only, because datagrams and echo requests are never queued in the gateway.
+    /// Returns the number of bytes not yet delivered. Only TCP flows have such bytes: the gateway
+    /// never queues datagrams and echo requests.
     fn undelivered(&self) -> u64 {
         self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack, false)
     }

@@ -1,7 +1,9 @@
-//! ICMP errors: forwards the errors that the host reports for a flow's packets to the program.
+//! ICMP errors: forwards errors about a flow's packets, which the host's kernel reports, to the
+//! program.
 //!
-//! The kernel reports type, code, reporter, and the payload quoted by the ICMP message. Because the
-//! quoted headers are the host's, the program's error quotes headers that we rebuild from the flow.
+//! The kernel reports type, code, reporter, and the payload quoted by the ICMP message. The original
+//! packet had the host's addresses, which mean nothing to the program. Therefore the error for the
+//! program quotes headers that we rebuild from the flow.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,45 +22,46 @@ use crate::counters::Counters;
 use crate::limits::{ERRORS_MAX, ERRORS_PER_TURN};
 use crate::sys::{self, QueuedError};
 
-/// Queue of errors to send to the program.
+/// Queue of ICMP errors that will be sent to the program.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     waiting: VecDeque<Error>,
 }
 
-/// Error report of the host that is to be sent to the program.
+/// Error that the host's kernel has reported, and that will be sent to the program.
 #[derive(Debug)]
 struct Error {
     about: About,
     message: Message,
     from: IpAddr,
-    /// Quoted bytes that follow the rebuilt headers.
+    /// Bytes of the packet that the error quotes after the rebuilt headers.
     quote: Vec<u8>,
 }
 
-/// Packet that caused an error.
+/// Packet of the program that caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
-    /// Datagram; the quote is its payload.
+    /// A datagram. The error quotes its payload.
     Datagram { program: SocketAddr, peer: SocketAddr },
-    /// Echo request with this identifier; the quote is its ICMP message.
+    /// An echo request with this identifier. The error quotes its ICMP message.
     Echo { program: IpAddr, peer: IpAddr, ident: u16 },
-    /// SYN with this sequence number. The quote is its first 8 bytes, rebuilt from these fields.
+    /// A SYN with this sequence number. The error quotes the first 8 bytes of its TCP header,
+    /// rebuilt from these fields.
     Segment { program: SocketAddr, peer: SocketAddr, seq: SeqNum },
 }
 
-/// ICMP header of an error of either version.
+/// Header of an ICMPv4 or ICMPv6 error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     V4(icmpv4::Message),
     V6(icmpv6::Message),
 }
 
-/// Maximum number of quoted bytes including headers; fits the longest error of both versions.
+/// Maximum number of quoted bytes, including headers, in the longest ICMP error of each IP version.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
 const QUOTE_LEN_MAX_V4: usize =
     icmpv4::ERROR_PACKET_LEN_MAX - ipv4::HEADER_LEN - icmpv4::HEADER_LEN;
-/// Offsets in ICMP and ICMPv6 headers: type, code, checksum, identifier.
+/// Offsets of the checksum and the identifier in ICMPv4 and ICMPv6 headers.
 const CHECKSUM_AT: usize = 2;
 const IDENT_AT: usize = 4;
 const TTL: u8 = 64;
@@ -69,11 +72,12 @@ impl Errors {
     }
 
     /// Takes all reports from the error queue of a flow's socket, and returns their number.
-    /// `refused` is the packet that the host just refused, in the form that [`About`] describes.
-    /// Errors of the host itself quote no packet, so `refused` is quoted for them.
+    /// `refused` is the packet that the last send call refused, in the form that [`About`]
+    /// describes. It is quoted for errors that the host itself has generated, because these quote
+    /// no packet.
     ///
-    /// `about` returns the packet that caused a report and its peer's address on the host, or
-    /// `None` if the packet belongs to no flow.
+    /// `about` finds the packet that caused a report, and the address of its peer on the host. It
+    /// returns `None` if the packet belongs to no flow.
     pub(crate) fn hear(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -104,8 +108,8 @@ impl Errors {
         heard
     }
 
-    /// Queues an error for a packet that the host refused with an errno and without a report.
-    /// `quote` is the part of the packet that [`About`] specifies.
+    /// Queues an ICMP error for a packet that the host refused with an errno, without a report in
+    /// the error queue. `quote` is the part of the packet that [`About`] specifies.
     pub(crate) fn refused(
         &mut self,
         about: About,
@@ -119,7 +123,7 @@ impl Errors {
         }
     }
 
-    /// Sends queued errors to the program while the link has room.
+    /// Sends queued ICMP errors to the program while the link has room.
     pub(crate) fn serve(cx: &mut Context<'_, impl Host>) {
         while !cx.is_link_busy() {
             let Some(error) = cx.shared.errors.waiting.pop_front() else { break };
@@ -176,8 +180,8 @@ impl About {
         }
     }
 
-    /// Returns the rebuilt transport header and the quote; `None` if the quote is too short to
-    /// identify the flow.
+    /// Returns the transport header, rebuilt for the program, followed by the quoted bytes. Returns
+    /// `None` if the quote is too short to identify the flow.
     fn transport(&self, quote: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Datagram { program, peer } => {
@@ -206,10 +210,11 @@ impl About {
 }
 
 impl Message {
-    /// Creates the message for an ICMP report or a local error.
+    /// Creates the ICMP message for a report from a socket's error queue. `v4` is the program's IP
+    /// version.
     fn from_report(report: &QueuedError, v4: bool) -> Option<Self> {
-        // ICMPv4 and ICMPv6 number errors differently, so translate errors of the other version by
-        // errno.
+        // ICMPv4 and ICMPv6 use different numbers. If the report is of the other version, translate
+        // it by its errno.
         let Some((kind, code)) = report.icmp.filter(|_| report.v6 != v4) else {
             return match report.errno {
                 Errno::MSGSIZE => Some(Self::too_big(report.info, v4)),
@@ -220,7 +225,8 @@ impl Message {
             (true, icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_FRAG_NEEDED) => {
                 report.info.min(u16::MAX.into())
             }
-            // The pointer is the first byte of the field.
+            // The first byte of the header's field is the pointer, for which the report contains
+            // its value.
             (true, icmpv4::PARAM_PROBLEM, _) => report.info << 24,
             (true, icmpv4::DEST_UNREACHABLE | icmpv4::TIME_EXCEEDED, _) => 0,
             (false, icmpv6::DEST_UNREACHABLE..=icmpv6::PARAM_PROBLEM, _) => report.info,
@@ -243,11 +249,12 @@ impl Message {
         Self::V6(icmpv6::Message::PacketTooBig { mtu })
     }
 
-    /// Creates the message for an errno; `None` if the errno says nothing about the destination.
+    /// Creates the ICMP message for an errno; `None` if the errno says nothing about the
+    /// destination.
     fn from_errno(error: Errno, v4: bool) -> Option<Self> {
         let (code_v4, code_v6) = match error {
             Errno::CONNREFUSED => (icmpv4::UNREACHABLE_PORT, icmpv6::UNREACHABLE_PORT),
-            // EINVAL: link-local address without an interface.
+            // EINVAL: the destination is a link-local address without an interface.
             Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::INVAL => {
                 (icmpv4::UNREACHABLE_HOST, icmpv6::UNREACHABLE_ADDRESS)
             }
@@ -266,8 +273,8 @@ impl Message {
         })
     }
 
-    /// TTL of the quoted packet: 1 for time exceeded, otherwise the default, because the real value
-    /// is unknown.
+    /// TTL of the quoted packet: 1 for "time exceeded". Otherwise the default, because the real
+    /// value is unknown.
     fn quoted_ttl(self) -> u8 {
         match self {
             Self::V4(icmpv4::Message::Unknown { kind: icmpv4::TIME_EXCEEDED, .. })
@@ -278,7 +285,8 @@ impl Message {
 }
 
 impl Error {
-    /// Sends the error. Returns `None` if the quote is too short or the stack has no route.
+    /// Sends the error to the program. Returns `None` if the quote is too short or the stack has no
+    /// route.
     fn send(&self, cx: &mut Context<'_, impl Host>) -> Option<()> {
         let (packet, protocol) = self.message(cx.pool)?;
         let (src, dst) = (self.from, self.about.program());
@@ -290,11 +298,12 @@ impl Error {
         };
         let (ttl, fragmenting) = (Some(TTL), Fragmenting::Here);
         let ip = Ip { protocol: protocol.0, ttl, tos: 0, fragmenting, flow_label: 0 };
-        // Fill the checksum although the link needs none, so that captures show a valid one.
+        // Compute the checksum although the link does not need it, so that captures show a valid
+        // one.
         net.send(cx.now, &route, src, dst, ip, packet, None, cx.pool).ok()
     }
 
-    /// Returns the ICMP message and its protocol.
+    /// Returns the ICMP message and its IP protocol number.
     fn message(&self, pool: &mut Pool) -> Option<(Packet, IpProtocol)> {
         let transport = self.about.transport(&self.quote)?;
         let ends = (self.about.program(), self.about.peer(), self.from);
@@ -319,7 +328,7 @@ impl Error {
                 icmpv6::fill_checksum(&mut body, from, program);
                 (body, IpProtocol::ICMPV6)
             }
-            // Both addresses of a flow have the same version.
+            // Unreachable: both addresses of a flow have the same IP version.
             _ => return None,
         };
         let mut packet = pool.take(body.len());
@@ -374,7 +383,7 @@ fn packet_v6(
     packet
 }
 
-/// Replaces the host's identifier in a quoted echo request by the program's and updates the
+/// Replaces the host's identifier in a quoted echo request by that of the program, and updates the
 /// checksum.
 fn replace_ident(message: &mut [u8], ident: u16) -> Option<()> {
     let word = |message: &[u8], at: usize| {
@@ -407,8 +416,8 @@ mod tests {
 
     #[test]
     fn errors_of_the_other_version_are_told_by_what_they_come_to() {
-        // The numbers of time exceeded and destination unreachable are swapped between the
-        // versions.
+        // In ICMPv6, type 3 is "time exceeded" and 1 is "unreachable"; in ICMPv4, 3 is
+        // "unreachable".
         let code = icmpv4::UNREACHABLE_HOST;
         let expected = Message::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 });
         assert_eq!(Message::from_report(&report(true, (3, 0), 0), true), Some(expected));

@@ -1,10 +1,10 @@
-//! Tables of flows that end by an idle timeout, because no packet marks their end.
+//! Tables of flows that end by an idle timeout, because no packet (such as a FIN) marks their end.
 //!
-//! When an owner has its maximum number of flows, a new flow evicts a flow of the same owner, which
-//! the class names. As in Linux's connection tracking (early_drop in nf_conntrack_core.c),
-//! unanswered flows are evicted before answered ones. The client with the most flows of that kind
-//! loses one. Thus a flooding client evicts its own flows, and clients with fewer flows keep
-//! theirs.
+//! Each flow belongs to a class, and each class to an owner. If an owner has reached its maximum
+//! number of flows, a new flow evicts another one of the same owner. As in Linux's connection
+//! tracking (early_drop in nf_conntrack_core.c), unanswered flows are evicted before answered ones.
+//! Among these, a flow of the client with the most flows is evicted. Thus a flooding client evicts
+//! its own flows, and clients with fewer flows keep theirs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -15,42 +15,44 @@ use crate::slab::{KeyedSlab, SlabKey};
 /// Bounded table of flows by key with idle timeouts and eviction.
 ///
 /// Each client has one list per class, ordered from the least to the most recently used flow.
-/// Therefore a packet only moves its flow within one list, without looking up the client or the
-/// deadlines.
+/// Therefore handling a packet only moves its flow within one list, and does not look up the client
+/// or the deadlines.
 #[derive(Debug)]
 pub(crate) struct IdleTable<K, V> {
     index: HashMap<K, SlabKey>,
     entries: KeyedSlab<Entry<K, V>>,
     classes: Vec<Class>,
-    /// Number of flows by class.
+    /// Number of flows of each class, by the class's index.
     counts: Vec<usize>,
-    /// Distinct (owner, worth) pairs of the classes, sorted.
+    /// Kinds of flows: the distinct pairs of an owner and a worth in `classes`, sorted.
     kinds: Vec<(u8, u8)>,
     clients: HashMap<Client, SlabKey>,
     groups: KeyedSlab<Group>,
-    /// Nonempty lists, sorted by the time at which their oldest flow may expire. If that flow was
-    /// used since, `expire` moves the list to its later deadline.
+    /// Nonempty lists of flows, sorted by the time at which their oldest flow may expire. If that
+    /// flow was used in the meantime, `expire` moves its list to the later deadline.
     deadlines: BTreeSet<IdleDeadline>,
-    /// Ranks of clients, sorted by their number of flows of a kind.
+    /// Clients of each kind of flows, sorted by how many of these flows they have.
     ranks: BTreeSet<Rank>,
-    /// Number of changes of `ranks`; orders clients with equally many flows.
+    /// Number of changes of `ranks`. Used to order clients with the same number of flows by the
+    /// time of their last change.
     changes: u64,
 }
 
-/// Limits and eviction order of a class of flows.
+/// Class of flows: their idle timeout, limit and eviction order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Class {
     /// Idle timeout in nanoseconds.
     pub(crate) idle_ns: u64,
-    /// Number of the owner. Classes of one owner share `max`, and evict each other's flows.
+    /// Number of the owner of the class. All classes of one owner share the limit `max`, and evict
+    /// each other's flows.
     pub(crate) owner: u8,
-    /// Maximum number of flows of the owner in all its classes.
+    /// Maximum number of flows of the owner, in all its classes together.
     pub(crate) max: usize,
-    /// Eviction order among the owner's classes; flows of the lowest worth are evicted first.
+    /// Eviction order among the owner's classes: flows with the lowest value are evicted first.
     pub(crate) worth: u8,
 }
 
-/// Flow that was evicted.
+/// A flow that was evicted from the table, with its key and class.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Evicted<K, V> {
     pub(crate) key: K,
@@ -58,7 +60,7 @@ pub(crate) struct Evicted<K, V> {
     pub(crate) class: usize,
 }
 
-/// Entry of the table and its links within its list.
+/// Entry of the table, linked with its neighbors in a list ordered by last use.
 #[derive(Debug)]
 struct Entry<K, V> {
     key: K,
@@ -70,13 +72,14 @@ struct Entry<K, V> {
     newer: Option<SlabKey>,
 }
 
-/// Lists of one client's flows.
+/// Flows of one client, in one list for each class.
 #[derive(Debug)]
 struct Group {
     client: Client,
-    /// Lists of flows, one for each class.
+    /// The client's lists of flows, by the index of their class.
     lists: Vec<IdleList>,
-    /// Ranks, one for each kind; `None` while the client has no flows of that kind.
+    /// The client's ranks among clients, by the index of the kind of flows. `None` if it has no
+    /// flow of that kind.
     ranks: Vec<Option<Rank>>,
 }
 
@@ -85,7 +88,7 @@ struct IdleList {
     len: usize,
     oldest: Option<SlabKey>,
     newest: Option<SlabKey>,
-    /// Deadline under which this list is in `deadlines`; unused while the list is empty.
+    /// Time in ns under which this list is sorted into `deadlines`. Unused while the list is empty.
     due_ns: u64,
 }
 
@@ -96,8 +99,8 @@ struct IdleDeadline {
     class: usize,
 }
 
-/// Rank of a client among the clients with flows of a kind. Clients with equally many flows are
-/// ordered by the time at which they reached that number, earliest first.
+/// Rank of a client among all clients that have flows of a kind, by its number of these flows.
+/// Clients with the same number are ordered by when they reached it, the earliest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     kind: usize,
@@ -107,7 +110,7 @@ struct Rank {
 }
 
 impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
-    /// Creates a table. Flows refer to their class by its index in `classes`.
+    /// Creates a table. `classes` are the classes of flows, to which flows refer by index.
     pub(crate) fn new(classes: &[Class]) -> Self {
         let kinds = classes.iter().map(Class::kind).collect::<BTreeSet<_>>();
         Self {
@@ -140,14 +143,15 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.entries.get_mut(id).map(|entry| (&entry.key, &mut entry.value))
     }
 
-    /// Returns whether [`IdleTable::evict`] must be called before inserting into this class.
+    /// Returns whether the class's owner has reached its limit, so that [`IdleTable::evict`] must
+    /// be called before inserting a flow.
     pub(crate) fn is_full(&self, class: usize) -> bool {
         let Class { owner, max, .. } = self.classes[class];
         let all = self.classes.iter().zip(&self.counts);
         all.filter(|(class, _)| class.owner == owner).map(|(_, count)| count).sum::<usize>() >= max
     }
 
-    /// Inserts a flow of `client` and returns its id; the key must be new.
+    /// Inserts a flow of `client` and returns its id. The table must not contain the key yet.
     pub(crate) fn insert(
         &mut self,
         now_ns: u64,
@@ -169,7 +173,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         id
     }
 
-    /// Marks a flow as used.
+    /// Marks a flow as used, which restarts its idle timeout.
     pub(crate) fn touch(&mut self, now_ns: u64, id: SlabKey) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         entry.used_ns = now_ns;
@@ -179,7 +183,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         }
     }
 
-    /// Marks a flow as used and moves it to `class`.
+    /// Marks a flow as used, which restarts its idle timeout, and moves it to `class`.
     pub(crate) fn touch_as(&mut self, now_ns: u64, id: SlabKey, class: usize) {
         let Some(entry) = self.entries.get(id) else { return };
         let (before, group) = (entry.class, entry.group);
@@ -209,14 +213,14 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         Some((key, value))
     }
 
-    /// Removes and returns the flows for which `is_meant` returns true.
+    /// Removes and returns all flows for whose value `is_meant` returns true.
     pub(crate) fn remove_if(&mut self, is_meant: impl Fn(&V) -> bool) -> Vec<(K, V)> {
         let meant = self.iter().filter(|(_, value)| is_meant(value)).map(|(key, _)| *key);
         let meant: Vec<_> = meant.collect();
         meant.iter().filter_map(|key| self.remove(self.find(key)?)).collect()
     }
 
-    /// Removes one flow whose idle timeout has passed.
+    /// Removes and returns one flow whose idle timeout has passed, or `None`.
     pub(crate) fn expire(&mut self, now_ns: u64) -> Option<(K, V)> {
         while let Some(&due) = self.deadlines.first().filter(|due| due.due_ns <= now_ns) {
             let idle_ns = self.classes[due.class].idle_ns;
@@ -232,9 +236,9 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         None
     }
 
-    /// Evicts a flow to make room for one of `class` of `client`. Chooses the lowest worth, then
-    /// the client with the most such flows, then that client's longest idle flow. So if `client`
-    /// has the most flows, it loses one of its own.
+    /// Evicts a flow to make room for a new flow of `client` in `class`. Chooses among flows of the
+    /// owner's class with the lowest worth. Of these, takes the client with the most flows, and
+    /// evicts its longest idle one. So if `client` itself has the most flows, it loses one.
     pub(crate) fn evict(&mut self, class: usize, client: Client) -> Option<Evicted<K, V>> {
         let owner = self.classes[class].owner;
         let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);
@@ -254,7 +258,8 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.remove(id).map(|(key, value)| Evicted { key, value, class })
     }
 
-    /// Returns the first among the clients with the most flows of a kind.
+    /// Returns the rank of the client with the most flows of a kind. Among clients with the same
+    /// number, returns the one that reached it first.
     fn most(&self, kind: usize) -> Option<Rank> {
         let from = |kind, flows| Rank { kind, flows, since: 0, group: SlabKey::from_bits(0) };
         let most = self.ranks.range(from(kind, 0)..from(kind + 1, 0)).next_back()?;
@@ -276,12 +281,12 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.index.values().copied().collect()
     }
 
-    /// Earliest time at which [`IdleTable::expire`] may have work.
+    /// Returns the earliest time in ns at which [`IdleTable::expire`] may have a flow to remove.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.deadlines.first().map(|due| due.due_ns)
     }
 
-    /// Updates a client's rank after its number of flows in `class` may have changed.
+    /// Updates the rank of a client after its number of flows in `class` may have changed.
     fn rank(&mut self, group: SlabKey, class: usize) {
         let Self { classes, kinds, groups, ranks, changes, .. } = self;
         let of_class = classes[class].kind();
@@ -301,7 +306,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         }
     }
 
-    /// Sets the deadline of a nonempty list to that of its oldest flow.
+    /// Sets the deadline of a nonempty list to the time at which its oldest flow expires.
     fn set_deadline(&mut self, group: SlabKey, class: usize) {
         let idle_ns = self.classes[class].idle_ns;
         let Some(list) = self.groups.get_mut(group).map(|group| &mut group.lists[class]) else {
@@ -361,7 +366,8 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
 }
 
 impl Class {
-    /// Returns the owner and worth. Flows of the same kind are ranked together for eviction.
+    /// Returns the kind of the class's flows, its owner and worth. Clients are ranked for eviction
+    /// by their flows of one kind.
     fn kind(&self) -> (u8, u8) {
         (self.owner, self.worth)
     }
@@ -379,7 +385,7 @@ mod tests {
         Client::at([192, 0, 2, last].into())
     }
 
-    /// Evicts and returns the key.
+    /// Evicts a flow, and returns its key.
     fn evicted(table: &mut IdleTable<char, ()>, class: usize, client: Client) -> Option<char> {
         table.evict(class, client).map(|evicted| evicted.key)
     }
@@ -460,7 +466,7 @@ mod tests {
         );
     }
 
-    /// Inserts a flow as a gateway does, evicting if full.
+    /// Inserts a flow as a gateway does: evicts another one first if the limit is reached.
     fn begin(
         table: &mut IdleTable<u32, ()>,
         client: Client,
@@ -479,7 +485,8 @@ mod tests {
         let classes = [class(1000, 0, MAX as usize, 0), class(1000, 0, MAX as usize, 1)];
         let mut table = IdleTable::new(&classes);
         let mut lost = Vec::new();
-        // Half of the flows belong to one answered client, one flow to an unanswered client.
+        // Half of the flows belong to a client whose peers have answered, and one flow to a client
+        // without answers.
         for key in 0..MAX / 2 {
             let id = begin(&mut table, client(1), key, &mut lost);
             table.touch_as(key.into(), id, 1);
@@ -490,7 +497,7 @@ mod tests {
         }
         assert!(lost.iter().all(|key| *key >= 1000), "{lost:?}");
         assert_eq!(lost.len() as u32, 2000 + MAX / 2 + 1 - MAX);
-        // The new client keeps its flow once its peer has answered.
+        // The new client's flow is not evicted any more once its peer has answered.
         let new = begin(&mut table, client(4), 901, &mut lost);
         table.touch_as(3000, new, 1);
         for key in 3000..4000 {

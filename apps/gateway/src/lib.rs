@@ -1,7 +1,8 @@
 //! Connects a program's stack to the host's network without privileges.
 //!
-//! The program's stack is linked in memory to a second, inner stack that accepts packets to every
-//! address. The inner stack turns each flow into a socket of the host:
+//! The program's stack is connected by a link in memory to a second TCP/IP stack, the inner stack,
+//! which accepts packets to every address. The inner stack turns each flow into a socket of the
+//! host:
 //!
 //! ```text
 //!   program's stack ═══ Port ═══ inner stack ─── flows ─── host sockets
@@ -20,10 +21,10 @@
 //! the program's FIFO to the inner stack's. Incoming bytes are copied only into the program's FIFO.
 //! Idle flows hold no buffer memory.
 //!
-//! [`Outer`] describes the kind of link; the peer need not be a program. [`Runner`] connects a
-//! gateway to a device such as a TUN with arbitrary clients. Connections leave by [`Egress`],
-//! directly or through an [`Upstream`] server (`dialer`). The gateway refuses connections that are
-//! routed back to it (`loops`).
+//! [`Outer`] describes the kind of link. The peer on the link may also be a device instead of a
+//! program's stack. [`Runner`] connects a gateway to a device such as a TUN with arbitrary clients.
+//! Connections leave by [`Egress`], directly or through an [`Upstream`] server (`dialer`). The
+//! gateway refuses connections that are routed back to it (`loops`).
 //!
 //! A stack with several shards has one gateway per shard ([`Gateway::shards`]); `siblings` holds
 //! the state they share. `order` ensures that concurrent connections reach the program in the order

@@ -19,39 +19,40 @@ use std::net::SocketAddr;
 use crate::limits::{SYN_WAIT_NS, SYN_WAIT_NS_MAX};
 use crate::slab::SlabKey;
 
-/// Queues of clients, by the program's address. Empty queues are removed, so there are at most as
-/// many as published ports.
+/// Queues of clients, by the program's address and port. Empty queues are removed, so there are at
+/// most as many queues as published ports.
 #[derive(Debug, Default)]
 pub(crate) struct ClientLines {
     lines: HashMap<SocketAddr, Line>,
     arrivals: u64,
 }
 
-/// Arrival number of a client, by which its queue is sorted.
+/// Arrival number of a client. Clients in a queue are sorted by this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientArrival(u64);
 
 #[derive(Debug, Default)]
 struct Line {
     waiting: BTreeMap<ClientArrival, SlabKey>,
-    /// Number of consecutive SYNs of the first client without an answer. Stops counting when the
-    /// wait has reached its maximum.
+    /// Number of consecutive SYNs of the first client that were not answered. Not incremented any
+    /// more once the wait has reached its maximum.
     in_vain: u32,
 }
 
 impl ClientLines {
-    /// Assigns the next arrival number.
+    /// Assigns the next arrival number to a client.
     pub(crate) fn arrival(&mut self) -> ClientArrival {
         self.arrivals += 1;
         ClientArrival(self.arrivals)
     }
 
-    /// Returns whether no client waits for this listener.
+    /// Returns whether no client waits for the program's listener at this address.
     pub(crate) fn is_empty(&self, program: SocketAddr) -> bool {
         !self.lines.contains_key(&program)
     }
 
-    /// Adds a client whose SYN was not answered, or doubles the wait if it is in the line already.
+    /// Adds a client whose SYN was not answered to the queue. If the queue already contains it,
+    /// doubles the wait of the queue instead.
     pub(crate) fn enter(&mut self, program: SocketAddr, arrival: ClientArrival, key: SlabKey) {
         let line = self.lines.entry(program).or_default();
         if line.waiting.insert(arrival, key).is_some() {
@@ -59,7 +60,7 @@ impl ClientLines {
         }
     }
 
-    /// Removes a client from the line.
+    /// Removes a client from the queue.
     pub(crate) fn leave(&mut self, program: SocketAddr, arrival: ClientArrival) {
         if let Some(line) = self.lines.get_mut(&program) {
             line.waiting.remove(&arrival);
@@ -74,7 +75,7 @@ impl ClientLines {
         self.lines.get(&program)?.waiting.values().next().copied()
     }
 
-    /// Removes and returns the first client of the queue.
+    /// Removes and returns the first client of the queue, which then sends its SYN.
     pub(crate) fn call(&mut self, program: SocketAddr) -> Option<SlabKey> {
         let (arrival, key) = self.lines.get(&program)?.waiting.first_key_value()?;
         let (arrival, key) = (*arrival, *key);
@@ -82,14 +83,14 @@ impl ClientLines {
         Some(key)
     }
 
-    /// Returns the time to wait for an answer to the first client's next SYN. The time doubles with
-    /// each unanswered SYN, until a client is connected.
+    /// Returns the time in ns to wait for an answer to the first client's next SYN. The time
+    /// doubles with each unanswered SYN, until a client is connected.
     pub(crate) fn wait_ns(&self, program: SocketAddr) -> u64 {
         let in_vain = self.lines.get(&program).map_or(0, |line| line.in_vain);
         (SYN_WAIT_NS << in_vain).min(SYN_WAIT_NS_MAX)
     }
 
-    /// Resets the wait to its initial value, because a client was connected.
+    /// Resets the wait to its initial value, because the program's stack accepted a client.
     pub(crate) fn on_place(&mut self, program: SocketAddr) {
         if let Some(line) = self.lines.get_mut(&program) {
             line.in_vain = 0;
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(lines.call(http), Some(clients[0].1));
         lines.leave(http, clients[3].0);
         assert_eq!(lines.call(http), Some(clients[1].1));
-        // The SYN of this client was not answered.
+        // The SYN of the second client was not answered, so it enters the queue again.
         lines.enter(http, clients[1].0, clients[1].1);
         assert_eq!(lines.first(http), Some(clients[1].1));
         assert_eq!([lines.call(http), lines.call(http)], [1, 4].map(|n| Some(clients[n].1)));
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!([(); 8].map(|()| wait()), [1, 2, 4, 8, 16, 32, 50, 50]);
         lines.on_place(http);
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);
-        // Further clients in the queue do not change the wait.
+        // Adding further clients to the queue does not change the wait.
         let next = lines.arrival();
         lines.enter(http, next, slab.insert(1));
         assert_eq!(lines.wait_ns(http), SYN_WAIT_NS);

@@ -11,12 +11,13 @@ use crate::outer::Outer;
 
 /// Number of the inner stack's interface on the link, its only one besides loopback.
 pub(crate) const LINK: IfaceId = IfaceId(1);
-/// Offloads of an in-memory link. Checksums and segmentation are never needed.
+/// Offloads of an in-memory link: packets need neither valid checksums nor segmentation.
 pub(crate) const OFFLOADS: Offloads =
     Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
 
-/// In-memory link with one packet queue for each direction. Both ends run on one thread. The lock
-/// lets the inner stack own its end as a port, and costs two uncontended operations per batch.
+/// In-memory link with one packet queue for each direction. Both stacks run on one thread. The
+/// mutex is needed because the inner stack owns a port to the link; it costs two uncontended
+/// operations per batch of packets.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     outer: Outer,
@@ -26,7 +27,7 @@ pub(crate) struct Link {
 /// Packet queues of a [`Link`].
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// Packets from the program, which refer to memory in the program's FIFOs until they are
+    /// Packets from the program. They refer to memory in the program's FIFOs until they are
     /// dropped.
     pub(crate) from_program: Batch,
     /// Packets to the program.

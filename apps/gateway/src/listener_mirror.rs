@@ -1,7 +1,7 @@
-//! Sockets of published ports, which refuse clients while the program does not listen.
+//! Host sockets of published ports, which refuse clients while the program does not listen.
 //!
-//! The socket stays bound while it is open or shut, so that no other process gets the port. While
-//! it is shut, the host's kernel refuses clients:
+//! The socket is open while the program listens, and shut otherwise. It stays bound in both states,
+//! so that no other process gets the port. While it is shut, the host's kernel refuses clients:
 //!
 //! ```text
 //!        shut                                         open
@@ -26,8 +26,8 @@ use crate::events::family;
 use crate::limits::BACKLOG;
 use crate::sys;
 
-/// Binds the socket of a published port in shut state. Returns the socket and its address. For port
-/// 0, the host chooses the port.
+/// Binds the host socket of a published port, which refuses clients at first. Returns the socket
+/// and its address. For port 0, the host chooses the port.
 ///
 /// The socket serves one address family only. A user who names an IPv4 address, even 0.0.0.0, may
 /// rely on IPv4 firewall rules.
@@ -37,22 +37,22 @@ pub(crate) fn reserve(
 ) -> Result<(Fd, SocketAddr), Errno> {
     let (mut socket, mut bound) = bound(addr, protocol)?;
     if addr.port() == 0 {
-        // Linux releases a port that it chose itself when the socket stops listening or is
-        // disconnected (SOCK_BINDPORT_LOCK). Therefore bind a second socket to the port by number
-        // while the first one holds it.
+        // Bind a second socket to the port by number while the first one still holds it. Otherwise
+        // Linux would release the port that it chose when the first socket stops listening or is
+        // disconnected (SOCK_BINDPORT_LOCK).
         if protocol == ForwardProtocol::Udp {
             sockopt::set_socket_reuseport(&socket, true)?;
         }
         (socket, bound) = named(bound, protocol)?;
     }
     match protocol {
-        // With SO_REUSEADDR, bind(2) ignores a port that other sockets have bound with this option,
-        // but listen(2) detects it. From then on they cannot bind the port with that option
-        // (`fastreuse`).
+        // Listen once to reserve the port. With SO_REUSEADDR, bind(2) succeeds even if other
+        // sockets with this option have bound the port, but listen(2) fails then. Afterwards other
+        // sockets with this option cannot bind the port (`fastreuse`).
         ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
         ForwardProtocol::Udp => {
-            // Allow flows of the program to share this port. The option is set after bind(2), which
-            // would otherwise succeed on a port of another process of this user.
+            // Allow UDP flows of the program to share this port. Set the option only after bind(2),
+            // which would otherwise succeed on a port of another process of this user.
             sockopt::set_socket_reuseport(&socket, true)?;
             sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
@@ -63,11 +63,12 @@ pub(crate) fn reserve(
     Ok((socket, bound))
 }
 
-/// Accepts clients from now on.
+/// Starts to accept clients on the socket.
 pub(crate) fn open(socket: &Fd, protocol: ForwardProtocol) -> Result<(), Errno> {
     match protocol {
         ForwardProtocol::Tcp => {
-            // Connections of earlier clients also hold the port and have this option.
+            // SO_REUSEADDR is needed because connections of earlier clients also hold the port.
+            // They have this option, too.
             sockopt::set_socket_reuseaddr(socket, true)?;
             listen(socket, BACKLOG)
         }
@@ -79,12 +80,12 @@ pub(crate) fn open(socket: &Fd, protocol: ForwardProtocol) -> Result<(), Errno> 
 pub(crate) fn shut(socket: &Fd, host: SocketAddr, protocol: ForwardProtocol) {
     match protocol {
         ForwardProtocol::Tcp => {
-            // Shut down only a listening socket, because connections accepted later would inherit
-            // the shutdown.
+            // Call shutdown(2) only on a listening socket. Otherwise connections that are accepted
+            // later would inherit the shutdown.
             if sockopt::socket_acceptconn(socket) != Ok(false) {
                 let _ = shutdown(socket, Shutdown::Both);
             }
-            // Clear the option, which can be cleared only on an open socket.
+            // Clear SO_REUSEADDR, so that no other socket can bind the port.
             let _ = sockopt::set_socket_reuseaddr(socket, false);
         }
         ForwardProtocol::Udp => {
@@ -93,7 +94,7 @@ pub(crate) fn shut(socket: &Fd, host: SocketAddr, protocol: ForwardProtocol) {
                 IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
                 ip => ip,
             };
-            // Without a loopback interface the socket stays open, and clients wait.
+            // Ignore errors: without a loopback interface the socket stays open, and clients wait.
             let _ = connect(socket, &SocketAddr::new(ip, host.port()));
         }
     }
@@ -106,7 +107,7 @@ fn bound(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr)
     Ok((socket, bound))
 }
 
-/// Creates a socket on the same port as a socket of [`bound`].
+/// Creates a further socket that is bound to the same port as a socket of [`bound`].
 fn named(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr), Errno> {
     let socket = unbound(addr, protocol)?;
     if protocol == ForwardProtocol::Udp {
@@ -128,7 +129,7 @@ fn unbound(addr: SocketAddr, protocol: ForwardProtocol) -> Result<Fd, Errno> {
     }
     if protocol == ForwardProtocol::Tcp {
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        // Accepted connections inherit these options.
+        // Set these options on the listener, because accepted connections inherit them.
         dialer::prepare(&socket);
     }
     Ok(socket)

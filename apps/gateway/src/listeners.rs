@@ -17,8 +17,8 @@ use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
 
-/// Sockets of all forwarded ports; the index is part of the epoll token. All gateways of a host
-/// have the same list, and each polls some of the sockets.
+/// Host sockets of all forwarded ports. A listener's index is part of its epoll token. All gateways
+/// of a host have the same list, and each of them polls some of the sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<ForwardedListener>,
@@ -27,25 +27,26 @@ pub(crate) struct Listeners {
 /// State that one gateway keeps about a forwarded port.
 #[derive(Debug)]
 pub(crate) struct ForwardedListener {
-    /// Socket of the host; all gateways send datagrams from it.
+    /// Host socket of the port. All gateways of the host send datagrams from it.
     pub(crate) socket: Arc<Fd>,
-    /// Port of the program.
+    /// Port of the program to which clients are forwarded.
     pub(crate) port: u16,
     pub(crate) protocol: ForwardProtocol,
-    /// Address on which the host listens.
+    /// Address and port of the host on which the gateway listens.
     pub(crate) host: SocketAddr,
-    /// Whether connections or datagrams are pending in the host's socket.
+    /// Whether connections or datagrams may be pending in the host socket.
     pub(crate) ready: bool,
     /// Whether the listener is in one of the lists `due`, `paused` and `waiting` of
     /// [`crate::forward`].
     pub(crate) listed: bool,
-    /// Whether error reports about sent datagrams are pending in the host's socket.
+    /// Whether error reports about sent datagrams are pending in the host socket's error queue.
     pub(crate) failed: bool,
-    /// Accepted connections that no gateway has received yet; empty with a single gateway.
+    /// Accepted connections that were not yet handed to a gateway. Empty if there is only one
+    /// gateway.
     pub(crate) held: VecDeque<Accepted>,
     pub(crate) order: Order,
-    /// Whether the socket was passed by its owner. Accepted connections then do not inherit our
-    /// socket options.
+    /// Whether another process has created and passed the socket. Accepted connections then do not
+    /// inherit our socket options.
     pub(crate) is_passed: bool,
 }
 
@@ -58,14 +59,14 @@ pub struct Bound {
     pub which: Forward,
     /// Bound socket.
     pub socket: Arc<Fd>,
-    /// Bound address, with the chosen port if port 0 was requested.
+    /// Bound host address, with the port that the kernel chose if port 0 was requested.
     pub host: SocketAddr,
-    /// Gate of a passed socket.
+    /// For a socket passed by another process: the switch that opens and closes it for clients.
     pub(crate) gate: Option<Gate>,
 }
 
 impl Bound {
-    /// Binds either a socket for each of `forwards` or none.
+    /// Binds a socket for each of `forwards`. If one fails, binds none.
     ///
     /// # Errors
     /// Returns the first port that could not be bound, and the cause.
@@ -94,7 +95,7 @@ impl Bound {
         Ok(Self { which, socket: Arc::new(socket), host, gate: Some(gate) })
     }
 
-    /// Accepts clients from now on.
+    /// Starts to accept clients on the socket.
     ///
     /// # Errors
     /// Returns an error if the host cannot listen because of insufficient memory.
@@ -111,7 +112,7 @@ fn failed(which: Forward) -> impl Fn(Errno) -> ForwardError {
     move |error| ForwardError { which, source: io::Error::from(error) }
 }
 
-/// The parts of [`Bound`] that the gateways of one host share.
+/// Part of [`Bound`] that all gateways of a host share.
 #[derive(Debug)]
 pub(crate) struct Opened {
     socket: Arc<Fd>,
@@ -128,8 +129,8 @@ impl From<Bound> for Opened {
 }
 
 impl Listeners {
-    /// Adds all of `opened`, and polls those that this gateway serves. Adds none if polling one
-    /// fails.
+    /// Adds all listeners in `opened`, and polls those for which this gateway accepts clients. If
+    /// polling a socket fails, adds none.
     pub(crate) fn add(
         &mut self,
         events: &Events,
@@ -181,7 +182,7 @@ impl Listeners {
         self.list.get(index as usize).map(|listener| listener.socket.as_fd())
     }
 
-    /// Returns the host address of a forwarded port.
+    /// Returns the host address and port of a forwarded port.
     pub(crate) fn host(&self, index: u32) -> Option<SocketAddr> {
         self.list.get(index as usize).map(|listener| listener.host)
     }

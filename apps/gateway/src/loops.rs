@@ -1,8 +1,8 @@
-//! Detects flows of the gateway's own sockets that a route of the host leads back to the gateway.
+//! Detects flows of the gateway's own host sockets that the host routes back into the gateway.
 //!
-//! Each looped flow would create a new flow, until the host runs out of descriptors. The kernel
-//! delivers the first packet of such a flow to the device within the system call that sends it.
-//! Therefore, it suffices to remember the most recent flows.
+//! Each looped flow would create another flow, until the process runs out of descriptors. The
+//! kernel delivers the first packet of such a flow to the device within the system call that sends
+//! it. Therefore, it suffices to remember the most recent flows.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -12,17 +12,17 @@ use towpath_shm::Fd;
 
 use crate::limits::LOOPS_REMEMBERED_MAX;
 
-/// Addresses of the gateway's most recent host connections.
+/// Addresses of the most recent connections of the gateway's host sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Loops {
-    /// Whether flows are recorded. A program in this process needs no detection, because no host
-    /// route leads to it.
+    /// Whether flows are recorded. Not needed for a program in this process, because the host has
+    /// no route to its stack.
     on: bool,
     order: VecDeque<Pair>,
     known: HashSet<Pair>,
 }
 
-/// Local address and peer address of a socket.
+/// Local and peer address of a host socket.
 type Pair = (SocketAddr, SocketAddr);
 
 impl Loops {
@@ -30,7 +30,7 @@ impl Loops {
         Self { on, ..Self::default() }
     }
 
-    /// Records a socket that is connected or connecting to `to`.
+    /// Records a host socket that is connected or connecting to `to`.
     pub(crate) fn note(&mut self, host: &Fd, to: SocketAddr) {
         if !self.on {
             return;
@@ -41,8 +41,8 @@ impl Loops {
         }
     }
 
-    /// Records a socket that sends echo requests. The local port stands for the echo identifier,
-    /// which is `raw` for raw sockets; the peer's port is 0.
+    /// Records a host socket that sends echo requests. The ICMP identifier is recorded as the local
+    /// port; it is `raw` for a raw socket. The peer's port is recorded as 0.
     pub(crate) fn note_echo(&mut self, host: &Fd, to: IpAddr, raw: Option<u16>) {
         let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         if let Some(mut local) = local.filter(|_| self.on) {
@@ -62,7 +62,8 @@ impl Loops {
         }
     }
 
-    /// Returns whether a flow from `from` to `to` belongs to one of the gateway's own sockets.
+    /// Returns whether a flow from `from` to `to` was sent by one of the gateway's own host
+    /// sockets.
     pub(crate) fn has(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.on && self.known.contains(&(from, to))
     }

@@ -1,9 +1,9 @@
-//! Maps UDP ports of the program to ports of the host.
+//! Maps UDP ports of the program to ports of the host, like a NAT.
 //!
 //! The first flow of a port uses the same port number on the host if it is free. Otherwise the host
-//! chooses a port. Further flows share it, so that all peers see the program at one port. Clients
-//! behind a device have different addresses, so the same port of two clients maps to two host
-//! ports.
+//! chooses a port. Further flows from the same port of the program share this host port, so that
+//! all peers see the program at one port. Clients behind a device have different addresses, so the
+//! same port of two clients maps to two host ports.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,14 +12,15 @@ use towpath_shm::Fd;
 use rustix::io::Errno;
 use rustix::net::{bind, getsockname, sockopt};
 
-/// Mapped ports. Each has at least one flow, so the limit of flows also limits their number.
+/// Mapped ports. Each mapping has at least one flow, so the limit on flows also limits the
+/// mappings.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     map: HashMap<SocketAddr, Mapping>,
 }
 
-/// UDP port of the program for one IP version, because the host also has separate ports for each
-/// version.
+/// UDP port of the program, for IPv4 or for IPv6. The versions are separate, because the host's
+/// ports are separate for each version, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Port {
     pub(crate) v6: bool,
@@ -50,7 +51,7 @@ impl Mappings {
         true
     }
 
-    /// Releases the mapping of an ended flow.
+    /// Removes a flow from its mapping. The last flow removes the mapping.
     pub(crate) fn release(&mut self, program: SocketAddr) {
         if let Some(mapping) = self.map.get_mut(&program) {
             mapping.flows -= 1;
@@ -61,23 +62,24 @@ impl Mappings {
     }
 }
 
-/// Binds a socket to the host port to which `other` is bound.
+/// Binds a socket to the host port to which the socket `other` is bound.
 pub(crate) fn bind_beside(host: &Fd, other: &Fd, v6: bool) -> Result<(), Errno> {
     let bound = SocketAddr::try_from(getsockname(other)?).map_err(|_| Errno::AFNOSUPPORT)?;
     share(host, v6, bound.port()).map(drop)
 }
 
-/// Binds to a port that other sockets of this gateway have. SO_REUSEPORT lets sockets of one user
-/// share it.
+/// Binds a socket to a host port that other sockets of this gateway use. SO_REUSEPORT allows
+/// sockets of one user to share a port.
 fn share(host: &Fd, v6: bool, host_port: u16) -> Result<u16, Errno> {
     sockopt::set_socket_reuseport(host, true)?;
     bind_any(host, v6, host_port)?;
     Ok(host_port)
 }
 
-/// Binds to a free port, preferably the program's port number, and returns the port.
+/// Binds a socket to a free host port, and returns the port. Prefers the program's port number.
 fn take(host: &Fd, port: Port) -> Result<u16, Errno> {
-    // Port preservation (RFC 4787 §4.2.1); fails if the port is in use or privileged.
+    // Try the program's port number first (port preservation, RFC 4787 §4.2.1). This fails if the
+    // port is in use or privileged.
     bind_any(host, port.v6, port.number).or_else(|_| bind_any(host, port.v6, 0))?;
     // Set SO_REUSEPORT after the bind. Otherwise the bind could succeed on a port of another
     // gateway of this user, and one of the two would receive the other's answers.

@@ -1,4 +1,4 @@
-//! Nameservers: their addresses, order and availability.
+//! Nameservers that the DNS forwarder queries: their addresses, order and availability.
 //!
 //! A thread reads resolv.conf, because opening it may block (network file system, sleeping disk)
 //! and must not delay connections. The thread checks the file only after a query, so that an idle
@@ -33,7 +33,7 @@ pub enum Nameserver {
     /// Nameservers in the host's /etc/resolv.conf, see resolv.conf(5). Changes of the file are
     /// detected.
     OfHost,
-    /// Nameservers in this file of the same format.
+    /// Nameservers in this file, which has the format of resolv.conf(5).
     ListedIn(PathBuf),
     /// Nameservers at these addresses, in order of preference. At most three are used.
     At(Vec<SocketAddr>),
@@ -41,13 +41,15 @@ pub enum Nameserver {
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Known nameservers of one gateway.
+/// Nameservers known to one gateway, with their state.
 #[derive(Debug)]
 pub(crate) struct Nameservers {
     conf: ResolvConf,
-    /// For each nameserver, the time until which it is tried last, because it timed out.
+    /// For each nameserver, the time in ns until which it is tried after all others, because it
+    /// timed out.
     silent_until_ns: [u64; NAMESERVERS_MAX],
-    /// Index of the nameserver that the next query tries first, if `rotate` is set.
+    /// Index of the nameserver to which the next query is sent first, if the option `rotate` is
+    /// set.
     begin: usize,
     file: Option<Follower>,
 }
@@ -58,23 +60,23 @@ pub(crate) struct ServerRotation {
     order: [Option<SocketAddr>; NAMESERVERS_MAX],
     len: usize,
     attempts: usize,
-    /// Number of nameservers tried so far, counting repetitions.
+    /// Number of attempts so far; a nameserver that was tried twice counts twice.
     steps: usize,
 }
 
-/// Handle of one gateway to the thread that reads the file.
+/// Handle of one gateway to the thread that reads resolv.conf.
 #[derive(Debug)]
 struct Follower {
-    /// Channel that requests a check of the file. Its capacity is one, because a second pending
-    /// request would read the same file.
+    /// Channel that requests a check of resolv.conf. Its capacity is one, because a second pending
+    /// request would only read the same file again.
     look: SyncSender<()>,
     changed: Receiver<ResolvConf>,
     looked_ns: Option<u64>,
 }
 
 impl Nameservers {
-    /// Creates the nameservers of several gateways with these `events`. A single thread reads the
-    /// file for all gateways.
+    /// Creates the nameservers for several gateways, which poll the epoll sets `events`. A single
+    /// thread reads the file for all gateways.
     ///
     /// # Errors
     /// Returns an error if no descriptor or thread can be created.
@@ -97,19 +99,19 @@ impl Nameservers {
         Self { conf, silent_until_ns: [0; NAMESERVERS_MAX], begin: 0, file: None }
     }
 
-    /// Returns the time to wait for a nameserver.
+    /// Returns the time in ns to wait for the answer of a nameserver.
     pub(crate) fn timeout_ns(&self) -> u64 {
         self.conf.timeout_s * 1_000_000_000
     }
 
-    /// Returns whether `nameserver` is in the list.
+    /// Returns whether `nameserver` is in the configured list.
     pub(crate) fn has(&self, nameserver: SocketAddr) -> bool {
         self.conf.nameservers.contains(&nameserver)
     }
 
-    /// Returns the order for a new query: that of the file, but nameservers that timed out come
-    /// last. The program has its own timeout, often the same. With a dead nameserver first, it
-    /// would give up before the second one is tried.
+    /// Returns the order in which to try the nameservers for a new query: that of resolv.conf, but
+    /// nameservers that timed out come last. Otherwise, if the first nameserver is dead, the
+    /// program's own timeout would end before the second one is tried.
     pub(crate) fn rotation(&mut self, now_ns: u64) -> ServerRotation {
         if let Some(file) = &mut self.file {
             file.look(now_ns);
@@ -141,7 +143,7 @@ impl Nameservers {
         self.set_silent(nameserver, now_ns.saturating_add(NAMESERVER_SILENT_NS));
     }
 
-    /// Marks a nameserver as available.
+    /// Marks a nameserver as available, because it answered.
     pub(crate) fn on_answer(&mut self, nameserver: SocketAddr) {
         self.set_silent(nameserver, 0);
     }
@@ -153,7 +155,8 @@ impl Nameservers {
         }
     }
 
-    /// Applies changes that the thread found. Returns true if the nameservers or options changed.
+    /// Applies changes of resolv.conf that the thread has sent. Returns whether nameservers or
+    /// options have changed.
     pub(crate) fn refresh(&mut self) -> bool {
         let Some(conf) = self.file.as_ref().and_then(|file| file.changed.try_iter().last()) else {
             return false;
@@ -164,13 +167,14 @@ impl Nameservers {
 }
 
 impl ServerRotation {
-    /// Returns the current nameserver.
+    /// Returns the nameserver that is currently tried.
     pub(crate) fn current(&self) -> Option<SocketAddr> {
         let step = self.steps.checked_sub(1)?;
         *self.order.get(step % self.len.max(1))?
     }
 
-    /// Advances to the next nameserver. Returns `None` and keeps the current one if there is none.
+    /// Advances to the next nameserver and returns it. If there is none, returns `None` and keeps
+    /// the current one.
     pub(crate) fn advance(&mut self) -> Option<SocketAddr> {
         if !self.goes_on() {
             return None;
@@ -179,25 +183,25 @@ impl ServerRotation {
         self.current()
     }
 
-    /// Returns the order with one round only, for TCP connections. The last nameserver gets the
-    /// kernel's full connect timeout.
+    /// Returns the order for a TCP connection, in which each nameserver is tried only once. The
+    /// last one gets the kernel's full connect timeout.
     pub(crate) fn once(self) -> Self {
         Self { attempts: 1, ..self }
     }
 
-    /// Returns whether [`ServerRotation::advance`] has another nameserver.
+    /// Returns whether another attempt at a nameserver is left.
     pub(crate) fn goes_on(&self) -> bool {
         self.steps < self.len * self.attempts
     }
 
-    /// Returns whether all nameservers have been tried equally often.
+    /// Returns whether all nameservers have been tried the same number of times.
     pub(crate) fn is_round(&self) -> bool {
         self.steps.is_multiple_of(self.len.max(1))
     }
 }
 
 impl Follower {
-    /// Starts the thread and returns a handle for each gateway.
+    /// Starts the thread that reads resolv.conf, and returns a handle for each gateway.
     fn start(file: &Path, known: &ResolvConf, events: &[Events]) -> io::Result<Vec<Self>> {
         let (look, asked) = sync_channel(1);
         let (mut readers, mut followers) = (Vec::new(), Vec::new());
@@ -215,27 +219,27 @@ impl Follower {
         Ok(followers)
     }
 
-    /// Requests a check of the file unless one was requested recently.
+    /// Requests a check of resolv.conf unless one was requested recently.
     fn look(&mut self, now_ns: u64) {
         let due = |looked: u64| now_ns.saturating_sub(looked) >= RESOLV_CONF_LOOK_NS;
         if self.looked_ns.is_none_or(due) {
             self.looked_ns = Some(now_ns);
-            // If the channel is full, a check is already pending.
+            // Ignore errors: if the channel is full, a check is already requested.
             let _ = self.look.try_send(());
         }
     }
 }
 
-/// Connection of the thread to one gateway.
+/// Channel and eventfd by which the thread sends changes to one gateway.
 struct NameserverReader {
     tell: Sender<ResolvConf>,
-    /// Eventfd, signalled when a new configuration is sent. Owned by the thread, so that it stays
-    /// open while the thread may signal it.
+    /// Eventfd that is signalled after a new configuration was sent. Owned by the thread, so that
+    /// it stays open while the thread may signal it.
     bell: Fd,
 }
 
-/// Thread main: checks the file on request and sends changes to all gateways. Ends after the last
-/// gateway was dropped.
+/// Main function of the thread: reads the file on request, and sends changes to all gateways. Ends
+/// after the last gateway was dropped.
 ///
 /// Opens the path again each time, because the file is often a symlink, and is replaced rather than
 /// written.
@@ -254,13 +258,13 @@ fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[N
     }
 }
 
-/// Reads the file; an unreadable file counts as empty.
+/// Reads a file in resolv.conf format. An unreadable file is treated as empty.
 ///
 /// Does not use std or libc, because our stack may intercept their calls, and show a file that
 /// names this gateway as the nameserver.
 fn read(file: &Path) -> ResolvConf {
     let mut text = Vec::new();
-    // Use the bytes that were read before an error.
+    // Ignore errors: bytes that were read before an error are used.
     let _ = read_to(&mut text, file);
     ResolvConf::parse(&String::from_utf8_lossy(&text))
 }
@@ -290,7 +294,7 @@ mod tests {
         Nameservers::of(ResolvConf::parse(text))
     }
 
-    /// Last address bytes in query order.
+    /// Returns the last byte of each nameserver's address, in the order of a query.
     fn order(nameservers: &mut Nameservers, now_ns: u64) -> Vec<u8> {
         let mut tour = nameservers.rotation(now_ns);
         let last = |addr: SocketAddr| match addr.ip() {

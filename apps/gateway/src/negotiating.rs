@@ -1,8 +1,8 @@
 //! Negotiates a connection with an upstream server before the program's SYN is answered.
 //!
-//! Received bytes are peeked in the host's socket, and consumed only after the protocol has parsed
-//! them. Therefore the destination's bytes after the last answer stay in the socket for the
-//! program.
+//! Received bytes are peeked in the host socket, and consumed only after the protocol has parsed
+//! them. Therefore bytes of the destination that follow the server's last answer stay in the
+//! socket, and are passed to the program.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,19 +24,19 @@ pub trait UpstreamServer: fmt::Debug + Send + Sync {
     fn negotiate(&self, to: SocketAddr) -> Box<dyn Negotiation>;
 }
 
-/// Client side of a protocol by which an upstream server is asked for a connection. Performs no
-/// I/O.
+/// Client side of a proxy protocol, by which the gateway requests a connection from an upstream
+/// server. Performs no I/O.
 pub trait Negotiation: fmt::Debug + Send {
     /// Parses bytes that the server sent, and appends bytes for the server to `out`. The first call
-    /// has no received bytes. Bytes that a step does not consume are passed again in the next call,
-    /// with further bytes appended.
+    /// has no received bytes. Bytes that a call does not consume are passed again to the next call,
+    /// followed by newly received bytes.
     fn advance(&mut self, received: &[u8], out: &mut Vec<u8>) -> NegotiationStep;
 }
 
-/// Result of a step of a [`Negotiation`].
+/// Result of [`Negotiation::advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NegotiationStep {
-    /// The server must send more. Contains the number of consumed bytes.
+    /// The negotiation needs further bytes from the server. Contains the number of consumed bytes.
     Wait(usize),
     /// The negotiation has succeeded, and all further bytes come from the destination. Contains the
     /// number of consumed bytes.
@@ -49,23 +49,23 @@ pub enum NegotiationStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NegotiationFailure {
     Refused(Refusal),
-    /// The connection to the server failed or was closed.
+    /// The connection to the upstream server failed or was closed.
     Host(Errno),
 }
 
-/// State of a negotiation in progress.
+/// State of a negotiation with an upstream server.
 #[derive(Debug)]
 pub(crate) struct Negotiating {
     protocol: Box<dyn Negotiation>,
-    /// Bytes that the host's socket has not accepted yet.
+    /// Bytes for the server that the host socket has not accepted yet.
     unsent: Vec<u8>,
-    /// Number of bytes that the protocol has consumed.
+    /// Number of received bytes that the protocol has consumed.
     read: usize,
     is_begun: bool,
     is_done: bool,
 }
 
-/// Maximum number of bytes peeked at once.
+/// Maximum number of bytes peeked by one call, and so the maximum length of a protocol message.
 const LOOK_LEN: usize = 1024;
 
 impl Negotiating {
@@ -73,8 +73,8 @@ impl Negotiating {
         Self { protocol, unsent: Vec::new(), read: 0, is_begun: false, is_done: false }
     }
 
-    /// Advances as far as received bytes and the socket's buffer allow. Returns whether the server
-    /// has established the connection.
+    /// Continues the negotiation as far as received bytes and the socket's send buffer allow.
+    /// Returns whether the server has established the connection.
     pub(crate) fn advance(&mut self, host: &Fd) -> Result<bool, NegotiationFailure> {
         if !self.is_begun {
             self.is_begun = true;
@@ -87,8 +87,8 @@ impl Negotiating {
             if self.is_done {
                 return Ok(true);
             }
-            // Check for the end before the peek, which then sees all bytes of a server that has
-            // closed.
+            // Check whether the server has closed the connection before peeking. If it has, the
+            // peek returns all of its bytes.
             let is_ended = has_ended(host);
             let mut seen = [0; LOOK_LEN];
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -102,10 +102,10 @@ impl Negotiating {
             let taken = self.step(host, &seen[..len])?;
             if taken == 0 && !self.is_done {
                 return match len {
-                    // A message longer than `LOOK_LEN` can never be peeked completely.
+                    // A message longer than `LOOK_LEN` can never be peeked as a whole.
                     LOOK_LEN => Err(TOO_LONG),
-                    // The server has closed in the middle of a message, and epoll will report no
-                    // further event.
+                    // The server has closed the connection in the middle of a message. epoll
+                    // reports no further event, so fail now.
                     _ if is_ended => Err(NegotiationFailure::Host(Errno::CONNRESET)),
                     _ => Ok(false),
                 };
@@ -114,7 +114,7 @@ impl Negotiating {
     }
 
     /// Passes received bytes to the protocol, and removes the consumed ones from the socket.
-    /// Returns their number.
+    /// Returns the number of consumed bytes.
     fn step(&mut self, host: &Fd, seen: &[u8]) -> Result<usize, NegotiationFailure> {
         let taken = match self.protocol.advance(seen, &mut self.unsent) {
             NegotiationStep::Wait(taken) => taken,
@@ -142,7 +142,7 @@ impl Negotiating {
         Ok(taken)
     }
 
-    /// Sends pending bytes. Returns whether the socket accepted all of them.
+    /// Sends bytes that the protocol has written. Returns whether the socket accepted all of them.
     fn flush(&mut self, host: &Fd) -> Result<bool, NegotiationFailure> {
         while !self.unsent.is_empty() {
             match send(host, &self.unsent, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -156,7 +156,7 @@ impl Negotiating {
     }
 }
 
-/// Returns whether the server sends no more bytes: it has closed or reset the connection.
+/// Returns whether the server has closed or reset the connection, so that it sends no more bytes.
 fn has_ended(host: &Fd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
@@ -168,5 +168,5 @@ fn has_ended(host: &Fd) -> bool {
     }
 }
 
-/// Error of a server that sent more bytes than a negotiation needs.
+/// Error for a server whose message is longer than a negotiation needs.
 const TOO_LONG: NegotiationFailure = NegotiationFailure::Host(Errno::PROTO);

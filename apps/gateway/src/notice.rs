@@ -1,4 +1,4 @@
-//! Notices for the user of the program that originate in the gateway.
+//! Notices for the user about events in the gateway.
 
 use std::fmt;
 use std::io;
@@ -14,12 +14,12 @@ use crate::config::ForwardProtocol;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Notice {
-    /// The host does not permit this user to send pings. Given once; see the counter
-    /// `echo_not_permitted`.
+    /// The host does not permit this user to send pings. Reported once; the counter
+    /// `echo_not_permitted` counts all.
     PingNotPermitted,
     /// A client of a published port was refused, because the program does not listen on the
-    /// forwarded port. Given once per port; see the counters `tcp_accepted_refused` and
-    /// `udp_clients_refused`.
+    /// forwarded port. Reported once per port; the counters `tcp_accepted_refused` and
+    /// `udp_clients_refused` count all.
     NobodyListens {
         /// Protocol that the client used.
         protocol: ForwardProtocol,
@@ -28,12 +28,14 @@ pub enum Notice {
         /// Address of the program to which the port is forwarded.
         program: SocketAddr,
     },
-    /// The program listens only on its loopback, so its published port refuses clients. Given once
-    /// per port of the program, as soon as it listens, although a later socket may accept clients.
+    /// The program listens only on its loopback address, so its published port refuses clients.
+    /// Reported once per port as soon as the program listens, although the program may open further
+    /// sockets later.
     LoopbackOnly {
-        /// Protocol of both ports.
+        /// Protocol of the published port and of the program's port.
         protocol: ForwardProtocol,
-        /// Published address and port of the host, or the first of several.
+        /// Published address and port of the host. If several ports are published for the program's
+        /// port, the first of them.
         host: SocketAddr,
         /// Address of the program to which the port is forwarded.
         program: SocketAddr,
@@ -44,37 +46,37 @@ pub enum Notice {
         protocol: ForwardProtocol,
         /// Address and port of the host on which the gateway tried to listen.
         host: SocketAddr,
-        /// errno of that attempt.
+        /// The errno with which bind(2) or listen(2) failed.
         errno: i32,
     },
     /// Clients of published ports are refused, because the flow or descriptor limit is reached.
-    /// Given once; see the counter `tcp_flows_full`.
+    /// Reported once; the counter `tcp_flows_full` counts all.
     ClientsRefused {
-        /// Published address and port whose client was the first to be refused.
+        /// Published address and port at which the first client was refused.
         host: SocketAddr,
-        /// Number of open client connections at that time.
+        /// Number of open client connections when the limit was reached.
         open: usize,
         /// Descriptor limit (RLIMIT_NOFILE), if it is the limit that was reached.
         descriptors: Option<u64>,
     },
-    /// New connections of a client are refused, because it has reached the per-client limit. Given
-    /// once; see the counter `tcp_client_full`.
+    /// New connections of a client are refused, because the client has reached the per-client
+    /// limit. Reported once; the counter `tcp_client_full` counts all.
     ClientFull {
         /// Address of the client.
         client: IpAddr,
         /// Number of open connections of the client; over IPv6, of the client's /64 network.
         open: usize,
     },
-    /// A connection, datagram or ping of the gateway itself was routed back to it and refused.
-    /// Given once; see the counter `loops_refused`.
+    /// A connection, datagram or ping of the gateway itself was routed back to the gateway and
+    /// refused. Reported once; the counter `loops_refused` counts all.
     Loop {
-        /// Destination; port 0 for a ping.
+        /// Destination of the looped flow. The port is 0 for a ping.
         to: SocketAddr,
     },
-    /// Connections of the program have to wait, because the flow or descriptor limit is reached.
-    /// Given once; see the counter `tcp_flows_full`.
+    /// Connections of the program must wait, because the flow or descriptor limit is reached.
+    /// Reported once; the counter `tcp_flows_full` counts all.
     ConnectionsWait {
-        /// Number of open connections at that time, including clients' connections.
+        /// Number of open connections when the limit was reached, including clients' connections.
         open: usize,
         /// Descriptor limit (RLIMIT_NOFILE), if it is the limit that was reached.
         descriptors: Option<u64>,
@@ -136,7 +138,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Returns the protocol suffix of a port, as in the option `-p`.
+/// Returns the suffix that denotes the protocol of a port, as in the option `-p`.
 fn suffix(protocol: ForwardProtocol) -> &'static str {
     match protocol {
         ForwardProtocol::Tcp => "",
@@ -144,7 +146,7 @@ fn suffix(protocol: ForwardProtocol) -> &'static str {
     }
 }
 
-/// Writes which limit is reached and how to raise it.
+/// Writes to `f` which limit is reached, and how to raise it.
 fn bound(f: &mut fmt::Formatter<'_>, descriptors: Option<u64>) -> fmt::Result {
     match descriptors {
         Some(limit) => write!(

@@ -2,7 +2,9 @@
 //!
 //! Programs rely on the order of connections of one client: iperf3 uses it to tell its streams
 //! apart. However, the gateways of several shards connect to the program concurrently. Therefore,
-//! the accepting gateway gives a client's connections to one gateway after the other:
+//! the accepting gateway gives successive connections of a client to one gateway (a *run*), before
+//! it gives further ones to another gateway. A *flight* is a connection that the program does not
+//! have yet:
 //!
 //! ```text
 //!  accepted ─► run: those given to one gateway ─► flights: not with the program yet
@@ -10,10 +12,10 @@
 //! ```
 //!
 //! - Connections of one run do not wait for each other, because a gateway keeps their order.
-//! - Connections that any gateway can own are divided among all gateways; each gets one run.
+//! - Connections that any gateway may own are divided among all gateways, one run for each.
 //! - Clients do not wait for other clients, unless a waiting connection is before them in the same
 //!   queue.
-//! - The wait is at most [`ORDER_WAIT_NS`]. A flight that takes longer delays no further
+//! - A connection waits for at most [`ORDER_WAIT_NS`]. A flight that takes longer delays no further
 //!   connection.
 //!
 //! A flight ends when the program's stack has received the last packet of the handshake and
@@ -31,58 +33,63 @@ use towpath_shm::Fd;
 use crate::limits::{CLIENTS_IN_ORDER_MAX, ORDER_WAIT_NS};
 use crate::siblings::Place;
 
-/// Order of the connections of one published port.
+/// Order in which the accepted connections of one published port reach the program.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Latest run by client; some runs may have no flights left.
+    /// Latest run of each client. A run is a series of connections given to one gateway. All
+    /// connections of a run may already have reached the program.
     runs: HashMap<IpAddr, Run>,
-    /// Time at which the next connection no longer waits for its turn.
+    /// Time in ns until which the next connection waits for earlier ones; `None` if it does not
+    /// wait.
     until_ns: Option<u64>,
 }
 
-/// Consecutive connections of a client that were given to one gateway.
+/// A run: consecutive connections of one client that were given to the same gateway.
 #[derive(Debug)]
 struct Run {
     owner: usize,
-    /// Number of further connections without a fixed owner that this run may take.
+    /// Number of further connections that this run may take, of those that any gateway may own.
     left: usize,
     flights: Arc<Flights>,
 }
 
-/// Connections of a run that the program does not have yet.
+/// Counter of a run's flights: connections that have not reached the program yet.
 #[derive(Debug)]
 struct Flights {
     up: AtomicU32,
-    /// The accepting gateway waits for the last flight, so the last drop must notify it.
+    /// Whether the accepting gateway waits for the last flight. If so, dropping the last guard
+    /// notifies it.
     awaited: AtomicBool,
     bell: Arc<Fd>,
 }
 
-/// Counts a flight as pending until this guard is dropped.
+/// Guard of a flight, a connection that has not reached the program yet. The flight ends when this
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct FlightGuard(Arc<Flights>);
 
-/// Decision of [`Order::next`] about a connection.
+/// What [`Order::next`] has decided for a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Give the connection to the gateway with this index.
+    /// Give the connection to the gateway with this index. It keeps the guard until the program has
+    /// the connection.
     Goes(usize, Option<FlightGuard>),
-    /// Hold the connection. `since_now` is true if it has not waited before.
+    /// Hold the connection, because it must wait. `since_now` is true if it did not wait before.
     Waits { since_now: bool },
 }
 
-/// Next connection to be given to a gateway.
+/// The next accepted connection that is to be given to a gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     pub(crate) client: IpAddr,
-    /// Gateway that must own the connection; `None` if any can.
+    /// Index of the gateway that must own the connection; `None` if any gateway may own it.
     pub(crate) owner: Option<usize>,
-    /// Number of held connections, including this one.
+    /// Number of accepted connections that are held, including this one.
     pub(crate) waiting: usize,
 }
 
 impl Order {
-    /// Returns the time at which the next connection no longer waits. An eventfd notification can
+    /// Returns the time in ns until which the next connection waits. A signal on the eventfd may
     /// end the wait earlier.
     pub(crate) fn until_ns(&self) -> Option<u64> {
         self.until_ns
@@ -116,7 +123,7 @@ impl Order {
         Next::Goes(to, Some(flight))
     }
 
-    /// Removes clients without flights if the table is full.
+    /// Removes clients without flights from the table if the table is full.
     fn make_room(&mut self) {
         if self.runs.len() >= CLIENTS_IN_ORDER_MAX {
             self.runs.retain(|_, run| run.flights.are_up());
@@ -125,8 +132,8 @@ impl Order {
 }
 
 impl Run {
-    /// Returns whether a connection belongs to the run, and counts it if so. `owner` is the gateway
-    /// that must own the connection; `None` if any gateway can.
+    /// Returns whether a connection belongs to this run. If so, counts the connection. `owner` is
+    /// the gateway that must own it; `None` if any gateway may.
     fn takes(&mut self, owner: Option<usize>, place: &mut Place) -> bool {
         if let Some(owner) = owner {
             return owner == self.owner;
@@ -152,9 +159,9 @@ impl Flights {
         self.up.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether flights are pending. If so, requests a notification when they have ended.
-    /// Sequentially consistent with [`FlightGuard::drop`]: either the drop sees `awaited`, or this
-    /// call sees that the flights have ended.
+    /// Returns whether flights of the run are pending. If so, requests a signal on the eventfd when
+    /// the last one ends. Sequentially consistent with [`FlightGuard::drop`]: either the drop sees
+    /// `awaited`, or this call sees that the flights have ended.
     fn are_awaited(&self) -> bool {
         self.awaited.store(true, Ordering::SeqCst);
         self.are_up()
@@ -165,39 +172,40 @@ impl Drop for FlightGuard {
     fn drop(&mut self) {
         let Flights { up, awaited, bell } = &*self.0;
         if up.fetch_sub(1, Ordering::SeqCst) == 1 && awaited.load(Ordering::SeqCst) {
-            // A write fails only if the counter is full; the eventfd is then readable already.
+            // Ignore errors: the write fails only if the eventfd's counter is at its maximum. Then
+            // the eventfd is already readable.
             let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
         }
     }
 }
 
-/// Flights whose connection is established, but whose packets the program's stack has not processed
-/// yet.
+/// Connections (flights) that are established, but whose last handshake packet the program's stack
+/// has not processed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Landings {
     new: Vec<FlightGuard>,
-    /// Flights by the total number of packets that the program's stack must have taken before they
-    /// end.
+    /// Flights with the total number of packets that the program's stack must have taken before the
+    /// flight ends.
     marked: VecDeque<(u64, FlightGuard)>,
-    /// Total number of packets taken by the program's stack.
+    /// Total number of packets that the program's stack has taken from the link.
     taken: u64,
 }
 
 impl Landings {
-    /// Adds a flight whose connection was just established; the packet that completes it is queued
-    /// for the program.
+    /// Adds a flight whose connection was just established. The last packet of the handshake is
+    /// queued on the link to the program.
     pub(crate) fn push(&mut self, flight: FlightGuard) {
         self.new.push(flight);
     }
 
-    /// Records that the program's stack has taken `n` of `waiting` packets.
+    /// Records that the program's stack has taken `n` of `waiting` packets from the link.
     pub(crate) fn on_taken(&mut self, waiting: usize, n: usize) {
         let mark = self.taken + waiting as u64;
         self.marked.extend(self.new.drain(..).map(|flight| (mark, flight)));
         self.taken += n as u64;
     }
 
-    /// Ends the flights whose packets the program's stack has processed.
+    /// Ends the flights whose last handshake packet the program's stack has processed.
     pub(crate) fn settle(&mut self) {
         while self.marked.front().is_some_and(|(mark, _)| *mark <= self.taken) {
             self.marked.pop_front();
@@ -278,7 +286,7 @@ mod tests {
         for waiting in (1..=8).rev() {
             let next = Candidate { client: client(1), owner: None, waiting };
             match order.next(next, place, 0) {
-                // The first flights have ended.
+                // The first flights have ended, so the next connection need not wait.
                 Next::Waits { .. } => owners.push(Vec::new()),
                 Next::Goes(owner, flight) => owners.push(vec![(owner, flight)]),
             }
@@ -314,7 +322,8 @@ mod tests {
         landings.on_taken(5, 3);
         landings.push(goes(order.next(candidate(1, Some(0)), place, 0)).1);
         let up = |order: &Order| order.runs[&client(1)].flights.are_up();
-        // The packet of the flight is the third, after two packets that were queued before.
+        // The packet of this flight is the third, after two packets that were queued on the link
+        // before.
         for taken in 1..=3 {
             landings.settle();
             assert!(up(&order) && !landings.is_empty(), "{taken}");

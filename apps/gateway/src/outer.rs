@@ -1,4 +1,5 @@
-//! Link between the inner stack and the stacks whose flows it accepts.
+//! Kinds of links between the inner stack (the gateway's own) and the stacks whose flows it
+//! accepts.
 
 use std::net::IpAddr;
 
@@ -9,21 +10,21 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::config::GatewayConfig;
 use crate::link::OFFLOADS;
 
-/// Link to which a [`Gateway`](crate::Gateway) is attached.
+/// Properties of the link to which a [`Gateway`](crate::Gateway) is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outer {
-    /// Link type of packets.
+    /// Whether packets on the link have an Ethernet header.
     pub link: LinkType,
     /// Ethernet address of the gateway; ignored on IP links.
     pub mac: MacAddr,
-    /// Offloads that the peer performs for packets of the gateway.
+    /// Offloads that the peer on the link performs for packets of the gateway.
     pub offloads: Offloads,
-    /// Whether the peer is a stack in this process. Otherwise packets can be forged or lost, and
-    /// the gateway's own connections can be routed back to it.
+    /// Whether the peer on the link is a stack in this process. Otherwise packets may be forged or
+    /// lost, and the host may route the gateway's own connections back to it.
     pub in_process: bool,
 }
 
-/// Prefix lengths of the gateway's networks on Ethernet.
+/// Prefix lengths of the gateway's own networks, used if the link is Ethernet.
 const NETWORK_LEN_V4: u8 = 24;
 const NETWORK_LEN_V6: u8 = 64;
 /// Length of an Ethernet header in bytes (IEEE 802.3).
@@ -34,12 +35,13 @@ impl Outer {
     pub const IN_MEMORY: Self =
         Self { link: LinkType::Ip, mac: MacAddr([0; 6]), offloads: OFFLOADS, in_process: true };
 
-    /// Link through a device. On Ethernet the gateway has the address `mac`.
+    /// Creates the description of a link through a device. On Ethernet, the gateway has the MAC
+    /// address `mac`.
     pub fn device(port: &(impl Port + ?Sized), mac: MacAddr) -> Self {
         Self { link: port.link_type(), mac, offloads: port.offloads(), in_process: false }
     }
 
-    /// Returns the offset of the IP header in a packet.
+    /// Returns the offset of the IP header in a packet, in bytes.
     pub(crate) fn ip_offset(&self) -> usize {
         match self.link {
             LinkType::Ip => 0,

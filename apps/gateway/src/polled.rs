@@ -1,8 +1,9 @@
-//! Opens and closes published ports by the sockets of another kernel. The gateway polls, because
+//! Opens and closes published ports of a program whose sockets are in a kernel, for example in
+//! another network namespace. A port is open while the program listens. We poll for this, because
 //! kernels do not report new listeners.
 //!
-//! Cost: a poll covers at most [`PORTS_PER_LOOK`] ports with up to four queries each. If there are
-//! more ports, several polls cover all of them.
+//! Cost: a poll covers at most [`PORTS_PER_LOOK`] ports with up to four queries each. With more
+//! ports, it takes several polls to cover all of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,20 +16,21 @@ use crate::listeners::Bound;
 use crate::notice::Notice;
 use crate::published::PublishedPort;
 
-/// Query to a program's kernel: whether a packet to `program` would reach a socket. Loopback
-/// destinations arrive on the loopback interface, others on the device.
+/// Query to the kernel of a program: whether a packet to the address `program` would reach a
+/// socket. Packets to loopback addresses arrive on the loopback interface, all others on the
+/// device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketQuestion {
     /// Protocol of the packet. For TCP the query looks for a listener, for UDP for an unconnected
     /// socket.
     pub protocol: ForwardProtocol,
-    /// Destination of the packet.
+    /// Destination address and port of the packet.
     pub program: SocketAddr,
 }
 
-/// Kernel that holds the sockets of a program.
+/// The kernel (network namespace) in which the sockets of a program are.
 pub trait ProgramKernel {
-    /// Answers queries in order.
+    /// Answers each query with whether a packet would reach a socket, in the order of the queries.
     ///
     /// # Errors
     /// Fails if the kernel did not answer. The next poll tries again.
@@ -50,20 +52,21 @@ pub struct PolledPorts {
     tell: Box<dyn Fn(Notice) + Send>,
 }
 
-/// Port of the program and the host ports published for it.
+/// Port of the program, with the host ports that are published for it.
 #[derive(Debug)]
 struct Port {
     protocol: ForwardProtocol,
     doors: Vec<PublishedPort>,
-    /// Addresses of the program to which clients of these ports are connected.
+    /// Addresses of the program at which clients of these ports are connected to it.
     programs: Vec<SocketAddr>,
-    /// Loopback addresses of the program's port. Empty after a notice that the program listens only
-    /// on its loopback.
+    /// The program's port on its loopback addresses. Empty after the user was notified that the
+    /// program listens only there.
     loopbacks: Vec<SocketAddr>,
 }
 
 impl PolledPorts {
-    /// Creates the ports of `bound`, all shut, for a gateway configured by `config` to serve
+    /// Creates the ports of `bound`, which refuse clients at first. A gateway with the
+    /// configuration `config` must serve them
     /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). [`Self::look`] passes notices for
     /// the user to `tell`.
     pub fn new<'a>(
@@ -89,7 +92,8 @@ impl PolledPorts {
         self.ports.is_empty()
     }
 
-    /// Polls the next ports using `kernel`, and opens or shuts them. Returns whether any changed.
+    /// Queries `kernel` about the next ports, and opens or shuts them accordingly. Returns whether
+    /// any port changed its state.
     ///
     /// # Errors
     /// Returns errors of `kernel`. Ports without an answer keep their state until the next poll.
@@ -137,8 +141,8 @@ impl Port {
         all.map(|program| SocketQuestion { protocol: self.protocol, program: *program })
     }
 
-    /// Opens and closes the published ports; `reached` are the addresses on which the program
-    /// receives. Returns whether any port changed.
+    /// Opens or shuts the published ports of this port of the program. `reached` are the addresses
+    /// at which the program would receive packets. Returns whether any port changed its state.
     fn settle(
         &mut self,
         reached: &[SocketAddr],
@@ -177,7 +181,7 @@ mod tests {
     use std::net::TcpStream;
     use std::sync::mpsc::channel;
 
-    /// Simulated kernel sockets.
+    /// Simulated program kernel with a list of sockets.
     #[derive(Default)]
     struct Listed {
         reached: Vec<SocketAddr>,

@@ -1,4 +1,4 @@
-//! Published ports that follow the program's sockets in its stack.
+//! Opens and closes published ports as the program opens and closes sockets in its stack.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,43 +19,44 @@ use crate::notice::Notice;
 /// clients while a socket of the program would receive their packets. Otherwise, the host's kernel
 /// refuses them.
 pub struct PublishWatch {
-    /// Ports, by whether they are UDP and the program's port number.
+    /// Ports of the program, by whether the port is UDP and by its number.
     ports: BTreeMap<(bool, u16), Mutex<Port>>,
     tell: Box<dyn Fn(Notice) + Send + Sync>,
 }
 
-/// A port of the program, the host ports that forward to it, and its sockets by their numbers.
+/// A port of the program, with the host ports that forward to it, and the program's sockets on it.
 #[derive(Debug, Default)]
 struct Port {
     doors: Vec<PublishedPort>,
     sockets: BTreeMap<u32, ReceiverAt>,
-    /// Whether the user was told that clients cannot reach the sockets of this port.
+    /// Whether the user was notified that clients cannot reach the program's sockets on this port.
     told: bool,
 }
 
-/// Published port of the host.
+/// Published port of the host, with its socket and state.
 #[derive(Debug)]
 pub(crate) struct PublishedPort {
-    /// Socket shared with the gateways.
+    /// Host socket, shared with the gateways that accept from it.
     socket: Arc<Fd>,
-    /// Gate of a passed socket; `None` for sockets that this run bound.
+    /// Switch of a socket passed by another process; `None` for a socket that this process has
+    /// bound.
     gate: Option<Gate>,
     protocol: ForwardProtocol,
     host: SocketAddr,
-    /// Addresses of the program to which clients of this port are connected.
+    /// Addresses of the program at which clients of this port are connected to it.
     pub(crate) programs: Vec<SocketAddr>,
     pub(crate) is_open: bool,
 }
 
-/// Example clients (RFC 5737, RFC 3849), for which the addresses that the program sees are
-/// computed.
+/// Example client addresses (RFC 5737, RFC 3849). Used to compute the addresses of the program at
+/// which any such client would be connected.
 const SOMEBODY_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SOMEBODY_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
 impl PublishWatch {
-    /// Creates the ports of `bound`, all shut, for gateways configured by `config` to serve
-    /// ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). Threads of the stack call `tell`
-    /// with notices for the user.
+    /// Creates the ports of `bound`, which refuse clients at first. Gateways with the configuration
+    /// `config` must serve them ([`Gateway::serve_bound`](crate::Gateway::serve_bound)). Threads of
+    /// the stack call `tell` with notices for the user.
     pub fn new(
         config: &GatewayConfig,
         bound: &[Bound],
@@ -92,7 +93,8 @@ impl fmt::Debug for PublishWatch {
 }
 
 impl Port {
-    /// Opens or closes the published ports, as the program's sockets require.
+    /// Opens the published ports if a socket of the program would receive from their clients;
+    /// otherwise closes them.
     fn settle(&mut self, tell: &dyn Fn(Notice)) {
         let Self { doors, sockets, told } = self;
         for door in doors.iter_mut() {
@@ -110,7 +112,8 @@ impl Port {
 }
 
 impl PublishedPort {
-    /// Creates the port in closed state, even if an earlier program left the socket open.
+    /// Creates the port in closed state. Closes the socket for clients, even if an earlier program
+    /// left it open.
     pub(crate) fn new(config: &GatewayConfig, bound: &Bound) -> Self {
         let Bound { which, socket, host, gate } = bound;
         if gate.is_none() {
@@ -127,7 +130,8 @@ impl PublishedPort {
             Some(somebody).filter(|_| !host.ip().is_loopback()),
             Some(SOMEBODY_V4).filter(|_| other),
         ];
-        // For UDP only the first address is tried, because a datagram gets no refusal.
+        // For UDP, only the first address pair is tried, because a lost datagram causes no refusal
+        // after which to try another one.
         let tries = if which.protocol == ForwardProtocol::Udp { 1 } else { 2 };
         let presented = clients.into_iter().flatten().flat_map(|client| {
             let presented = config.presented(SocketAddr::new(client, 1), which.port);
@@ -143,13 +147,13 @@ impl PublishedPort {
         self.programs.iter().any(|program| at.is_reached_at(program.ip()))
     }
 
-    /// Returns the notice that the program listens only on its loopback.
+    /// Returns the notice for the user that the program listens only on its loopback address.
     pub(crate) fn loopback_only(&self) -> Option<Notice> {
         let (protocol, host, program) = (self.protocol, self.host, *self.programs.first()?);
         Some(Notice::LoopbackOnly { protocol, host, program })
     }
 
-    /// Opens or shuts the port. Returns whether its state changed.
+    /// Opens or shuts the port for clients. Returns whether its state changed.
     pub(crate) fn set(&mut self, is_open: bool, tell: &dyn Fn(Notice)) -> bool {
         if std::mem::replace(&mut self.is_open, is_open) == is_open {
             return false;

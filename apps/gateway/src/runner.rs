@@ -22,28 +22,28 @@ use towpath_pool::{Batch, Pool, Port};
 use crate::gateway::Gateway;
 use crate::limits::{DEVICE_PACKETS_PER_TURN, LINK_PACKETS_MAX};
 
-/// Two connected ports: a gateway and the device of its clients.
+/// A gateway and the device of its clients, with packets moved between the two.
 pub struct Joint<G: Port, P: Port + ?Sized> {
     gateway: G,
     inbound: Batch,
-    /// Packets of the gateway that the device has not accepted yet.
+    /// Packets from the gateway that the device has not accepted yet.
     outbound: Batch,
     pool: Pool,
     device: Box<P>,
 }
 
-/// Event loop that runs a [`Joint`].
+/// Event loop that moves packets between a gateway and a device.
 pub struct Runner<P: Port + ?Sized> {
     joint: Joint<Gateway, P>,
     epoll: OwnedFd,
-    /// Whether the device's descriptor is polled for writability.
+    /// Whether epoll reports when the device accepts packets again.
     awaits_room: bool,
 }
 
 /// Reason why [`Runner::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The owner stopped the loop.
+    /// A caller has stopped the loop: `woken` returned `Break`.
     Stopped,
     /// The device was deleted.
     DeviceGone,
@@ -66,7 +66,8 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
         &mut self.device
     }
 
-    /// Moves packets in both directions and returns their number.
+    /// Moves packets between the gateway and the device in both directions. Returns the number of
+    /// packets.
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Self { gateway, inbound, outbound, pool, device } = self;
         let mut moved = device.poll(now_ns, pool, inbound, DEVICE_PACKETS_PER_TURN);
@@ -78,7 +79,8 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
         moved
     }
 
-    /// Passes the gateway's packets to the device. Returns false if the device accepts no more.
+    /// Passes packets of the gateway to the device. Returns false if the device accepts no more
+    /// packets.
     fn deliver(&mut self, now_ns: u64) -> bool {
         let Self { gateway, outbound, pool, device, .. } = self;
         while outbound.is_empty() && gateway.poll(now_ns, pool, outbound, LINK_PACKETS_MAX) > 0 {
@@ -87,10 +89,12 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
         outbound.is_empty()
     }
 
-    /// Returns the time of the next turn if no packet arrives; a time in the past means now.
+    /// Returns the time in ns at which the next turn is due even if no packet arrives. A time in
+    /// the past means now.
     pub fn next_timeout_ns(&self) -> Option<u64> {
         let device = self.device.next_timeout_ns();
-        // While the device is full, the gateway keeps its packets.
+        // While the device is full, ignore the gateway's timers, because the gateway could not
+        // send.
         let gateway = match self.outbound.len() < LINK_PACKETS_MAX {
             true => self.gateway.next_timeout_ns(),
             false => None,
@@ -99,7 +103,8 @@ impl<G: Port, P: Port + ?Sized> Joint<G, P> {
     }
 }
 
-/// Epoll data of the descriptors: the device, the gateway, and from [`FIRST_WAKE`] on the owner's.
+/// Values of epoll data for the descriptors: the device, the gateway, and from [`FIRST_WAKE`] on
+/// the descriptors of the caller.
 const DEVICE: u64 = 0;
 const GATEWAY: u64 = 1;
 const FIRST_WAKE: u64 = 2;
@@ -125,8 +130,8 @@ impl<P: Port + ?Sized> Runner<P> {
         self.joint.gateway()
     }
 
-    /// Resets all connections towards their clients before the device is removed. Packets that the
-    /// device does not accept at once are lost.
+    /// Resets the connections to all clients, because the device will be removed. Reset segments
+    /// that the device does not accept at once are lost.
     pub fn reset_clients(&mut self) {
         let now_ns = now_ns();
         loop {
@@ -138,8 +143,8 @@ impl<P: Port + ?Sized> Runner<P> {
         }
     }
 
-    /// Runs until `woken` breaks. `woken` is called with the index of each readable descriptor of
-    /// `wakes`.
+    /// Runs the event loop until `woken` returns `Break`. `woken` is called with the index of each
+    /// descriptor of `wakes` that is readable.
     ///
     /// # Errors
     /// Returns an error if the host cannot wait because of insufficient memory.
@@ -158,7 +163,8 @@ impl<P: Port + ?Sized> Runner<P> {
             if self.joint.device.is_gone() {
                 break Ended::DeviceGone;
             }
-            // Poll the owner's descriptors even if the device always has packets.
+            // Poll the caller's descriptors from time to time, even if the device always has
+            // packets.
             busy_turns = if moved > 0 { busy_turns + 1 } else { 0 };
             if moved > 0 && busy_turns < BUSY_TURNS_MAX {
                 continue;
@@ -209,7 +215,8 @@ impl<P: Port + ?Sized> Runner<P> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Polls the device for writability while it is blocked.
+    /// Adds or removes the interest in writability of the device, depending on whether the device
+    /// is full.
     fn await_room(&mut self) -> io::Result<()> {
         let blocked = self.joint.device.blocked();
         if blocked == std::mem::replace(&mut self.awaits_room, blocked) {
@@ -222,14 +229,14 @@ impl<P: Port + ?Sized> Runner<P> {
     }
 }
 
-/// Number of connections reset before their segments are passed to the device; bounded by the
-/// gateway's queues.
+/// Number of connections to reset before their reset segments are passed to the device. Limited so
+/// that the segments fit into the gateway's queues.
 const RESETS_AT_ONCE: usize = LINK_PACKETS_MAX / 4;
 
-/// Maximum number of consecutive busy turns before the owner's descriptors are polled.
+/// Maximum number of consecutive turns with packets before the caller's descriptors are polled.
 const BUSY_TURNS_MAX: u32 = 64;
 
-/// Returns CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC in ns.
 fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

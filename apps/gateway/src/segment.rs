@@ -53,8 +53,9 @@ pub(crate) fn refuse(cx: &mut Context<'_, impl Host>, pending: PendingId, refusa
     cx.stack.refuse_pending(cx.now, pending, refusal, cx.pool);
 }
 
-/// Passes an ICMP error about the host's SYN to the program. Returns false if the host reported
-/// none. `nameserver` is the destination of a connection to the DNS forwarder.
+/// Passes an ICMP error about the SYN of a host socket to the program. Returns false if the host's
+/// kernel reported no ICMP error. `nameserver` is the destination of a connection to the DNS
+/// forwarder.
 pub(crate) fn report_why(
     cx: &mut Context<'_, impl Host>,
     host: &Fd,
@@ -75,13 +76,13 @@ pub(crate) fn report_why(
     counters.icmp_errors > before
 }
 
-/// Returns how to refuse the program's SYN after a failed connect. `Ignore` if the program's own
-/// timeout fits better: the peer timed out, or resources ran out and a retransmitted SYN may
-/// succeed.
+/// Returns how to refuse the program's SYN after the host connection failed with `error`. Returns
+/// `Ignore` if the program should retransmit its SYN until its own timeout. This is so if the peer
+/// timed out, or if resources ran out and a later SYN may succeed.
 pub(crate) fn refusal_for(error: Errno) -> Refusal {
     match error {
-        // EADDRNOTAVAIL means that there is no source address of that family, or no free port. The
-        // kernel does not distinguish the two.
+        // EADDRNOTAVAIL means that the host has no source address of the family, or no free port.
+        // The kernel does not distinguish the two cases.
         Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
             Refusal::NetUnreachable
         }

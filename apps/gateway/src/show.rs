@@ -1,4 +1,4 @@
-//! Describes flows for listings.
+//! Describes flows for lists shown to the user.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -13,24 +13,25 @@ use crate::segment::ends_of_segment;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
-/// Description of a flow between a client and a server, at one time.
+/// Description of a flow between a client and a server at one point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEntry {
     /// Protocol of the flow.
     pub protocol: FlowProtocol,
     /// State of the client's socket, named as in ss(8).
     pub state: &'static str,
-    /// Address of the client, which began the flow. For a ping, the port is the identifier.
+    /// Address of the client, which has initiated the flow. For a ping, the port is the ICMP
+    /// identifier.
     pub client: SocketAddr,
-    /// Destination address that the client chose; port 0 for a ping.
+    /// Destination address to which the client has sent. The port is 0 for a ping.
     pub server: SocketAddr,
-    /// Local address of the host socket that carries the flow; `None` if it has no socket yet.
+    /// Local address of the flow's host socket; `None` if the flow has no host socket yet.
     pub via: Option<SocketAddr>,
-    /// Payload bytes accepted from the client. For clients of published ports: bytes acknowledged
-    /// by the program.
+    /// Payload bytes accepted from the client. For clients of published ports: bytes that the
+    /// program has acknowledged.
     pub bytes_to_server: u64,
-    /// Payload bytes delivered to the client: acknowledged (TCP) or sent. For published ports,
-    /// bytes accepted from the program.
+    /// Payload bytes delivered to the client: acknowledged for TCP, otherwise sent. For clients of
+    /// published ports: bytes accepted from the program.
     pub bytes_to_client: u64,
     /// Bytes from the client that are queued for the server.
     pub waiting_for_server: u32,
@@ -125,13 +126,13 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
     })
 }
 
-/// An endpoint of a connection with its byte counts.
+/// One end of a TCP flow, with its byte counts.
 struct ShownEnd {
     addr: SocketAddr,
     ended: bool,
-    /// Bytes accepted from this endpoint, or acknowledged by its peer.
+    /// Bytes that were accepted from this end, or that its peer has acknowledged.
     sent: u64,
-    /// Bytes from this endpoint that are queued in the gateway.
+    /// Bytes from this end that are queued in the gateway.
     unread: u32,
 }
 

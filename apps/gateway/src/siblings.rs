@@ -1,5 +1,5 @@
-//! Sibling gateways of one host. Each shard of the program's stack has its own gateway, which
-//! handles the packets that the shard sends.
+//! State shared by the sibling gateways of a host. Each shard (thread) of the program's stack has
+//! its own gateway, which handles the packets that the shard sends.
 //!
 //! Flows are private to a gateway. The following state is shared:
 //!
@@ -9,7 +9,7 @@
 //! - A single gateway receives the clients' datagrams, but answers leave through the shard of the
 //!   program's socket. The gateway of that shard looks up the client at the first answer.
 //! - A UDP port of the program maps to one host port, whichever shards its sockets are in.
-//! - A notice for the user is given once by all gateways together.
+//! - All gateways together report each notice to the user only once.
 //!
 //! Locks are taken only when flows begin and end, never per packet of a flow.
 
@@ -32,17 +32,16 @@ use crate::limits::HANDED_MAX;
 use crate::mapping::Mappings;
 use crate::order::FlightGuard;
 
-/// Handle of one gateway to the state shared with its siblings.
+/// Handle of one gateway to the state that it shares with the sibling gateways of the other shards.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) siblings: Arc<Siblings>,
     number: usize,
-    /// Connections handed over by siblings; `None` without siblings.
+    /// Accepted connections that sibling gateways have handed over; `None` if there are none.
     inbox: Option<Receiver<Accepted>>,
-    /// For each gateway, the number of connections it was given among those that any gateway may
-    /// own.
+    /// Number of connections given to each gateway, counting only those that any gateway may own.
     given: Vec<u64>,
-    /// Port that was last chosen for a client whose own port cannot be used.
+    /// Source port that was last chosen for a client whose own port cannot be used.
     port: u16,
 }
 
@@ -51,7 +50,7 @@ pub(crate) struct Place {
 pub(crate) struct Siblings {
     owners: Owners,
     pub(crate) budget: Arc<FlowBudget>,
-    /// Inbox of each gateway; empty if there is only one gateway.
+    /// Inbox of each gateway for connections handed over. Empty if there is only one gateway.
     inboxes: Vec<SiblingInbox>,
     mappings: Mutex<Mappings>,
     clients: Mutex<HashMap<SiblingEnds, Arc<Client>>>,
@@ -61,52 +60,53 @@ pub(crate) struct Siblings {
 #[derive(Debug)]
 struct SiblingInbox {
     give: SyncSender<Accepted>,
-    /// Eventfd that is signalled when a connection is handed over, or no longer has to wait.
+    /// Eventfd that is signalled when a connection is handed over, or when a held connection no
+    /// longer has to wait.
     bell: Arc<Fd>,
 }
 
-/// Accepted connection of a published port's client.
+/// Accepted connection of a client of a published port.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) host: Fd,
     pub(crate) client: IpAddr,
     pub(crate) presented: [Option<Presented>; 2],
-    /// Reserves the descriptor of `host` in the flow budget.
+    /// Reservation of the descriptor `host` in the flow budget.
     pub(crate) share: Share,
-    /// Guard that delays later connections of the client until the program has this one.
+    /// Guard that delays later connections of the client until this one has reached the program.
     pub(crate) flight: Option<FlightGuard>,
 }
 
-/// Addresses of a flow: the program's and its peer's.
+/// Addresses of a flow: that of the program, and that of its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SiblingEnds {
     pub(crate) program: SocketAddr,
     pub(crate) peer: SocketAddr,
 }
 
-/// Client of a published UDP port.
+/// Client of a published UDP port, shared by all gateways.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) listener: u32,
     pub(crate) address: SocketAddr,
     /// Host address to which the client last sent a datagram.
     host: Mutex<Option<IpAddr>>,
-    /// Number of changes of `host`. Readers skip the lock while it is unchanged.
+    /// Number of changes of `host`. A reader locks `host` only if this number has changed.
     moves: AtomicU32,
-    /// Whether the program answers through another gateway than the one that receives from the
-    /// client.
+    /// Whether the program's answers leave through another gateway than the one that receives from
+    /// the client.
     answered: AtomicBool,
 }
 
-/// Reference of one gateway to a client that siblings may also know.
+/// Reference of one gateway to a client, to which sibling gateways may refer as well.
 #[derive(Debug)]
 pub(crate) struct KnownClient {
     pub(crate) client: Arc<Client>,
-    /// Value of `moves` when this gateway last read `host`.
+    /// Value of `moves` when this gateway last read the client's `host`.
     seen: u32,
 }
 
-/// Notices that the user gets only once.
+/// Subjects of notices. The user gets only one notice for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
     Ping,
@@ -116,7 +116,7 @@ pub(crate) enum Topic {
     ConnectionsWait,
     /// A client has reached the maximum number of TCP flows per client.
     ClientFull,
-    /// The gateway's own connections are routed back to it.
+    /// The gateway's own connections are routed back to the gateway.
     Loop,
     /// No program listens on this published TCP port.
     Tcp(u16),
@@ -169,31 +169,32 @@ impl Place {
         self.number
     }
 
-    /// Returns whether this gateway receives from the published port `listener`.
+    /// Returns whether this gateway accepts from the published port with the index `listener`.
     pub(crate) fn listens(&self, listener: usize) -> bool {
         listener % self.count() == self.number
     }
 
-    /// Returns the eventfd that becomes readable when a sibling hands over a connection or a
-    /// connection no longer has to wait.
+    /// Returns the eventfd that becomes readable when a sibling hands over a connection, or when a
+    /// held connection no longer has to wait.
     pub(crate) fn notifier(&self) -> Option<&Arc<Fd>> {
         self.siblings.inboxes.get(self.number).map(|inbox| &inbox.bell)
     }
 
-    /// Returns the gateway that must own a connection. `None`: the client's port is not preserved,
-    /// so that any gateway can choose a suitable port.
+    /// Returns the index of the gateway that must own a connection. Returns `None` if the program
+    /// does not see the client's own port, so that any gateway can choose a port that suits it.
     pub(crate) fn owner(&self, accepted: &Accepted) -> Option<usize> {
         let first = accepted.presented[0].filter(|first| first.client.port() != 0)?;
         Some(self.siblings.owners.owner(first.client, first.program).index())
     }
 
-    /// Returns the gateway with the fewest connections among those that any gateway may own.
+    /// Returns the gateway that was given the fewest connections, counting only those that any
+    /// gateway may own.
     pub(crate) fn least_given(&self) -> usize {
         let least = self.given.iter().enumerate().min_by_key(|(_, given)| **given);
         least.map_or(self.number, |(owner, _)| owner)
     }
 
-    /// Counts a connection given to `owner` that any gateway may own.
+    /// Counts a connection that was given to `owner` and that any gateway may own.
     pub(crate) fn note_given(&mut self, owner: usize) {
         if let Some(given) = self.given.get_mut(owner) {
             *given += 1;
@@ -206,12 +207,13 @@ impl Place {
         let Some(inbox) = self.siblings.inboxes.get(to) else { return Some(accepted) };
         match inbox.give.try_send(accepted) {
             Ok(()) => {
-                // A write fails only if the counter is full; the eventfd is then readable already.
+                // Ignore errors: the write fails only if the eventfd's counter is at its maximum.
+                // Then the eventfd is already readable.
                 let _ = rustix::io::write(inbox.bell.as_fd(), &1u64.to_ne_bytes());
                 None
             }
             Err(TrySendError::Full(accepted)) => Some(accepted),
-            // The receiving gateway has ended with the run, so dropping the connection resets it.
+            // The receiving gateway has ended. Dropping the connection resets it.
             Err(TrySendError::Disconnected(_)) => None,
         }
     }
@@ -221,8 +223,8 @@ impl Place {
         self.inbox.as_ref()?.try_recv().ok()
     }
 
-    /// Returns the next address of `ip` with a port of `range` for which this gateway's shard owns
-    /// the flow to the program. Tries at most `tries` ports, the caller's remainder of
+    /// Returns the next address of `ip` with a port in `range` for which this gateway's shard owns
+    /// the flow to the program. Tries at most `tries` ports. That is what the caller has left of
     /// [`PORTS_TRIED_MAX`](crate::limits::PORTS_TRIED_MAX).
     pub(crate) fn next_port(
         &mut self,
@@ -255,13 +257,14 @@ impl Siblings {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a notice was not given before, and marks it as given.
+    /// Returns whether no notice on this topic was reported before, and records that it is reported
+    /// now.
     pub(crate) fn is_first(&self, topic: Topic) -> bool {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(topic)
     }
 
-    /// Registers the client of the flow between `ends` for the sibling gateways. Returns `None`
-    /// without siblings.
+    /// Registers the client of the flow between `ends`, so that sibling gateways find it. Returns
+    /// `None` if there are no siblings.
     ///
     /// # Errors
     /// Fails if another client has these endpoints.
@@ -282,7 +285,8 @@ impl Siblings {
             answered: AtomicBool::new(false),
         };
         let mut clients = self.clients();
-        // A sibling may still use the entry after this gateway has dropped its flow.
+        // The entry may exist already: a sibling may still use it after this gateway has dropped
+        // its flow.
         let client = clients.entry(ends).or_insert_with(|| Arc::new(new()));
         if (client.listener, client.address) != (listener, address) {
             return Err(Taken);
@@ -293,7 +297,7 @@ impl Siblings {
         Ok(Some(known))
     }
 
-    /// Looks up the client of the flow between `ends` that another gateway registered.
+    /// Looks up the client of the flow between `ends` that a sibling gateway has registered.
     pub(crate) fn client(&self, ends: &SiblingEnds) -> Option<KnownClient> {
         if self.inboxes.is_empty() {
             return None;
@@ -304,11 +308,12 @@ impl Siblings {
         Some(KnownClient { client, seen })
     }
 
-    /// Drops a gateway's reference to a client. The last reference removes the entry.
+    /// Drops a gateway's reference to a client. Dropping the last reference removes the client from
+    /// the table.
     pub(crate) fn forget(&self, ends: &SiblingEnds, known: &KnownClient) {
         let mut clients = self.clients();
         let is_last = |client: &Arc<Client>| {
-            // If the count is 2, only the table and the ending flow hold references.
+            // A count of 2 means that only the table and the flow that ends refer to the client.
             Arc::ptr_eq(client, &known.client) && Arc::strong_count(client) == 2
         };
         if clients.get(ends).is_some_and(is_last) {
@@ -321,17 +326,17 @@ impl Siblings {
     }
 }
 
-/// Error: another client uses these endpoints.
+/// Error: another client already has a flow with the same addresses.
 #[derive(Debug)]
 pub(crate) struct Taken;
 
 impl Client {
-    /// Stores the host address that the client now sends to.
+    /// Stores the host address to which the client now sends.
     pub(crate) fn moved_to(&self, host: Option<IpAddr>) {
         let mut known = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != host {
             *known = host;
-            // Release: a reader that sees the new count also sees the address.
+            // Release ordering: a reader that sees the new count also sees the new address.
             self.moves.fetch_add(1, Ordering::Release);
         }
     }
@@ -347,7 +352,7 @@ impl Client {
 }
 
 impl KnownClient {
-    /// Returns the host address that the client sends to if it has changed.
+    /// Returns the host address to which the client sends, if it has changed since the last call.
     pub(crate) fn updates(&mut self) -> Option<Option<IpAddr>> {
         let moves = self.client.moves.load(Ordering::Acquire);
         (moves != self.seen).then(|| {
@@ -407,7 +412,7 @@ mod tests {
             }
         }
         all.sort();
-        // Each port has exactly one owner, so the lists together contain each port once.
+        // Each port has exactly one owning gateway, so the lists together contain each port once.
         assert_eq!(all, range.collect::<Vec<_>>());
     }
 }

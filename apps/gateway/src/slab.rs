@@ -1,7 +1,7 @@
-//! Slab with generational keys.
+//! Slab (vector with reused slots) whose keys contain a generation.
 
-/// Slab whose keys are never reused. A stale key, such as that of a late socket event, is therefore
-/// not found instead of finding another entry.
+/// Slab whose keys are never reused. A lookup by an outdated key, such as that of a late socket
+/// event, finds nothing instead of another entry.
 #[derive(Debug)]
 pub(crate) struct KeyedSlab<T> {
     slots: Vec<(u64, Option<T>)>,
@@ -15,8 +15,8 @@ pub(crate) struct KeyedSlab<T> {
 ///  |  0   |     generation     |      index      |
 /// ```
 ///
-/// A slot with a million insertions per second runs out of generations after twelve days. The upper
-/// four bits identify the slab, see [`crate::events::Token`].
+/// With a million insertions per second, a slot runs out of generations after twelve days. The
+/// upper four bits identify the slab, see [`crate::events::Token`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SlabKey(u64);
 
@@ -34,7 +34,7 @@ impl SlabKey {
         Self(bits & ((1 << Self::BITS) - 1))
     }
 
-    /// Returns the lower 32 bits of the key, which are unique among current entries. See
+    /// Returns the lower 32 bits of the key. They identify an entry while it exists: see
     /// [`KeyedSlab::living`].
     pub(crate) fn short(self) -> u32 {
         self.0 as u32
@@ -80,7 +80,7 @@ impl<T> KeyedSlab<T> {
         slot.1.as_mut().filter(|_| SlabKey::new(slot.0, key.index() as u32) == key)
     }
 
-    /// Returns the full key of the current entry with this [`SlabKey::short`]. A short key of a
+    /// Returns the full key of the current entry for a [`SlabKey::short`]. The short key of a
     /// removed entry may match a newer entry, because it has only twelve bits of the generation.
     pub(crate) fn living(&self, short: u32) -> Option<SlabKey> {
         let index = short & INDEX_MASK;

@@ -1,11 +1,12 @@
-//! Detects flows whose host sockets send from an address that no longer fits the host's routes.
+//! Detects flows whose host sockets send from a source address that does not fit the host's current
+//! routes.
 //!
 //! Linux finds a source address for a new socket even if the interface has none. The kernel may
 //! then use another address of the host, possibly that of the gateway's own device. If a socket is
 //! bound to an interface without a route, Linux assumes that the peer is on the link. The socket
-//! keeps that source after the interface has got its address and routes, so no answer reaches it.
-//! Therefore, a flow with a silent peer asks the kernel again after the host's addresses have
-//! changed.
+//! keeps this source address after the interface has got its own address and routes, so no answer
+//! reaches it. Therefore, after the host's addresses have changed, we check flows without answers:
+//! would the kernel choose another source now?
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,13 +16,13 @@ use towpath_shm::Fd;
 use crate::dialer::{self, Dialer};
 use crate::limits::{SOURCE_LOOK_NS, UNSETTLED_NS};
 
-/// Time of the last change of the host's addresses.
+/// Time in ns of the last change of the host's addresses.
 #[derive(Debug, Default)]
 pub(crate) struct AddressChanges {
     last_ns: Option<u64>,
 }
 
-/// Time since which a flow's peer has not answered.
+/// Time in ns since which a flow's peer has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct PeerSilence {
     since_ns: Option<u64>,
@@ -32,16 +33,16 @@ impl AddressChanges {
         self.last_ns = Some(now_ns);
     }
 
-    /// Returns whether the addresses changed recently, so that flows without answers may have a
-    /// wrong source.
+    /// Returns whether the host's addresses have changed recently. Flows without answers may then
+    /// have a wrong source address.
     pub(crate) fn are_recent(&self, now_ns: u64) -> bool {
         self.last_ns.is_some_and(|last_ns| now_ns.saturating_sub(last_ns) < UNSETTLED_NS)
     }
 }
 
 impl PeerSilence {
-    /// Called when the flow sends to the peer. Returns true if the peer has been silent for long,
-    /// counted from the last check of the source.
+    /// Called when the flow sends to its peer. Returns whether the peer has not answered for long,
+    /// since the first packet or the last check of the source address.
     pub(crate) fn on_sent(&mut self, now_ns: u64) -> bool {
         let since_ns = *self.since_ns.get_or_insert(now_ns);
         let is_long = now_ns.saturating_sub(since_ns) >= SOURCE_LOOK_NS;
@@ -51,7 +52,7 @@ impl PeerSilence {
         is_long
     }
 
-    /// Called when the peer answered: ends the silence.
+    /// Called when the peer has answered.
     pub(crate) fn end(&mut self) {
         self.since_ns = None;
     }
@@ -63,13 +64,14 @@ pub(crate) fn source_of(host: &Fd) -> Option<IpAddr> {
     local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified())
 }
 
-/// Returns whether a new socket to `to` would get another source address than `host` has.
+/// Returns whether a new socket connected to `to` would have another source address than `host`.
 pub(crate) fn leaves_elsewhere(dialer: &Dialer, host: &Fd, to: SocketAddr) -> bool {
     let now = source_towards(dialer, dialer.first_stop(to));
     now.is_some() && now != source_of(host)
 }
 
-/// Returns the source address that the kernel now chooses for `to`; `None` without a route.
+/// Returns the source address that the kernel now chooses for packets to `to`; `None` without a
+/// route.
 fn source_towards(dialer: &Dialer, to: SocketAddr) -> Option<IpAddr> {
     let probe = dialer::socket(SocketType::DGRAM, to).ok()?;
     dialer.connect(&probe, to).ok()?;

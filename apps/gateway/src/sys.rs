@@ -1,7 +1,7 @@
 //! System calls that take iovecs or control messages; the crate's only unsafe code.
 //!
-//! FIFO memory must not become a `&[u8]` (see [`towpath_shm`]). Therefore the kernel copies between
-//! FIFOs and host sockets by address, as another thread would.
+//! FIFO memory must not become a `&[u8]` (see [`towpath_shm`]). Therefore we pass addresses to the
+//! kernel, which copies between FIFOs and host sockets as another thread would.
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -14,18 +14,18 @@ use towpath_shm::syscall::syscall;
 /// Destination, source and header fields of an outgoing datagram.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Destination {
-    /// Destination; must be set on unconnected sockets.
+    /// Destination address. Must be set if the socket is not connected.
     pub(crate) to: Option<SocketAddr>,
-    /// Local source address (IP_PKTINFO).
+    /// Source address of the datagram (IP_PKTINFO).
     pub(crate) from: Option<IpAddr>,
     /// Segment size in bytes (UDP_SEGMENT): the kernel splits the payload into datagrams of this
     /// size.
     pub(crate) segment: Option<u16>,
     /// Whether the socket is an IPv6 socket.
     pub(crate) v6: bool,
-    /// TTL or hop limit; overrides the socket's.
+    /// TTL or hop limit of the datagram; `None` uses that of the socket.
     pub(crate) ttl: Option<u8>,
-    /// Type of service or traffic class; overrides the socket's.
+    /// Type of service or traffic class of the datagram; `None` uses that of the socket.
     pub(crate) tos: Option<u8>,
 }
 
@@ -34,39 +34,40 @@ pub(crate) struct Destination {
 pub(crate) struct Received {
     /// Payload length in bytes.
     pub(crate) len: usize,
-    /// Sender; `None` on connected sockets.
+    /// Address of the sender; `None` if the socket is connected.
     pub(crate) from: Option<SocketAddr>,
-    /// Local address the datagram was sent to; requires [`enable_packet_info`].
+    /// Local address to which the datagram was sent. Set only after [`enable_packet_info`].
     pub(crate) to: Option<IpAddr>,
-    /// Payload size of each coalesced datagram (UDP_GRO); the last may be shorter.
+    /// Payload size in bytes of each of the coalesced datagrams (UDP_GRO). The last one may be
+    /// shorter.
     pub(crate) segment: Option<u16>,
-    /// Received TTL or hop limit; requires [`enable_details`].
+    /// Received TTL or hop limit. Set only after [`enable_details`].
     pub(crate) ttl: Option<u8>,
-    /// Received type of service or traffic class; 0 without [`enable_details`].
+    /// Received type of service or traffic class; 0 unless [`enable_details`] was called.
     pub(crate) tos: u8,
 }
 
-/// Error that the kernel queued for a socket with [`IpOption::ReceiveErrors`].
+/// Error report that the kernel has queued for a socket with [`IpOption::ReceiveErrors`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuedError {
-    /// Error code.
+    /// The error as an errno.
     pub(crate) errno: Errno,
-    /// ICMP type and code; `None` if the error originates on this machine.
+    /// Type and code of the ICMP message; `None` if the error originates on this machine.
     pub(crate) icmp: Option<(u8, u8)>,
     /// Whether the ICMP message is ICMPv6.
     pub(crate) v6: bool,
-    /// MTU or pointer (`ee_info`).
+    /// MTU in bytes or parameter-problem pointer, depending on the ICMP type (`ee_info`).
     pub(crate) info: u32,
     /// Sender of the ICMP message.
     pub(crate) from: Option<IpAddr>,
     /// Destination of the packet that caused the error.
     pub(crate) to: Option<SocketAddr>,
-    /// Length of the quoted payload in bytes. ICMP quotes include the ICMP header.
+    /// Length of the quoted payload in bytes. For ICMP sockets, this includes the ICMP header.
     pub(crate) len: usize,
 }
 
 impl QueuedError {
-    /// MTU reported by an IPv6 router that could not forward a packet.
+    /// Returns the MTU in bytes if an IPv6 router reported that a packet was too long.
     pub(crate) fn mtu_v6(&self) -> Option<u32> {
         (self.v6 && self.errno == Errno::MSGSIZE).then_some(self.info)
     }
@@ -133,7 +134,7 @@ pub(crate) fn send_datagram(
     send_message(fd, &mut iov[..n], &mut address, &mut control, 0)
 }
 
-/// Receives from a stream into FIFO memory that is not in use; returns 0 at the end of the stream.
+/// Receives from a stream socket into unused FIFO memory. Returns 0 at the end of the stream.
 pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<usize, Errno> {
     let (mut iov, n) = iovecs(&[], spare);
     // SAFETY: a msghdr has only integers and pointers, for which zero is valid.
@@ -155,7 +156,8 @@ pub(crate) fn recv_datagram(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<Recei
     Ok(received)
 }
 
-/// Takes the oldest report from a socket's error queue and copies the quoted packet to `into`.
+/// Takes the oldest report from a socket's error queue, and copies the payload that it quotes to
+/// `into`.
 pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedError, Errno> {
     let (mut address, mut control) = (Address::empty(), Control::empty());
     let len = recv_message(fd, into, &mut address, &mut control, libc::MSG_ERRQUEUE)?;
@@ -168,7 +170,7 @@ pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedEr
             found = read_error(data);
         }
     });
-    // Reject other reports (timestamps, zero-copy completions), which we never enable.
+    // Fail for other kinds of reports (timestamps, zero-copy completions), which we never enable.
     let (error, from) = found.ok_or(Errno::PROTO)?;
     let icmp = matches!(error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6)
         .then_some((error.ee_type, error.ee_code));
@@ -189,7 +191,7 @@ pub(crate) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
     set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
 }
 
-/// Enables reporting of each datagram's destination address.
+/// Enables reporting of the local address to which each datagram was sent.
 pub(crate) fn enable_packet_info(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
     let (level, option) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
@@ -199,26 +201,26 @@ pub(crate) fn enable_packet_info(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Err
     set_int(fd, level, option, 1)
 }
 
-/// IP-level socket option for IPv4 and IPv6.
+/// Socket options of the IP level, each for IPv4 and IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IpOption {
     /// IP_TTL or IPV6_UNICAST_HOPS; IPV6_HOPLIMIT as a control message.
     Ttl,
-    /// IP_TOS, IPV6_TCLASS.
+    /// IP_TOS or IPV6_TCLASS, also as a control message.
     Tos,
-    /// IP_RECVTTL, IPV6_RECVHOPLIMIT.
+    /// IP_RECVTTL or IPV6_RECVHOPLIMIT: received datagrams report their TTL.
     ReceiveTtl,
-    /// IP_RECVTOS, IPV6_RECVTCLASS.
+    /// IP_RECVTOS or IPV6_RECVTCLASS: received datagrams report their type of service.
     ReceiveTos,
-    /// IP_RECVERR, IPV6_RECVERR: reports go to an error queue, see [`recv_error`].
+    /// IP_RECVERR or IPV6_RECVERR: error reports are queued for [`recv_error`].
     ReceiveErrors,
-    /// IP_MTU_DISCOVER, IPV6_MTU_DISCOVER.
+    /// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER: how to treat datagrams longer than the path MTU.
     MtuDiscover,
 }
 
 impl IpOption {
-    /// Returns the option's level and number; for [`Self::Ttl`] and [`Self::Tos`], of the control
-    /// message.
+    /// Returns the level and number of the option. For [`Self::Ttl`] and [`Self::Tos`], returns
+    /// those of the control message.
     const fn number(self, v6: bool) -> (i32, i32) {
         if v6 {
             let option = match self {
@@ -259,7 +261,7 @@ pub(crate) fn set_ip(
 
 /// Sets whether datagrams longer than the path MTU are refused instead of fragmented.
 pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Result<(), Errno> {
-    // The numbers are the same for IPv6.
+    // The values of IPV6_MTU_DISCOVER are the same as those of IP_MTU_DISCOVER.
     let how = if on { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
     set_ip(fd, v6, IpOption::MtuDiscover, how)
 }
@@ -267,11 +269,12 @@ pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Resul
 /// Lowers the path MTU of an IPv6 socket (IPV6_MTU), so that the kernel sends smaller fragments.
 /// Returns the MTU after clamping.
 ///
-/// The kernel stores the MTU in a route, which may not be the route of a socket bound to an
-/// interface. Packets that fit the MTU of the socket's route are still sent whole
-/// (`__ip6_finish_output`).
+/// The kernel stores the MTU in a route. For a socket bound to an interface, this may be another
+/// route than the one that the socket uses. Packets that fit the MTU of the socket's route are
+/// still sent whole (`__ip6_finish_output`).
 pub(crate) fn lower_mtu_v6(fd: BorrowedFd<'_>, mtu: u32) -> u32 {
-    // RFC 8200 §5 requires every link to support 1280 bytes; the kernel rejects smaller values.
+    // Clamp to 1280 bytes, which RFC 8200 §5 requires of every link. The kernel rejects smaller
+    // values.
     let mtu = mtu.clamp(1280, 65_535);
     // Ignore errors: long datagrams are then lost as before, and the program expects no report.
     let _ = set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU, mtu.cast_signed());
@@ -322,7 +325,7 @@ fn read_control((level, kind): (i32, i32), data: &[u8], received: &mut Received)
             received.segment = size.filter(|size| *size > 0);
         }
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-            // Use `ipi_spec_dst`, because `ipi_addr` may be a broadcast address.
+            // Use `ipi_spec_dst`, the local address, because `ipi_addr` may be a broadcast address.
             let octets = |info: libc::in_pktinfo| info.ipi_spec_dst.s_addr.to_ne_bytes();
             received.to = plain(data).map(|info| Ipv4Addr::from(octets(info)).into());
         }
@@ -334,14 +337,15 @@ fn read_control((level, kind): (i32, i32), data: &[u8], received: &mut Received)
         (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
             received.ttl = byte();
         }
-        // IP_TOS is a single byte; the other options are ints.
+        // The control message IP_TOS contains a single byte; all others contain an int.
         (libc::IPPROTO_IP, libc::IP_TOS) => received.tos = data.first().copied().unwrap_or(0),
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => received.tos = byte().unwrap_or(0),
         _ => {}
     }
 }
 
-/// Parses an extended error and the address of its reporter.
+/// Parses an extended error (`struct sock_extended_err`) and the address of the host that reported
+/// it.
 fn read_error(data: &[u8]) -> Option<(libc::sock_extended_err, Option<IpAddr>)> {
     let error = plain::<libc::sock_extended_err>(data)?;
     let offender = data.get(mem::size_of::<libc::sock_extended_err>()..)?;
@@ -356,7 +360,7 @@ fn read_error(data: &[u8]) -> Option<(libc::sock_extended_err, Option<IpAddr>)> 
     Some((error, from))
 }
 
-/// Kernel structure for which every bit pattern is valid.
+/// Marker for structures of the kernel's API for which every bit pattern is valid.
 trait KernelStruct: Copy {}
 impl KernelStruct for libc::c_int {}
 impl KernelStruct for libc::sa_family_t {}
@@ -423,7 +427,7 @@ fn send_message(
     unsafe { transfer(libc::SYS_sendmsg, fd, &raw const message, flags) }
 }
 
-/// Returns the iovecs of a linear part and a tail, and their number.
+/// Returns iovecs for the bytes of `linear` followed by those of `tail`, and their number.
 fn iovecs(linear: &[u8], tail: &Fragments) -> ([libc::iovec; 3], usize) {
     let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut iov = [empty; 3];
@@ -524,8 +528,8 @@ impl Address {
     }
 }
 
-/// Control message buffer, of u64 for the alignment of cmsghdr. Large enough for a packet info,
-/// three integers, and an error report with an address.
+/// Buffer for control messages. Made of u64, to have the alignment of cmsghdr. Large enough for a
+/// packet info, three integers, and an error report with an address.
 struct Control {
     bytes: [u64; 24],
     len: usize,

@@ -1,4 +1,5 @@
-//! TCP flows: splices a connection of the inner stack to a connection of the host.
+//! TCP flows: joins a connection of the inner stack (the gateway's own, towards the program) with a
+//! connection of a host socket.
 //!
 //! ```text
 //!  program ── SYN ──► syn() ─► dial() ──► host, or a server that connects to it (`negotiating`)
@@ -9,17 +10,17 @@
 //!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       reset and backpressure by itself
 //! ```
 //!
-//! Bytes sent before a reset are delivered before it. After a host reset, the program has limited
-//! time to read the bytes that are queued here. After a program reset, we write as many of its
-//! bytes as the host socket has room for.
+//! Bytes sent before a reset are delivered before it. After a reset by the host's peer, the program
+//! has limited time to read the bytes that are queued here. After a reset by the program, we send
+//! as many of its bytes as the host socket has room for.
 //!
 //! The program's bytes are acknowledged once they are in the receive FIFO, before the host has
 //! them. A truncated stream must not look complete to the host. Therefore SO_LINGER with zero
-//! seconds makes each close a reset until the host has all bytes and the FIN. The rule also holds
-//! if the kernel closes the socket because this process was killed.
+//! seconds makes each close a reset until the host has all bytes and the FIN. This also applies if
+//! the kernel closes the socket because this process was killed.
 //!
-//! The module owns the flow table, and begins and ends flows; `clients` does so for flows of
-//! published ports. `flow` has the steps within one flow.
+//! This module owns the flow table, and creates and removes flows. `clients` creates flows for
+//! clients of published ports, and `flow` moves the bytes of one flow.
 
 mod clients;
 mod deadlines;
@@ -55,36 +56,38 @@ use crate::urgent::UrgentReads;
 use deadlines::FlowDeadlines;
 use syns::{PendingSyns, Syn};
 
-/// DSCP bits of the type of service (RFC 2474). The two ECN bits (RFC 3168) are excluded, because
-/// TCP negotiates ECN separately for each of the two connections.
+/// Bits of the type of service that are the DSCP (RFC 2474). The two ECN bits (RFC 3168) are
+/// excluded, because TCP negotiates ECN separately for each of the two connections.
 const CLASS_MASK: u8 = 0xfc;
 
 /// Table of all TCP flows.
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: KeyedSlab<Flow>,
-    /// Flows of published ports' clients whose connection to the program was just established.
+    /// Flows of clients of published ports whose connection to the program was just established.
     pub(crate) landings: Landings,
     pending: PendingSyns,
     /// Flows with pending work; each is queued at most once.
     due: VecDeque<SlabKey>,
-    /// Set by the first packet with a nonzero class; from then on we check each packet's class.
+    /// Whether any packet of the program had a nonzero traffic class. From then on, the class of
+    /// each packet is checked.
     classes: bool,
     deadlines: FlowDeadlines,
     lines: ClientLines,
-    /// Published ports for which a missing listener was reported; bounded by their number.
+    /// Published ports for which a missing listener was reported to the user.
     hinted: HashSet<u16>,
 }
 
-/// Destination of the host connection for a SYN.
+/// Destination to which the host socket connects for a SYN.
 enum Target {
     Host(SocketAddr),
-    /// The program asked the DNS forwarder: connect to the first nameserver that accepts.
+    /// The program connects to the DNS forwarder: connect to the first nameserver that accepts.
     Nameservers(ServerRotation),
 }
 
 impl TcpFlows {
-    /// Creates a table with at most `connecting_max` undecided SYNs, the limit of the inner stack.
+    /// Creates a table with at most `connecting_max` SYNs that are not answered yet, the limit of
+    /// the inner stack.
     pub(crate) fn new(connecting_max: usize) -> Self {
         Self {
             flows: KeyedSlab::new(),
@@ -102,17 +105,17 @@ impl TcpFlows {
         self.flows.iter()
     }
 
-    /// Number of flows.
+    /// Returns the number of flows.
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Returns the bytes and FINs that were acknowledged to the program but not delivered to the
-    /// host. With `ended`, counts only streams whose FIN has arrived.
+    /// Returns the number of bytes and FINs that were acknowledged to the program, but not yet sent
+    /// to the host. If `ended`, counts only streams whose FIN has arrived.
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>, ended: bool) -> u64 {
         let counts = |flow: &&Flow| !ended || flow.program_side != ProgramSide::Open;
         let of_flow = |flow: &Flow| match flow.phase {
-            // Bytes queued for a failed host are excluded, because they will never be delivered.
+            // Exclude bytes for a failed host connection, because they will never be delivered.
             FlowPhase::Open(socket)
                 if flow.program_side != ProgramSide::Passed && !flow.has_failed() =>
             {
@@ -129,7 +132,7 @@ impl TcpFlows {
         !self.due.is_empty() || self.pending.waiting() > 0
     }
 
-    /// Queues a SYN of the program at `remote` for `local`.
+    /// Queues a SYN that the program at `remote` has sent to `local`.
     pub(crate) fn on_syn(
         &mut self,
         shared: &Shared,
@@ -141,7 +144,7 @@ impl TcpFlows {
         self.pending.enqueue(shared.now_ns, client, Syn { pending, local, remote });
     }
 
-    /// Abandons a SYN of the program that the inner stack dropped before it was answered.
+    /// Drops the flow of a SYN that the inner stack has dropped before it was answered.
     pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
         if let Some(connecting) = self.pending.remove(pending) {
             shared.counters.tcp_forgotten += 1;
@@ -149,12 +152,12 @@ impl TcpFlows {
         }
     }
 
-    /// Notes that the program retransmitted an undecided SYN.
+    /// Records that the program has retransmitted a SYN that is not answered yet.
     pub(crate) fn on_syn_repeated(&mut self, now_ns: u64, pending: PendingId) {
         self.pending.touch(now_ns, pending);
     }
 
-    /// Evicts an undecided SYN to make room for a SYN of the program at `remote`.
+    /// Evicts an unanswered SYN to make room for a SYN of the program at `remote`.
     pub(crate) fn displace_syn(
         &mut self,
         shared: &mut Shared,
@@ -167,17 +170,17 @@ impl TcpFlows {
         Some(pending)
     }
 
-    /// Ends the flow of an abandoned SYN. A SYN without a flow is still queued. The queue skips it
-    /// later, because the inner stack has forgotten it.
+    /// Removes the flow of a SYN that was dropped. A SYN without a flow is still queued. The queue
+    /// skips it later, because the inner stack no longer has it.
     fn abandon(&mut self, connecting: Option<SlabKey>) {
         if let Some(key) = connecting {
             self.remove(key);
         }
     }
 
-    /// Handles an event of a flow's inner socket. Removing a flow closes its socket, and the inner
-    /// stack reports only [`SocketEvent::Closed`] for closed sockets. Therefore any other event
-    /// belongs to an existing flow.
+    /// Handles an event of a flow's socket in the inner stack. Removing a flow closes its socket,
+    /// and the inner stack reports only [`SocketEvent::Closed`] for closed sockets. Therefore any
+    /// other event belongs to an existing flow.
     pub(crate) fn on_event(&mut self, user: u32, event: SocketEvent) {
         let Some(key) = self.flows.living(user) else { return };
         let Some(flow) = self.flows.get_mut(key) else { return };
@@ -187,7 +190,7 @@ impl TcpFlows {
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(FlowUpdate::TimedOut),
             SocketEvent::Error(_) => flow.news = Some(FlowUpdate::Failed),
-            // `Closed` confirms that we closed the socket, perhaps the socket of an earlier
+            // `Closed` only confirms that we closed the socket, which may be that of an earlier
             // attempt.
             SocketEvent::Closed => return,
             _ => {}
@@ -195,7 +198,7 @@ impl TcpFlows {
         self.enqueue(key);
     }
 
-    /// Copies the DSCP of a segment of the program to the host socket if it changed.
+    /// Sets the DSCP of a segment of the program on the flow's host socket if it has changed.
     pub(crate) fn on_packet<H: Host>(&mut self, stack: &Stack<H>, packet: &[u8]) {
         let (_, tos) = ttl_and_tos(packet);
         let class = tos & CLASS_MASK;
@@ -206,8 +209,8 @@ impl TcpFlows {
         self.classes = true;
         let Some((socket, user)) = stack.connection(peer, program) else { return };
         let key = self.flows.living(user);
-        // Compare the sockets: an old connection may still carry the short key of a removed flow,
-        // which may now belong to this flow.
+        // Compare the sockets: an old connection may still have the short key of a removed flow,
+        // which may now match another flow.
         if let Some(flow) = key.and_then(|key| self.flows.get_mut(key))
             && flow.phase.socket() == Some(socket)
         {
@@ -215,7 +218,7 @@ impl TcpFlows {
         }
     }
 
-    /// Records the readiness of a flow's host socket and queues the flow.
+    /// Records that epoll has reported a flow's host socket as ready, and queues the flow.
     pub(crate) fn on_ready(&mut self, now_ns: u64, key: SlabKey, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let ended = flow.host_side == HostSide::Ended;
@@ -230,7 +233,8 @@ impl TcpFlows {
         self.enqueue(key);
     }
 
-    /// Serves the queued SYNs and flows. Flows queued meanwhile wait for the next call.
+    /// Serves the queued SYNs and flows. Flows that are queued during this call wait for the next
+    /// one.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         for _ in 0..self.pending.waiting() {
             let Some(syn) = self.pending.pop() else { break };
@@ -248,7 +252,7 @@ impl TcpFlows {
     /// Handles the flows whose deadline has passed.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         let now_ns = cx.shared.now_ns;
-        // Allocates only if clients wait for a listener.
+        // An empty vector allocates no memory. It is used only if clients wait for a listener.
         let mut unanswered = Vec::new();
         while let Some(key) = self.deadlines.pop_due(now_ns) {
             let Some(flow) = self.flows.get_mut(key) else { continue };
@@ -265,14 +269,15 @@ impl TcpFlows {
                     if let Some(silent) = flow.nameserver() {
                         cx.shared.nameservers.on_silence(now_ns, silent);
                     }
-                    // Without another nameserver, the current one may still answer.
+                    // If there is no further nameserver, the current one may still answer.
                     self.try_next_nameserver(cx, key, pending);
                 }
-                // The program still reads, if slowly: extend its time.
+                // The program still reads, though slowly, so extend its deadline.
                 FlowPhase::Open(_) if std::mem::take(&mut flow.progress) => {
                     self.deadlines.note_failure(now_ns, key, flow);
                 }
-                // The program does not read the bytes received before its host failed.
+                // The program does not read the bytes that were received before the host connection
+                // failed, so discard them.
                 FlowPhase::Open(socket) => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;
@@ -286,18 +291,18 @@ impl TcpFlows {
                 }
             }
         }
-        // Repeat only after all unanswered clients are back in their queues.
+        // Retransmit SYNs only after all unanswered clients are back in their queues.
         for program in unanswered {
             self.repeat_first(cx, program);
         }
     }
 
-    /// Earliest time at which [`TcpFlows::expire`] has work.
+    /// Returns the earliest time in ns at which [`TcpFlows::expire`] has work.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         self.deadlines.next_ns()
     }
 
-    /// Resets up to `max` flows on both sides and returns their number.
+    /// Resets up to `max` flows towards the program and the host. Returns their number.
     pub(crate) fn reset_clients(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -314,7 +319,7 @@ impl TcpFlows {
         open.len()
     }
 
-    /// Removes a flow with its deadline and its undecided SYN.
+    /// Removes a flow with its deadline, and its SYN if the SYN is not answered yet.
     fn remove(&mut self, key: SlabKey) -> Option<Flow> {
         let flow = self.flows.remove(key)?;
         self.deadlines.remove(key, &flow);
@@ -341,10 +346,10 @@ impl TcpFlows {
         }
     }
 
-    /// Starts the host connection for a SYN.
+    /// Starts to connect a host socket for a SYN of the program.
     fn connect_host(&mut self, cx: &mut Context<'_, impl FifoHost>, syn: &Syn) {
         if cx.stack.pending_headers(syn.pending).is_empty() {
-            // The inner stack dropped the SYN while it was queued.
+            // The inner stack has dropped the SYN while it was queued here.
             return;
         }
         if cx.shared.is_loop(syn.remote, syn.local) {
@@ -370,7 +375,7 @@ impl TcpFlows {
         refuse(cx, syn.pending, refusal);
     }
 
-    /// Counts and reports that the flow limit was reached.
+    /// Counts that the flow limit was reached, and reports it to the user.
     fn on_full(&self, shared: &mut Shared) {
         shared.counters.tcp_flows_full += 1;
         let budget = &shared.place.siblings.budget;
@@ -379,7 +384,7 @@ impl TcpFlows {
         shared.tell_once(Topic::ConnectionsWait, notice);
     }
 
-    /// Creates a flow and starts its host connection.
+    /// Creates a flow for a SYN, and starts to connect its host socket.
     fn open(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -417,14 +422,16 @@ impl TcpFlows {
         Ok(())
     }
 
-    /// Schedules a source check for connecting flows, because host addresses were added or removed.
+    /// Schedules a check of the source address for all connecting flows, because host addresses
+    /// were added or removed.
     pub(crate) fn on_addresses_changed(&mut self, shared: &Shared) {
         for key in self.pending.flows() {
             self.doubt_source(shared, key);
         }
     }
 
-    /// Schedules a source check for a connecting flow if host addresses changed recently.
+    /// Schedules a check of the source address for a connecting flow if host addresses have changed
+    /// recently.
     fn doubt_source(&mut self, shared: &Shared, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let now_ns = shared.now_ns;
@@ -434,14 +441,14 @@ impl TcpFlows {
         }
     }
 
-    /// Reconnects an unanswered flow if the host would now choose another source address.
+    /// Connects an unanswered flow again if a new host socket would have another source address.
     fn leave_source(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
         key: SlabKey,
         pending: PendingId,
     ) {
-        // If an answer is queued already, the next step handles it.
+        // Skip queued flows: if an answer has already arrived, the next step handles it.
         let Some(flow) = self.flows.get_mut(key).filter(|flow| !flow.queued) else { return };
         let headers = cx.stack.pending_headers(pending);
         let (ttl, _) = ttl_and_tos(headers);
@@ -451,8 +458,8 @@ impl TcpFlows {
             && let Ok(dialed) = cx.shared.dial(to, SynMarks { ttl, class: flow.class })
         {
             let host = dialed.host;
-            // A policy route for TCP alone may keep the old source address, so reconnecting would
-            // not help.
+            // The new socket has the same source address, for example because of a policy route for
+            // TCP alone. So connecting again would not help.
             if source_of(&host) == source_of(&flow.host)
                 || cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err()
             {
@@ -465,7 +472,7 @@ impl TcpFlows {
         self.doubt_source(cx.shared, key);
     }
 
-    /// Reconnects a flow to its next nameserver. Returns false if there is none.
+    /// Connects a DNS flow to its next nameserver. Returns false if there is none.
     fn try_next_nameserver(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -486,8 +493,8 @@ impl TcpFlows {
         true
     }
 
-    /// Sets a deadline for the current nameserver if another can be tried. The last nameserver has
-    /// no deadline other than that of the host's kernel.
+    /// Sets a deadline for the current nameserver if another one can be tried. The last nameserver
+    /// has only the connect timeout of the host's kernel.
     fn await_nameserver(&mut self, shared: &Shared, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let goes_on = flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on());
@@ -500,7 +507,7 @@ impl TcpFlows {
         shared.events.watch(&flow.host, Token::Tcp(key), Interest::Both)
     }
 
-    /// Advances a flow according to its phase.
+    /// Handles the pending work of a flow, depending on its phase.
     fn step(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         match flow.phase {
@@ -528,16 +535,16 @@ impl TcpFlows {
             },
             FlowPhase::Open(socket) => match flow.news.take() {
                 None | Some(FlowUpdate::Connected) => self.splice(cx, key, socket),
-                // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset
-                // the connection on bytes of the host. We have received its FIN, so its stream is
-                // complete and is still delivered.
+                // The program had already closed its socket, which then timed out in FIN-WAIT-2, or
+                // reset the connection because of the host's bytes. Its FIN has arrived, so its
+                // stream is complete and must still be sent to the host.
                 Some(FlowUpdate::Failed | FlowUpdate::TimedOut)
                     if flow.program_side == ProgramSide::Ended =>
                 {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
-                // The program's bytes and FIN were passed to the host socket already. Close the
+                // All of the program's bytes and its FIN were passed to the host socket. Close the
                 // socket without a reset, which would discard bytes that the kernel has not sent
                 // yet.
                 Some(FlowUpdate::Failed | FlowUpdate::TimedOut)
@@ -558,7 +565,7 @@ impl TcpFlows {
         }
     }
 
-    /// Answers the program's SYN once the host connection is established or has failed.
+    /// Answers the program's SYN after connecting the host socket has succeeded or failed.
     fn on_host_connected(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -574,8 +581,7 @@ impl TcpFlows {
             let told = flow.traced && report_why(cx, &flow.host, pending, flow.nameserver());
             return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
         }
-        // A pending ICMP error may have been reported although the handshake succeeded; SO_ERROR is
-        // checked above.
+        // Ignore a pending ICMP error: the handshake has succeeded, and SO_ERROR was checked above.
         flow.host_side = HostSide::Open;
         self.deadlines.set(key, flow, None);
         if flow.traced {
@@ -593,7 +599,8 @@ impl TcpFlows {
         self.answer_syn(cx, key, pending);
     }
 
-    /// Advances the negotiation for a SYN, and answers the SYN if it has ended.
+    /// Continues the negotiation with the upstream server for a SYN. Answers the SYN when the
+    /// negotiation has ended.
     fn negotiate(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, pending: PendingId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let Some(negotiating) = &mut flow.negotiating else { return };
@@ -601,8 +608,8 @@ impl TcpFlows {
             Ok(false) => return,
             Ok(true) => {
                 flow.negotiating = None;
-                // The destination's bytes may be in the socket already, for which epoll reports no
-                // further event.
+                // Read from the socket even without an epoll event: bytes of the destination may
+                // already be in it, for which no further event is reported.
                 (flow.readable, flow.drain) = (true, true);
                 flow.urgent_reads = UrgentReads::default();
                 self.deadlines.set(key, flow, None);
@@ -615,7 +622,7 @@ impl TcpFlows {
         refuse(cx, pending, refusal);
     }
 
-    /// Answers a SYN whose host connection is established.
+    /// Answers a SYN with a SYN-ACK, because the host connection is established.
     fn answer_syn(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -632,16 +639,17 @@ impl TcpFlows {
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
-            // The inner stack dropped the SYN meanwhile, or its connection table is full.
+            // The inner stack has dropped the SYN meanwhile, or its connection table is full.
             None => self.drop_host(cx, key),
         }
     }
 
-    /// Moves bytes in both directions and closes the flow if it has finished.
+    /// Moves bytes of a flow in both directions, and closes the flow if it has finished.
     fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
-        // A read or write that returned an error has cleared it, so epoll does not report it again.
+        // Check for a failure now: a read or write that returned the socket's error has cleared it,
+        // so epoll does not report it again.
         self.deadlines.note_failure(cx.shared.now_ns, key, flow);
         match outcome {
             Outcome::Goes => {}
@@ -661,8 +669,8 @@ impl TcpFlows {
         }
     }
 
-    /// Removes a flow and resets its host connection, and a connection to the program that is not
-    /// established yet.
+    /// Removes a flow, and resets its host connection. Also resets a connection to the program that
+    /// is not established yet.
     fn drop_host(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         cx.touched = true;
         let Some(flow) = self.remove(key) else { return };

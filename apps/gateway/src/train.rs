@@ -1,11 +1,11 @@
-//! Datagrams of equal size, batched for one system call (UDP_SEGMENT).
+//! Trains: consecutive datagrams of equal size that one system call sends (UDP_SEGMENT).
 
 use towpath_ring::Payload;
 
 use crate::limits::{DATAGRAM_LEN_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX, TRAIN_LEN_MAX};
 use crate::slab::SlabKey;
 
-/// Consecutive datagrams of one flow.
+/// A train: consecutive datagrams of one flow, to be sent by one system call.
 #[derive(Debug)]
 pub(crate) struct Train {
     flow: Option<SlabKey>,
@@ -17,7 +17,7 @@ pub(crate) struct Train {
     bytes: Box<[u8]>,
 }
 
-/// The datagrams of a train, taken out to be sent.
+/// Datagrams of a train, taken out of it to be sent.
 pub(crate) struct Load {
     pub(crate) flow: SlabKey,
     pub(crate) marks: IpMarks,
@@ -25,13 +25,13 @@ pub(crate) struct Load {
     pub(crate) size: usize,
     /// Number of datagrams, at least one.
     pub(crate) count: usize,
-    /// Total length; the datagrams are the first `len` bytes of `bytes`.
+    /// Total length in bytes. The datagrams are the first `len` bytes of `bytes`.
     pub(crate) len: usize,
-    /// Buffer, to be returned by [`Train::reuse`].
+    /// Memory of the datagrams, to be returned to the train by [`Train::reuse`].
     pub(crate) bytes: Box<[u8]>,
 }
 
-/// IP header fields of a datagram, except its addresses.
+/// IP header fields of a datagram other than its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IpMarks {
     pub(crate) ttl: u8,
@@ -46,8 +46,8 @@ impl Train {
         Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
     }
 
-    /// Returns whether a datagram of `flow` fits in the train. A datagram that is shorter than the
-    /// others ends the train.
+    /// Returns whether a datagram of `flow` may be appended to the train. A datagram that is
+    /// shorter than the preceding ones must be the last.
     pub(crate) fn takes(&self, flow: SlabKey, marks: IpMarks, len: usize) -> bool {
         self.count > 0
             && self.count < TRAIN_DATAGRAMS_MAX
@@ -62,8 +62,8 @@ impl Train {
         (self.size, self.len, self.count) = (size, 0, 0);
     }
 
-    /// Appends a datagram for which [`Train::takes`] returned true, or the first one. Returns false
-    /// if it exceeds the maximum length of UDP.
+    /// Appends a datagram, which must be the first, or one for which [`Train::takes`] has returned
+    /// true. Returns false if the datagram exceeds the maximum length of UDP.
     pub(crate) fn push(&mut self, datagram: &Payload<'_>) -> bool {
         let end = self.len + datagram.len() as usize;
         let Some(to) = self.bytes.get_mut(self.len..end) else { return false };
@@ -81,7 +81,7 @@ impl Train {
         Some(Load { flow, marks, size, count, len, bytes })
     }
 
-    /// Returns the buffer [`Load::bytes`] for the next train.
+    /// Returns the memory [`Load::bytes`] to the train.
     pub(crate) fn reuse(&mut self, bytes: Box<[u8]>) {
         self.bytes = bytes;
     }

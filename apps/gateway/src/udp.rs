@@ -1,10 +1,11 @@
 //! UDP flows: datagrams between one port of the program and one peer.
 //!
-//! A flow begun by the program has its own connected host socket. A flow begun by a client of a
-//! forwarded port shares that port's socket. Both end by idle timeout.
+//! A flow that the program initiates has its own connected host socket. A flow that a client of a
+//! forwarded port initiates shares that port's socket. Both end by idle timeout.
 //!
 //! TTL, traffic class with ECN, and IPv4's don't-fragment bit of the program's datagrams are copied
-//! to the host's. TTL, class and ICMP errors are also passed back.
+//! to the datagrams that the host sends. TTL and class of received datagrams, and ICMP errors, are
+//! passed to the program.
 
 mod fragments;
 mod opening;
@@ -50,7 +51,7 @@ use to_program::to_program;
 #[derive(Debug)]
 pub(crate) struct UdpFlows {
     flows: IdleTable<Key, Flow>,
-    /// Flow of each client of a forwarded port, by listener and client address.
+    /// Flow of each client of a forwarded port, by the listener's index and the client's address.
     clients: HashMap<(u32, SocketAddr), slab::SlabKey>,
     siblings: Arc<Siblings>,
     /// Flows whose socket is readable; each is queued at most once.
@@ -58,8 +59,8 @@ pub(crate) struct UdpFlows {
     train: Train,
     pub(crate) others: OtherPorts,
     fragmenter: Fragmenter,
-    /// Listeners for which a missing receiver was reported; bounded by the number of published
-    /// ports.
+    /// Indexes of listeners for which the user was notified that the program does not receive from
+    /// them.
     hinted: HashSet<u32>,
 }
 
@@ -69,58 +70,62 @@ type Key = SiblingEnds;
 #[derive(Debug)]
 struct Flow {
     side: Side,
-    /// Whether trains are sent with UDP_SEGMENT, so that the kernel splits them. Cleared after a
-    /// failure: the kernel refuses datagrams that exceed the path MTU, and devices without checksum
-    /// offload.
+    /// Whether trains are sent by UDP_SEGMENT, so that the kernel splits them into datagrams.
+    /// Cleared after a failure. The kernel refuses to split if a datagram exceeds the path MTU, or
+    /// if the device has no checksum offload.
     cuts: bool,
-    /// Payload bytes: to the host, and to the program.
+    /// Number of payload bytes sent to the host, and to the program.
     bytes: [u64; 2],
 }
 
-/// Host side of a flow: its own socket, or the client of a forwarded port.
+/// Host side of a flow: its own host socket, or the client of a forwarded port.
 #[derive(Debug)]
 enum Side {
-    /// Own socket of the flow, connected to the peer.
+    /// The flow has its own host socket, which is connected to the peer.
     Connected {
         host: Fd,
-        /// Keeps the descriptor of `host` counted in the budget.
+        /// Reservation of the descriptor `host` in the flow budget.
         _share: Share,
-        /// Address to which the socket is connected.
+        /// Address to which the host socket is connected.
         to: SocketAddr,
         readable: bool,
         silence: PeerSilence,
-        /// Whether the socket's port is registered in [`Mappings`](crate::mapping::Mappings).
+        /// Whether the local port of the socket is registered in
+        /// [`Mappings`](crate::mapping::Mappings).
         mapped: bool,
-        /// Whether the socket sets the DF bit, as the last datagram's [`IpMarks::dont_fragment`]
-        /// requested.
+        /// Whether the socket sets the DF bit (don't fragment), as the last datagram of the program
+        /// did.
         dont_fragment: bool,
-        /// Path MTU in bytes that an IPv6 router reported; `None` without a report.
+        /// Path MTU in bytes that an IPv6 router has reported for the peer; `None` without a
+        /// report.
         path_mtu: Cell<Option<usize>>,
     },
-    /// Client of a forwarded port.
+    /// The flow belongs to a client of a forwarded port, and uses that port's socket.
     Client {
         listener: u32,
         client: SocketAddr,
-        /// Host address to which the client sent its last datagram; answers leave from it.
+        /// Host address to which the client sent its last datagram. Answers to the client leave
+        /// from it.
         host: Option<IpAddr>,
-        /// State of the client that all gateways share; `None` with a single gateway.
+        /// State of the client that all gateways share; `None` if there is only one gateway.
         known: Option<KnownClient>,
     },
 }
 
-/// Classes of flows that the program began: without answers of the peer, and with answers.
+/// Classes of flows that the program initiated: not yet answered by the peer, and answered.
 const CLASS_PLAIN_NEW: usize = 0;
 const CLASS_PLAIN: usize = 1;
-/// Classes of flows to port 53: without answers, and with answers.
+/// Classes of flows to port 53, initiated by the program: not yet answered by the peer, and
+/// answered.
 const CLASS_DNS_NEW: usize = 2;
 const CLASS_DNS: usize = 3;
-/// Classes of flows that clients began: without answers of the program, and with answers.
+/// Classes of flows that clients initiated: not yet answered by the program, and answered.
 const CLASS_CLIENT_NEW: usize = 4;
 const CLASS_CLIENT: usize = 5;
 
 impl UdpFlows {
-    /// Creates a table for at most `max` flows that the program begins, and `clients_max` that
-    /// clients begin.
+    /// Creates a table for at most `max` flows that the program initiates, and `clients_max` flows
+    /// that clients initiate.
     pub(crate) fn new(max: usize, clients_max: usize, siblings: Arc<Siblings>) -> Self {
         let own = |idle_ns, worth| Class { idle_ns, owner: 0, max, worth };
         let clients = |worth| Class { idle_ns: UDP_IDLE_NS, owner: 1, max: clients_max, worth };
@@ -147,7 +152,7 @@ impl UdpFlows {
         self.flows.next_expiry_ns()
     }
 
-    /// Returns snapshots of all flows.
+    /// Returns descriptions of all flows, for lists shown to the user.
     pub(crate) fn shown(&self) -> impl Iterator<Item = FlowEntry> {
         self.flows.iter().map(|(key, flow)| {
             let [to_host, to_program] = flow.bytes;
@@ -159,7 +164,7 @@ impl UdpFlows {
         })
     }
 
-    /// Counts payload bytes of a flow by direction `way`: 0 towards the host, 1 towards the
+    /// Counts payload bytes of a flow. `way` is 0 for bytes to the host, and 1 for bytes to the
     /// program.
     fn count(&mut self, id: slab::SlabKey, way: usize, len: usize) {
         if let Some((_, flow)) = self.flows.get_mut(id) {
@@ -186,8 +191,8 @@ impl UdpFlows {
         }
     }
 
-    /// Ends flows whose sockets are bound to removed addresses. The program's next datagram opens a
-    /// new flow.
+    /// Removes flows whose sockets send from an address that was removed from the host. The
+    /// program's next datagram creates a new flow.
     pub(crate) fn on_addresses_lost(&mut self, shared: &mut Shared, lost: &LostAddresses) {
         let is_from = |flow: &Flow| match &flow.side {
             Side::Connected { host, .. } => lost.has_source_of(host),
@@ -199,7 +204,7 @@ impl UdpFlows {
         }
     }
 
-    /// Handles a datagram of the program and opens a flow if there is none.
+    /// Handles a datagram of the program. Creates a flow if there is none for its addresses.
     pub(crate) fn on_datagram(
         &mut self,
         shared: &mut Shared,
@@ -241,8 +246,8 @@ impl UdpFlows {
         }
     }
 
-    /// Ends an unanswered flow if the host would now choose another source address. Returns true if
-    /// the flow ended.
+    /// Removes an unanswered flow if a new host socket would have another source address. Returns
+    /// whether the flow was removed.
     fn leave_source(
         &mut self,
         shared: &mut Shared,
@@ -263,7 +268,8 @@ impl UdpFlows {
         true
     }
 
-    /// Sends the queued train of datagrams. Called when the inner stack has no more datagrams.
+    /// Sends the datagrams that are queued in the train. Called when the inner stack has no further
+    /// datagrams.
     pub(crate) fn depart(&mut self, shared: &mut Shared, listeners: &Listeners) {
         let Some(load) = self.train.unload() else { return };
         let (id, marks, size) = (load.flow, load.marks, load.size);
@@ -309,7 +315,8 @@ impl UdpFlows {
         }
     }
 
-    /// Passes a datagram of a forwarded port's client to the program and opens a flow if needed.
+    /// Passes a datagram from a client of a forwarded port to the program. Creates a flow if there
+    /// is none.
     pub(crate) fn on_client(
         &mut self,
         cx: &mut Context<'_, impl Host>,
@@ -344,8 +351,8 @@ impl UdpFlows {
                     known.client.moved_to(received.to);
                 }
             }
-            // The client now sends to another host address, and accepts answers only from it. The
-            // earlier address may have been removed from the host.
+            // The client now sends to another host address, and expects answers only from this one.
+            // The earlier address may have been removed from the host.
             *host = received.to;
         }
         match answered {
@@ -360,8 +367,8 @@ impl UdpFlows {
     /// or its port is closed. Returns false for other errors and for datagrams without a flow.
     ///
     /// The inner stack stores the path MTU. A closed port is reported to the user but not to the
-    /// client. The host's kernel does not report port unreachable because the gateway holds the
-    /// port, and unprivileged gateways cannot send ICMP errors.
+    /// client. The host's kernel sends no "port unreachable" itself, because the gateway has bound
+    /// the port. An unprivileged gateway cannot send ICMP errors.
     pub(crate) fn on_error(
         &mut self,
         shared: &mut Shared,
@@ -393,7 +400,8 @@ impl UdpFlows {
         true
     }
 
-    /// Returns the listener and host address of the client of a flow, in this gateway or a sibling.
+    /// Returns the listener and the host address that a flow's client uses, whether the flow is in
+    /// this gateway or in a sibling.
     fn client_at(&self, key: &Key) -> Option<(u32, Option<IpAddr>)> {
         match self.flows.find(key).and_then(|id| self.flows.get(id)) {
             Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) => {
@@ -407,7 +415,8 @@ impl UdpFlows {
         }
     }
 
-    /// Handles errors reported for datagrams to clients of a forwarded port. Returns their number.
+    /// Handles error reports about datagrams that were sent to clients of a forwarded port. Returns
+    /// their number.
     pub(crate) fn on_client_errors(
         &self,
         shared: &mut Shared,
@@ -434,7 +443,8 @@ impl SiblingEnds {
 }
 
 impl Side {
-    /// Returns whether the host's socket is IPv6, which may differ from the program's.
+    /// Returns whether the flow's host socket is IPv6, which may differ from the program's IP
+    /// version.
     fn is_v6(&self) -> bool {
         match self {
             Self::Connected { to, .. } => to.is_ipv6(),
@@ -442,7 +452,8 @@ impl Side {
         }
     }
 
-    /// Updates the client's host address from the gateway that receives its datagrams.
+    /// Updates the host address to which the client sends, which the gateway that receives from it
+    /// has stored.
     fn catch_up(&mut self) {
         if let Self::Client { host, known: Some(known), .. } = self
             && let Some(news) = known.updates()

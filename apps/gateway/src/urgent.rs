@@ -1,4 +1,4 @@
-//! Urgent data of the host's sockets: the position of the urgent byte among the bytes read.
+//! Reads TCP streams of host sockets and detects the urgent byte.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,23 +10,24 @@ use crate::sys;
 
 /// Reads a host's stream so that the urgent byte is always read alone.
 ///
-/// A read stops before an urgent byte, but not after one with which it begins. Because urgent data
-/// can arrive after the last events were taken, events do not tell whether the next read begins
-/// with an urgent byte. The first read after an event without EPOLLPRI does not, because it returns
-/// the bytes that the event announced.
+/// The kernel ends a read before an urgent byte, but a read that begins with the urgent byte may
+/// return further bytes. So we must know whether the next read begins with it. Urgent data can
+/// arrive after the last epoll events, so events alone do not show this. But the first read after
+/// an event without EPOLLPRI begins with the ordinary bytes that the event has reported.
 #[derive(Debug, Default)]
 pub(crate) struct UrgentReads {
-    /// Whether the next read begins with bytes that are not urgent.
+    /// Whether it is known that the next read does not begin with an urgent byte.
     is_ordinary: bool,
 }
 
 impl UrgentReads {
-    /// Handles events of the socket, before the next read.
+    /// Handles epoll events of the socket. Must be called before the next read.
     pub(crate) fn on_ready(&mut self, ready: &Readiness) {
         self.is_ordinary = !ready.urgent && (ready.readable || self.is_ordinary);
     }
 
-    /// Receives bytes into `spare`. Returns their number, and whether they are the urgent byte.
+    /// Receives bytes into `spare`. Returns their number, and whether they are urgent. An urgent
+    /// byte is returned alone.
     pub(crate) fn recv(
         &mut self,
         host: BorrowedFd<'_>,
@@ -62,7 +63,7 @@ mod tests {
         (host, peer)
     }
 
-    /// Reads once; returns the number of bytes, and whether they are urgent.
+    /// Reads once. Returns the number of bytes, and whether they are urgent.
     fn read(reads: &mut UrgentReads, host: &TcpStream) -> (usize, bool) {
         let spare = ToProgram::new(&FifoPool::default()).spare();
         reads.recv(host.as_fd(), &spare).unwrap()
@@ -76,7 +77,7 @@ mod tests {
             send(&peer, b"226", SendFlags::empty()).unwrap();
             reads.on_ready(&READABLE);
             assert_eq!(read(&mut reads, &host), (3, false));
-            // The caller reads until EAGAIN.
+            // Read without waiting for a further event, as a caller does that reads until EAGAIN.
             send(&peer, b"?", SendFlags::OOB).unwrap();
             send(&peer, b"\r\n", SendFlags::empty()).unwrap();
             assert_eq!(read(&mut reads, &host), (1, true));

@@ -16,12 +16,12 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Time before a deadline in which a thread polls instead of sleeping: about the delay of a
-/// wake-up. A longer time takes CPU from a server on the same machine; a shorter one makes requests
-/// late.
+/// Time in ns before a deadline in which a thread polls instead of sleeping. It is about the delay
+/// of a wake-up. A longer time takes CPU time from a server on the same machine. A shorter time
+/// makes requests late.
 pub const SPIN_NS: u64 = 50_000;
 
-/// Clock of a run: ns since its beginning, which fit into u64 for 584 years.
+/// Clock of a run. Times are in ns since the start of the run, which fit into u64 for 584 years.
 #[derive(Clone, Copy)]
 pub struct RunClock(Instant);
 
@@ -35,10 +35,10 @@ impl RunClock {
     }
 }
 
-/// Timer of the kernel (timerfd) whose expiry mio reports under its token.
+/// Timer of the kernel (timerfd). mio reports its expiry as an event with its token.
 pub struct TimerAlarm {
     timer: OwnedFd,
-    /// Time of expiry; in the past once the timer has expired.
+    /// Time at which the timer expires. It is in the past once the timer has expired.
     at: u64,
 }
 
@@ -52,14 +52,14 @@ impl TimerAlarm {
         Ok(Self { timer, at: 0 })
     }
 
-    /// Ensures that the timer expires at `at` or earlier. If an earlier time is set already, it is
-    /// kept to avoid a system call per sleep. The thread then wakes spuriously and sets the timer
-    /// again.
+    /// Ensures that the timer expires at the time `at` or earlier. If an earlier time is set
+    /// already, it is kept, which avoids a system call per sleep. The thread then wakes too early,
+    /// and sets the timer again.
     pub fn set(&mut self, now: u64, at: u64) -> io::Result<()> {
         if self.at > now && self.at <= at {
             return Ok(());
         }
-        // Zero would disarm the timer.
+        // Use at least 1 ns, because zero would disarm the timer.
         let time = Duration::from_nanos(at.saturating_sub(now).max(1));
         let time = Timespec::try_from(time).map_err(io::Error::other)?;
         let once = Itimerspec { it_interval: Timespec::default(), it_value: time };

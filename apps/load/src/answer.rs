@@ -1,4 +1,4 @@
-//! Bytes of a request, and detection of the end of its answer.
+//! Creates the bytes of requests, and detects the end of their answers.
 //!
 //! A [`Dialogue`] is created once per thread. Each user has a [`Reader`], which keeps its parsing
 //! state between reads and buffers at most one line.
@@ -10,31 +10,31 @@ use crate::response::HttpReader;
 use crate::schedule::SplitMix;
 use crate::verdict::{Cause, Step, Trouble, Verdict};
 
-/// Request of a plan, and the form of its answers.
+/// Request of a plan, and the form of the answers to it.
 pub struct Dialogue {
-    /// Bytes of one request.
+    /// Bytes of a single request.
     pub request: Vec<u8>,
     pub form: AnswerForm,
-    /// Whether datagrams begin with a sequence number.
+    /// Whether each datagram starts with a sequence number.
     pub numbered: bool,
-    /// Offsets of random numbers in a request.
+    /// Offsets in a request at which random numbers are inserted.
     slots: Vec<usize>,
     keyspace: u64,
     seed: u64,
-    /// Maximum number of requests in one write, see [`Dialogue::train`].
+    /// Maximum number of requests in one write. See [`Dialogue::train`].
     train_max: usize,
-    /// Repeated requests for one write, built once if all requests are equal. Empty if `train_max`
-    /// is one.
+    /// Repeated requests for one write. If all requests are equal, they are built only once. Empty
+    /// if `train_max` is one.
     train: Vec<u8>,
 }
 
-/// Maximum length of a write with several requests, in bytes. Longer ones save little, because a
-/// system call costs about as much as a copy of a few KiB.
+/// Maximum length in bytes of a write that contains several requests. Longer writes save little
+/// time, because a system call costs about as much as a copy of a few KiB.
 const TRAIN: usize = 64 * 1024;
-/// Digits of a random number.
+/// Number of digits of a random number in a request.
 const DIGITS: usize = RANDOM.len();
 
-/// Form of an answer.
+/// Form of the answers that a user expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnswerForm {
     Echo,
@@ -63,14 +63,14 @@ impl Dialogue {
         Self { request, form, numbered, slots, keyspace, seed, train_max, train }
     }
 
-    /// Returns bytes for one write: a prefix of the last `left` bytes of a user's requests, where
-    /// request `number` is the first of them. Several requests that are due at once share a system
-    /// call.
+    /// Returns bytes for one write, so that several requests that are due share a system call. The
+    /// bytes are a prefix of the last `left` bytes of a user's requests. Request `number` is the
+    /// first of these requests.
     pub fn train(&mut self, user: u64, number: u64, left: usize) -> &[u8] {
         let len = self.request.len();
         let skip = (len - left % len) % len;
         if self.numbered {
-            // Each datagram is one write.
+            // Each write must contain a single datagram.
             self.request[..NUMBER_LEN].copy_from_slice(&number.to_be_bytes());
             return &self.request;
         }
@@ -84,10 +84,10 @@ impl Dialogue {
         &self.train[skip..self.train.len().min(skip + left)]
     }
 
-    /// Appends a request with random numbers.
+    /// Appends a request that contains random numbers.
     ///
-    /// The numbers are a function of seed, user and request number. A request that was sent in part
-    /// can therefore be generated again.
+    /// The numbers are a function of the seed, the user and the number of the request. A request
+    /// that was sent only in part can therefore be generated again.
     fn add_varied(&mut self, user: u64, number: u64) {
         let base = self.train.len();
         self.train.extend_from_slice(&self.request);
@@ -102,7 +102,7 @@ impl Dialogue {
         }
     }
 
-    /// Checks a whole datagram against the expected answer.
+    /// Compares a whole datagram with the expected answer.
     pub fn check_datagram(&self, bytes: &[u8]) -> Result<(), Trouble> {
         let expected = match self.form {
             AnswerForm::Echo => self.request.len(),
@@ -132,9 +132,9 @@ impl AnswerForm {
     }
 }
 
-/// Parsing state of a user's current answer.
+/// State of parsing the current answer to a user.
 pub enum Reader {
-    /// Bytes of the answer received so far.
+    /// Number of bytes of the answer that were received so far.
     Raw(usize),
     Http(HttpReader),
     Redis(RedisReader),
@@ -149,7 +149,7 @@ impl Reader {
         }
     }
 
-    /// Returns whether a part of an answer has been received.
+    /// Returns whether a part of an answer was received.
     pub fn has_begun(&self) -> bool {
         match self {
             Self::Raw(got) => *got > 0,
@@ -158,7 +158,8 @@ impl Reader {
         }
     }
 
-    /// Parses more bytes. Bytes after the end of the answer are left for the next call.
+    /// Parses further bytes of an answer. Bytes after the end of the answer are left for the next
+    /// call.
     pub fn read(&mut self, bytes: &[u8], dialogue: &Dialogue) -> Result<Step, Trouble> {
         match self {
             Self::Raw(got) => {
@@ -183,7 +184,8 @@ impl Reader {
         }
     }
 
-    /// Handles the close of the connection by the server, which completes some answers.
+    /// Handles that the server has closed the connection, which completes some answers. `None` if
+    /// the answer is incomplete.
     pub fn end(&mut self) -> Option<Verdict> {
         match self {
             Self::Http(reader) => reader.end(),
@@ -192,7 +194,8 @@ impl Reader {
     }
 }
 
-/// Compares a part of an echo with the bytes sent; the part begins at `offset` of the answer.
+/// Compares a part of an echo with the bytes that were sent. The part starts at `offset` of the
+/// answer.
 fn same(got: &[u8], expected: &[u8], offset: usize) -> Result<(), Trouble> {
     if got == expected {
         return Ok(());
@@ -207,8 +210,7 @@ mod tests {
     use super::*;
     use crate::plan::Target;
 
-    /// Returns all bytes of `count` requests from `number` on, if each write takes at most `taken`
-    /// bytes.
+    /// Returns all bytes of `count` requests, if each write accepts at most `taken` bytes.
     fn sent(dialogue: &mut Dialogue, count: usize, taken: usize) -> Vec<u8> {
         let len = dialogue.request.len();
         let mut bytes = Vec::new();
@@ -257,7 +259,8 @@ mod tests {
             assert!(key.len() == 12 && key.parse::<u64>().is_ok_and(|it| it < 1000), "{key}");
         }
         let different: std::collections::BTreeSet<_> = keys.iter().collect();
-        // 200 draws of 1000 keys: 181 different ones on average, with a standard deviation of 4.
+        // 200 draws from 1000 keys have 181 different results on average, with a standard deviation
+        // of 4.
         assert!(different.len() > 150, "{}", different.len());
     }
 }

@@ -1,4 +1,4 @@
-//! Users of one thread: their connects, requests, answers, limits and failures.
+//! Users of one thread, with their connects, requests, answers, limits and failures.
 //!
 //! [`UserCrowd`] does not know when requests are due. `news` lists the users that became able to
 //! send, and the thread's pace decides when they do.
@@ -23,44 +23,45 @@ use crate::tally::{Tally, ThreadReports};
 use crate::user::{AnswerInbox, QUEUE_MAX, Request, State, User};
 use crate::verdict::Trouble;
 
-/// Times of a run, in ns of its clock; `u64::MAX` until they are known.
+/// Times of a run in ns of its clock. Each is `u64::MAX` until it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunMoments {
-    /// Beginning of the traffic.
+    /// Start of the traffic.
     pub traffic: u64,
-    /// Beginning of the measurement, after the warm-up.
+    /// Start of the measurement, after the warm-up.
     pub start: u64,
-    /// End of the measurement.
+    /// Time at which the measurement ends.
     pub end: u64,
 }
 
 impl RunMoments {
-    /// Returns whether the measurement includes a request due, or an event, at this time.
+    /// Returns whether the measurement includes a request that is due at this time, or an event at
+    /// this time.
     pub fn has(&self, time: u64) -> bool {
         (self.start..self.end).contains(&time)
     }
 }
 
-/// User that became able to send.
+/// Notice that a user has become able to send.
 #[derive(Clone, Copy)]
 pub struct CrowdUpdate {
     pub user: u32,
-    /// Time at which the user became able to send.
+    /// Time at which the user has become able to send.
     pub at: u64,
-    /// Whether the user has a new connection. Otherwise a request was answered or lost.
+    /// Whether the user has a new connection. Otherwise one of its requests was answered or lost.
     pub is_new: bool,
 }
 
-/// Readiness of a user's socket.
+/// Readiness of a user's socket, as reported by an event.
 #[derive(Clone, Copy)]
 pub struct UserReadiness {
     pub readable: bool,
     pub writable: bool,
-    /// Whether the end of the stream, or an error, can be read.
+    /// Whether the end of the stream, or an error, can be read from the socket.
     pub end: bool,
 }
 
-/// The users of one thread.
+/// All users of one thread.
 pub struct UserCrowd<'a> {
     plan: &'a Plan,
     desk: &'a ThreadReports,
@@ -68,33 +69,35 @@ pub struct UserCrowd<'a> {
     pub window: RunMoments,
     pub users: Vec<User>,
     pub tally: Tally,
-    /// Requests in flight of all users.
+    /// Number of requests in flight of all users together.
     pub under_way: usize,
-    /// Requests dropped because the user's queue had [`QUEUE_MAX`] requests.
+    /// Number of requests that were dropped because the queue of their user had [`QUEUE_MAX`]
+    /// requests.
     pub unsent: u64,
-    /// Users that became able to send since the list was last drained.
+    /// Users that have become able to send since the list was last drained.
     pub news: Vec<CrowdUpdate>,
     pub streams: Streams,
     registry: Registry,
     dialogue: Dialogue,
     to: SocketAddr,
-    /// Global number of the first user, and the distance to this thread's next user.
+    /// Number of the first user among the users of all threads, and the distance to the next user
+    /// of this thread.
     first: usize,
     stride: usize,
     timers: BinaryHeap<Reverse<UserTimer>>,
-    /// Users waiting for a connection.
+    /// Users that wait for a connection.
     to_connect: VecDeque<u32>,
     connecting: usize,
     inbox: AnswerInbox,
     buffer: Vec<u8>,
-    /// Users with requests that were issued and not yet flushed.
+    /// Users whose requests were issued, but not flushed yet.
     issued: Vec<u32>,
-    /// Users whose sockets have more answers than one turn reads.
+    /// Users whose sockets contain more answers than one turn reads.
     unread: VecDeque<u32>,
-    /// Bytes of answers read since timers were last checked.
+    /// Number of bytes of answers that were read since the timers were last checked.
     bytes_read: u64,
     quota: Option<&'a Quota>,
-    /// Set when the last request of the quota was answered or lost; the reporter must be woken.
+    /// Whether the last request of the quota was answered or lost. The reporter must then be woken.
     pub is_quota_over: bool,
 }
 
@@ -102,15 +105,16 @@ pub struct UserCrowd<'a> {
 struct UserTimer {
     at: u64,
     user: u32,
-    /// Generation of the connection that a timer belongs to. Unused for limits, which compare `at`.
+    /// Generation of the connection to which the timer belongs. Unused for limits, which are
+    /// identified by `at`.
     generation: u32,
     is_limit: bool,
 }
 
-/// Size of a read buffer in bytes, the same as iperf3's.
+/// Size of a read buffer in bytes, which is also the size that iperf3 uses.
 const BUFFER: usize = 128 * 1024;
-/// Maximum number of bytes read between two checks of timers, commands and the end of the run: some
-/// ms of work.
+/// Maximum number of bytes that are read between two checks of timers, commands and the end of the
+/// run. Reading them takes some ms.
 const BYTES_READ_MAX: u64 = 4 << 20;
 
 impl<'a> UserCrowd<'a> {
@@ -166,7 +170,7 @@ impl<'a> UserCrowd<'a> {
         self.plan.protocol == Protocol::Udp
     }
 
-    /// Returns the global number of a user.
+    /// Returns the number of a user among the users of all threads.
     fn number(&self, user: u32) -> usize {
         self.first + user as usize * self.stride
     }
@@ -175,15 +179,15 @@ impl<'a> UserCrowd<'a> {
         self.plan.shape == Shape::ConnectEach
     }
 
-    /// Returns whether a user can send a new request at once.
+    /// Returns whether a user can send a new request immediately.
     pub fn can_send(&self, user: u32) -> bool {
         let it = &self.users[user as usize];
         let is_open = it.state == State::Open || self.is_each() && it.state == State::Closed;
         is_open && it.under_way() + it.waiting() < self.plan.depth
     }
 
-    /// Queues a request that is due. [`UserCrowd::flush_issued`] sends it, or the user does later
-    /// when it can.
+    /// Adds a request that is due to a user's queue. [`UserCrowd::flush_issued`] sends it. If this
+    /// is not possible, the user sends it later.
     pub fn issue(&mut self, user: u32, due: u64) {
         let is_measured = self.window.has(due);
         let it = &mut self.users[user as usize];
@@ -204,14 +208,14 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Sends the issued requests. Requests of one user share a write if possible.
+    /// Sends all issued requests. Several requests of a user share a write if possible.
     pub fn flush_issued(&mut self) {
         let mut issued = std::mem::take(&mut self.issued);
         issued.drain(..).for_each(|user| self.flush(user));
         self.issued = issued;
     }
 
-    /// Sends as many queued requests of a user as the depth allows.
+    /// Sends as many requests from a user's queue as the depth allows.
     fn flush(&mut self, user: u32) {
         let depth = self.plan.depth;
         while self.users[user as usize].may_send(depth) {
@@ -219,7 +223,7 @@ impl<'a> UserCrowd<'a> {
             if now >= self.window.end {
                 return;
             }
-            // A datagram is one write.
+            // A write can contain only a single datagram.
             let most = if self.is_udp() { 1 } else { depth };
             for _ in 0..most {
                 if !self.users[user as usize].has_next(depth) {
@@ -233,12 +237,12 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Returns whether new requests are sent.
+    /// Returns whether users still send new requests.
     fn is_running(&self) -> bool {
         self.clock.now() < self.window.end
     }
 
-    /// Starts the user's next request.
+    /// Starts the next request in a user's queue.
     fn start(&mut self, user: u32, now: u64) {
         let it = &mut self.users[user as usize];
         let request = it.start_next(&self.dialogue, now);
@@ -252,7 +256,7 @@ impl<'a> UserCrowd<'a> {
         self.limit(user, request.sent + self.plan.timeout.as_nanos() as u64);
     }
 
-    /// Sends the unsent bytes of started requests. Returns false if the user has failed.
+    /// Sends the unsent bytes of a user's started requests. Returns false if the user has failed.
     fn send_rest(&mut self, user: u32) -> bool {
         let number = self.number(user) as u64;
         match self.users[user as usize].send_rest(&mut self.dialogue, number) {
@@ -270,7 +274,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Starts connects, up to the plan's limit on concurrent connects.
+    /// Starts further connects, up to the plan's limit on the number of concurrent connects.
     pub fn connect_some(&mut self) {
         while self.connecting < self.plan.connecting_max
             && let Some(user) = self.to_connect.pop_front()
@@ -307,7 +311,8 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Handles an established connection. `since` is the time of the SYN; None if no SYN was sent.
+    /// Handles a connection that was established. `since` is the time of the SYN, or `None` if no
+    /// SYN was sent.
     fn on_connected(&mut self, user: u32, since: Option<u64>) {
         let now = self.clock.now();
         if let Some(since) = since {
@@ -325,7 +330,7 @@ impl<'a> UserCrowd<'a> {
         } else if !self.is_each() {
             self.users[user as usize].free_since = now;
             self.news.push(CrowdUpdate { user, at: now, is_new: true });
-            // Send the requests that became due while there was no connection.
+            // Send the requests that became due while the user had no connection.
             self.flush(user);
         }
     }
@@ -340,7 +345,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Handles readiness of a user's socket.
+    /// Handles an event that reports the readiness of a user's socket.
     pub fn on_event(&mut self, user: u32, ready: UserReadiness) {
         let Some(it) = self.users.get(user as usize) else { return };
         match it.state {
@@ -379,7 +384,8 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Reads answers that earlier turns left in the sockets. Returns whether some remain unread.
+    /// Reads answers that earlier turns have left in the sockets. Returns whether some are still
+    /// unread.
     pub fn receive_some(&mut self) -> bool {
         self.bytes_read = 0;
         for _ in 0..self.unread.len() {
@@ -420,7 +426,7 @@ impl<'a> UserCrowd<'a> {
             self.on_answer(&answered.request, answered.at, refusal);
             self.news.push(CrowdUpdate { user, at: answered.at, is_new: false });
         }
-        // Include answers that arrive after the measurement, because they belong to its last
+        // Count answers that arrive after the measurement, too, because they belong to its last
         // requests.
         if inbox.bytes > 0 && self.clock.now() >= self.window.start {
             self.tally.bytes_received += inbox.bytes;
@@ -431,8 +437,8 @@ impl<'a> UserCrowd<'a> {
         self.inbox = inbox;
         let is_done = is_answered && (self.is_each() || closes);
         match result {
-            // The server closed the connection in the same event as the answer, so no request is
-            // lost.
+            // No request is lost, because the server closed the connection in the same event in
+            // which it answered.
             Err(trouble)
                 if is_done
                     && trouble.kind == Failure::Closed
@@ -454,23 +460,24 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Returns whether a user's connection has no request in flight.
+    /// Returns whether no request is in flight on a user's connection.
     fn is_idle(&self, user: u32) -> bool {
         self.users[user as usize].under_way() == 0
     }
 
-    /// Handles a close by the server while no request was in flight, so no request is lost.
+    /// Handles that the server has closed a connection while no request was in flight. No request
+    /// is lost.
     fn on_idle_close(&mut self, user: u32) {
         let idle_since = self.users[user as usize].free_since;
         self.drop_connection(user);
         self.settle(user);
         self.tally.closed_idle += 1;
-        // Pause before the connect. Otherwise a server that closes at once would cause an endless
-        // loop of connects.
+        // Pause before the next connect. Otherwise a server that closes immediately would cause an
+        // endless loop of connects.
         self.connect_at(user, idle_since + self.plan.reconnect_pause.as_nanos() as u64);
     }
 
-    /// Schedules a connect at a time, or now if it has passed.
+    /// Schedules a connect at the time `at`, or immediately if the time has passed.
     fn connect_at(&mut self, user: u32, at: u64) {
         if self.is_running() {
             let generation = self.users[user as usize].generation;
@@ -478,7 +485,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Counts requests of the quota that were answered or lost.
+    /// Subtracts requests that were answered or lost from the quota.
     fn conclude(&mut self, count: u64) {
         if let Some(quota) = self.quota {
             self.is_quota_over |= quota.conclude(count, self.clock.now());
@@ -503,7 +510,8 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Closes a connection as expected: after its only request, or because the server announced it.
+    /// Closes a connection as expected, either after its only request, or because the server
+    /// announced it.
     fn hang_up(&mut self, user: u32) {
         self.drop_connection(user);
         if self.is_each() {
@@ -513,7 +521,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Counts a failure and the requests lost by it, and schedules a reconnect after a pause.
+    /// Counts a failure and the requests that it lost. Schedules a reconnect after a pause.
     fn fail(&mut self, user: u32, trouble: &Trouble) {
         let is_connecting = matches!(self.users[user as usize].state, State::Connecting { .. });
         let lost = self.drop_connection(user);
@@ -523,14 +531,14 @@ impl<'a> UserCrowd<'a> {
         if is_connecting && lost == 0 {
             self.on_connect_failed(user);
         }
-        // A lost datagram is normal in a network, so send the next one without a pause.
+        // Send the next datagram without a pause, because lost datagrams are normal in a network.
         let is_loss = self.is_udp() && trouble.kind == Failure::NoAnswer;
         let pause = if is_loss { 0 } else { self.plan.reconnect_pause.as_nanos() as u64 };
         self.connect_at(user, self.clock.now() + pause);
     }
 
-    /// Counts a failed connect as a request of the quota, otherwise a run without a server would
-    /// never end. A queued request is counted first.
+    /// Counts a failed connect as a request of the quota. Otherwise a run without a server would
+    /// never end. If a request is in the queue, that request is counted.
     fn on_connect_failed(&mut self, user: u32) {
         let Some(quota) = self.quota else { return };
         let is_one = match self.users[user as usize].drop_waiting() {
@@ -540,7 +548,8 @@ impl<'a> UserCrowd<'a> {
         self.conclude(u64::from(is_one));
     }
 
-    /// Closes a connection. Returns the number of requests that were in flight and are lost.
+    /// Closes a connection. Returns the number of requests that were in flight and are therefore
+    /// lost.
     fn drop_connection(&mut self, user: u32) -> u64 {
         let now = self.clock.now();
         let it = &mut self.users[user as usize];
@@ -567,7 +576,7 @@ impl<'a> UserCrowd<'a> {
         lost as u64
     }
 
-    /// Schedules a check of a user's limits at `at`, unless an earlier one is scheduled.
+    /// Schedules a check of a user's limits at the time `at`, unless an earlier check is scheduled.
     fn limit(&mut self, user: u32, at: u64) {
         let it = &mut self.users[user as usize];
         if at < it.limit_at {
@@ -576,12 +585,12 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time of the next timer. `None` if there is no timer.
     pub fn next_timer(&self) -> Option<u64> {
         self.timers.peek().map(|Reverse(it)| it.at)
     }
 
-    /// Runs all timers that have expired.
+    /// Handles all timers that have expired.
     pub fn on_time(&mut self, now: u64) {
         while let Some(&Reverse(timer)) = self.timers.peek()
             && timer.at <= now
@@ -641,7 +650,7 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Counts numbered datagrams that have timed out as lost, and keeps the socket.
+    /// Counts numbered datagrams that have timed out as lost. The socket is kept.
     fn give_up(&mut self, user: u32, now: u64) {
         let timeout = self.plan.timeout.as_nanos() as u64;
         let it = &mut self.users[user as usize];
@@ -669,7 +678,7 @@ impl<'a> UserCrowd<'a> {
         self.flush(user);
     }
 
-    /// Counts requests that are in flight or queued at the end of the run.
+    /// Counts the requests that are still in flight or in a queue at the end of the run.
     pub fn finish(&mut self) {
         for user in 0..self.users.len() as u32 {
             let lost = self.drop_connection(user);

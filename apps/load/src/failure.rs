@@ -1,19 +1,19 @@
-//! Failures by kind.
+//! Failures of connections and requests, counted by their kind.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of a failure of a connection or request.
+/// Kind of the failure of a connection or a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Failure {
     /// No program listens at the address: RST (TCP) or ICMP port unreachable (UDP).
     Refused,
-    /// The host or its network cannot be reached.
+    /// The host or its network is unreachable.
     Unreachable,
-    /// No answer to the SYN within [`Plan::connect_timeout`](crate::Plan::connect_timeout).
+    /// The SYN was not answered within [`Plan::connect_timeout`](crate::Plan::connect_timeout).
     ConnectTimeout,
     /// The ephemeral ports of the local addresses are exhausted (EADDRNOTAVAIL).
     NoLocalPorts,
@@ -21,27 +21,27 @@ pub enum Failure {
     NoDescriptors,
     /// The server reset an established connection.
     Reset,
-    /// The server closed a connection before an answer was complete.
+    /// The server closed the connection before an answer was complete.
     Closed,
-    /// No byte of the answer arrived within [`Plan::timeout`](crate::Plan::timeout), or a datagram
-    /// was lost.
+    /// No byte of the answer arrived within [`Plan::timeout`](crate::Plan::timeout), or the
+    /// datagram was lost.
     NoAnswer,
     /// Only a part of the answer arrived within [`Plan::timeout`](crate::Plan::timeout).
     ShortAnswer,
-    /// More bytes arrived than expected.
+    /// The server sent more bytes than expected.
     LongAnswer,
-    /// The answer has other bytes than expected.
+    /// The bytes of the answer differ from the expected ones.
     WrongAnswer,
     /// The answer reports a failure: an HTTP status of 400 or more, or a redis error.
     Status,
     /// The run ended before the answer arrived.
     Unanswered,
-    /// Any other error of the kernel; the example names it.
+    /// The kernel returned another error, which the example contains.
     Other,
 }
 
 impl Failure {
-    /// All kinds, in the order used in reports.
+    /// All kinds of failures, in the order in which reports contain them.
     pub const ALL: [Self; 14] = [
         Self::Refused,
         Self::Unreachable,
@@ -59,7 +59,7 @@ impl Failure {
         Self::Other,
     ];
 
-    /// Returns a short phrase for a table, as "connection refused".
+    /// Returns a short description for a table, for example "connection refused".
     pub fn phrase(self) -> &'static str {
         match self {
             Self::Refused => "connection refused",
@@ -79,7 +79,8 @@ impl Failure {
         }
     }
 
-    /// Returns advice if a resource of the tester's own machine is exhausted.
+    /// Returns advice if the failure means that a resource of the tester's own machine is
+    /// exhausted. `None` for other failures.
     pub fn advice(self) -> Option<&'static str> {
         match self {
             Self::NoLocalPorts => Some("give more local addresses, or keep connections open"),
@@ -95,23 +96,25 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Number of failures of one kind, with an example.
+/// Number of failures of one kind, with an example of them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailureCount {
-    /// Kind of these failures.
+    /// Kind of the counted failures.
     pub kind: Failure,
-    /// Requests lost by such failures, plus connections lost without a request in flight.
+    /// Number of requests lost by these failures, plus the number of connections lost without a
+    /// request in flight.
     pub count: u64,
-    /// Message of the first failure, with address and value.
+    /// Error message of the first failure, with its address and value.
     pub example: String,
 }
 
-/// Failures of a run by kind, in the order of [`Failure::ALL`]. Kinds without failures are absent.
+/// Numbers of failures in a run by their kind, in the order of [`Failure::ALL`]. Kinds without
+/// failures are omitted.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failures(Vec<FailureCount>);
 
 impl Failures {
-    /// Returns the number of failures of all kinds.
+    /// Returns the total number of failures of all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|it| it.count).sum()
     }
@@ -121,17 +124,17 @@ impl Failures {
         self.0.iter().find(|it| it.kind == kind).map_or(0, |it| it.count)
     }
 
-    /// Returns whether there was no failure.
+    /// Returns whether there were no failures.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Iterates over the kinds with failures.
+    /// Iterates over the kinds of failures that occurred.
     pub fn iter(&self) -> impl Iterator<Item = &FailureCount> {
         self.0.iter()
     }
 
-    /// Adds `count` failures. `example` is called only for the first failure of a kind.
+    /// Adds `count` failures of one kind. Calls `example` only for the first failure of the kind.
     pub fn add(&mut self, kind: Failure, count: u64, example: impl FnOnce() -> String) {
         match self.0.binary_search_by_key(&kind, |it| it.kind) {
             Ok(at) => self.0[at].count += count,
@@ -139,7 +142,7 @@ impl Failures {
         }
     }
 
-    /// Adds the failures of another run or thread. Existing examples are kept.
+    /// Adds the failures of another run or thread. Keeps the existing examples.
     pub fn merge(&mut self, other: &Self) {
         for it in &other.0 {
             self.add(it.kind, it.count, || it.example.clone());

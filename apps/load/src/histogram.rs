@@ -6,11 +6,12 @@ use serde::de::Error as _;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Maximum time that is recorded exactly, beyond any useful timeout.
+/// Maximum time that is recorded exactly, in ns. No useful timeout is longer.
 const LONGEST_NS: u64 = 3600 * 1_000_000_000;
-/// Significant decimal digits. Each additional digit costs ten times the memory (three: 250 KiB).
+/// Number of significant decimal digits. Three digits need 250 KiB of memory, and each additional
+/// digit needs ten times as much.
 const DIGITS: u8 = 3;
-/// Quantiles of the serialized form, with their field names.
+/// Names of the fields for quantiles in the serialized form, and these quantiles.
 const QUANTILES: [(&str, f64); 8] = [
     ("p50_us", 0.5),
     ("p75_us", 0.75),
@@ -30,14 +31,14 @@ const QUANTILES: [(&str, f64); 8] = [
 #[derive(Clone, PartialEq, Debug)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
-/// Bucket of a [`Histogram`].
+/// Bucket of a [`Histogram`], with the number of times in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
-    /// Minimum time of the bucket.
+    /// Minimum time that belongs to the bucket.
     pub from: Duration,
-    /// Maximum time of the bucket.
+    /// Maximum time that belongs to the bucket.
     pub to: Duration,
-    /// Number of times recorded in the bucket, at least one.
+    /// Number of times that were recorded in the bucket. At least one.
     pub count: u64,
 }
 
@@ -48,13 +49,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Creates an empty histogram.
+    /// Creates a histogram without any times.
     pub fn new() -> Self {
         let histogram = hdrhistogram::Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
         Self(histogram.expect("the bounds are constants that hdrhistogram accepts"))
     }
 
-    /// Records a time. A time longer than one hour counts as one hour.
+    /// Records a time. A time of more than one hour is recorded as one hour.
     pub fn record(&mut self, time: Duration) {
         self.record_ns(u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS));
     }
@@ -63,9 +64,10 @@ impl Histogram {
         self.0.saturating_record(ns);
     }
 
-    /// Adds all times of another histogram, without loss of precision.
+    /// Adds all times of another histogram. Their precision is preserved.
     pub fn merge(&mut self, other: &Self) {
-        // Skip empty histograms, as of an idle thread, because adding walks through every bucket.
+        // Skip empty histograms, for example of an idle thread, because adding one visits every
+        // bucket.
         if !other.is_empty() {
             self.0.add(&other.0).expect("both have the same bounds");
         }
@@ -81,43 +83,45 @@ impl Histogram {
         self.0.is_empty()
     }
 
-    /// Returns the minimum; zero if empty.
+    /// Returns the minimum of the recorded times, or zero if there are none.
     pub fn min(&self) -> Duration {
         Duration::from_nanos(if self.is_empty() { 0 } else { self.0.min() })
     }
 
-    /// Returns the maximum; zero if empty.
+    /// Returns the maximum of the recorded times, or zero if there are none.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.0.max())
     }
 
-    /// Returns the arithmetic mean; zero if empty.
+    /// Returns the arithmetic mean of the recorded times, or zero if there are none.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
     }
 
-    /// Returns the standard deviation; zero if empty.
+    /// Returns the standard deviation of the recorded times, or zero if there are none.
     pub fn stdev(&self) -> Duration {
         Duration::from_nanos(self.0.stdev() as u64)
     }
 
-    /// Returns a quantile: `quantile(0.99)` is p99. Zero if empty.
+    /// Returns a quantile of the recorded times, or zero if there are none. For example,
+    /// `quantile(0.99)` is p99.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share))
     }
 
-    /// Returns the fraction of times less than or equal to `time`; 1 if empty.
+    /// Returns the fraction of the recorded times that are less than or equal to `time`. Returns 1
+    /// if there are none.
     pub fn share_below(&self, time: Duration) -> f64 {
         self.0.quantile_below(u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS))
     }
 
-    /// Returns the number of times longer than `time`.
+    /// Returns the number of recorded times that are longer than `time`.
     pub fn count_above(&self, time: Duration) -> u64 {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS).min(LONGEST_NS);
         self.0.len() - self.0.count_between(0, ns)
     }
 
-    /// Iterates over non-empty buckets in ascending order.
+    /// Iterates over all buckets that are not empty, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         self.0.iter_recorded().map(|it| {
             let value = it.value_iterated_to();

@@ -1,16 +1,18 @@
-//! Resources used by the process and its network namespace.
+//! Resources that the process and its network namespace use.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Usage so far. The difference of two values is the usage of a period.
+/// Resources used so far. The difference between two values is the usage in the period between
+/// them.
 #[derive(Clone, Copy)]
 pub struct MachineUsage {
-    /// CPU time of all threads.
+    /// CPU time that all threads of the process have used.
     pub cpu: Duration,
-    /// Segments retransmitted in the network namespace.
+    /// Number of segments that were retransmitted in the network namespace. `None` if it is
+    /// unknown.
     pub retransmits: Option<u64>,
 }
 
@@ -21,7 +23,7 @@ pub fn usage() -> MachineUsage {
     MachineUsage { cpu, retransmits: snmp.and_then(|text| retransmits(&text)) }
 }
 
-/// Returns the peak resident memory of this process in bytes; 0 if `/proc` cannot be read.
+/// Returns the maximum resident memory of this process in bytes, or 0 if `/proc` cannot be read.
 pub fn memory_max() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -29,7 +31,8 @@ pub fn memory_max() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Parses RetransSegs from the two lines that begin with "Tcp:", a line of names and one of values.
+/// Parses the value of RetransSegs. The text has two lines that start with "Tcp:". The first one
+/// contains names, and the second one their values.
 fn retransmits(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let at = lines.next()?.split_whitespace().position(|it| it == "RetransSegs")?;

@@ -1,30 +1,30 @@
-//! Times and counters shared by all threads of a run.
+//! Times and counters that all threads of a run share.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::alarm::RunClock;
 
-/// Times set by the reporting thread, in ns of the clock; `u64::MAX` until they are known.
+/// Times that the reporting thread sets, in ns of the clock. Each is `u64::MAX` until it is known.
 pub struct Moments {
     pub clock: RunClock,
-    /// Beginning of the traffic.
+    /// Start of the traffic.
     pub traffic: AtomicU64,
-    /// End of the measurement.
+    /// Time at which the measurement ends.
     pub end: AtomicU64,
-    /// End of the wait for outstanding answers.
+    /// Time at which the wait for outstanding answers ends.
     pub drained: AtomicU64,
-    /// Limit on the requests of the measurement, if the plan has one.
+    /// Limit on the number of requests in the measurement. `None` if the plan has no limit.
     pub quota: Option<Quota>,
 }
 
-/// Remaining requests of a limited measurement; threads take them one at a time.
+/// Remaining requests of a measurement with a limit. Threads take them one at a time.
 pub struct Quota {
-    /// Requests not yet given to a user.
+    /// Number of requests that were not given to a user yet.
     left: AtomicU64,
-    /// Requests not yet answered or lost.
+    /// Number of requests that were not answered or lost yet.
     open: AtomicU64,
-    /// Time at which the last request was answered or lost; `u64::MAX` before.
+    /// Time at which the last request was answered or lost, or `u64::MAX` before that.
     pub over: AtomicU64,
 }
 
@@ -37,12 +37,13 @@ impl Quota {
         }
     }
 
-    /// Takes one request. Returns false if none is left.
+    /// Takes one request from the quota. Returns false if no request is left.
     pub fn take(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Counts requests that were answered or lost. Returns true if these were the last ones.
+    /// Counts `count` requests as answered or lost. Returns true if they were the last requests of
+    /// the quota.
     pub fn conclude(&self, count: u64, now: u64) -> bool {
         let is_last = count > 0 && self.open.fetch_sub(count, Relaxed) == count;
         if is_last {

@@ -1,4 +1,5 @@
-//! Pacing of requests: closed loop, open loop, and rounds of heartbeats or bursts.
+//! Determines when users send their requests: in a closed loop, in an open loop, or in rounds of
+//! heartbeats or bursts.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,11 +10,11 @@ use crate::plan::{Arrivals, Plan, Shape};
 use crate::schedule::{LoadSchedule, Rounds, Share, SplitMix, phase};
 use crate::user::State;
 
-/// Maximum number of requests sent before the sockets are polled again. Otherwise a pace behind its
-/// schedule would never read answers.
+/// Maximum number of requests that are sent before the sockets are polled again. Otherwise a pace
+/// that is behind its schedule would never read answers.
 const BATCH: usize = 64;
 
-/// Pacing of one thread's requests.
+/// Rule by which one thread sends its requests.
 pub enum Pace {
     Closed(Closed),
     Open(Open),
@@ -22,27 +23,29 @@ pub enum Pace {
     Free,
 }
 
-/// Closed loop: a user's next request is due after its last answer.
+/// Closed loop, in which the next request of a user is due after the user's last answer.
 pub struct Closed {
     interval: Duration,
     depth: usize,
     random: SplitMix,
-    /// Time, user and generation of its connection. An entry with an old generation is stale.
+    /// Time of the next request, the user, and the generation of its connection. An entry with an
+    /// old generation is stale.
     sends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     has_begun: bool,
 }
 
-/// Open loop: requests are due by a schedule. The user that has been free longest sends each.
+/// Open loop, in which requests are due by a schedule. Each is sent by the user that has been free
+/// longest.
 pub struct Open {
     schedule: LoadSchedule,
     free: VecDeque<u32>,
 }
 
 impl Pace {
-    /// Creates the pace of thread number `thread` of `threads`, which has `users` of the plan's
-    /// users.
+    /// Creates the pace of thread number `thread`, which is one of `threads`. The thread has
+    /// `users` of the plan's users.
     pub fn new(plan: &Plan, thread: usize, threads: usize, users: usize) -> Self {
-        // Each thread has its own schedule, derived from the plan's seed.
+        // Derive a separate schedule for each thread from the seed of the plan.
         let mut random = SplitMix::new(plan.seed.wrapping_add(thread as u64));
         match (plan.shape, plan.arrivals) {
             (Shape::StreamUp | Shape::StreamDown | Shape::StreamBoth, _) => Self::Free,
@@ -70,7 +73,7 @@ impl Pace {
         }
     }
 
-    /// Handles the beginning of the traffic.
+    /// Handles the start of the traffic.
     pub fn begin(&mut self, crowd: &mut UserCrowd<'_>) {
         match self {
             Self::Closed(closed) => closed.begin(crowd),
@@ -82,10 +85,10 @@ impl Pace {
         }
     }
 
-    /// Handles the users that became able to send.
+    /// Handles all users that have become able to send.
     pub fn on_update(&mut self, crowd: &mut UserCrowd<'_>) {
         let mut at = 0;
-        // Sending a request may append further updates.
+        // Use an index, because sending a request may append further updates to the list.
         while let Some(&news) = crowd.news.get(at) {
             at += 1;
             match self {
@@ -99,8 +102,7 @@ impl Pace {
         crowd.flush_issued();
     }
 
-    /// Returns the time of the next request. Returns `None` if it depends on an answer or a
-    /// connection.
+    /// Returns the time of the next request. `None` if this depends on an answer or a connection.
     pub fn next(&self, traffic: u64) -> Option<u64> {
         match self {
             Self::Closed(closed) => closed.sends.peek().map(|Reverse((at, ..))| *at),
@@ -111,7 +113,7 @@ impl Pace {
         }
     }
 
-    /// Returns the delay of the oldest request that is due, in ns.
+    /// Returns the delay of the oldest request that is due and not sent, in ns.
     pub fn behind(&self, now: u64, traffic: u64) -> u64 {
         match self {
             Self::Open(open) => now.saturating_sub(traffic.saturating_add(open.schedule.peek())),
@@ -119,7 +121,7 @@ impl Pace {
         }
     }
 
-    /// Sends requests that are due, at most `BATCH`.
+    /// Sends at most `BATCH` of the requests that are due.
     pub fn send_due(&mut self, crowd: &mut UserCrowd<'_>, now: u64) {
         let traffic = crowd.window.traffic;
         for _ in 0..BATCH {
@@ -157,7 +159,7 @@ impl Pace {
         }
     }
 
-    /// Counts requests that were due in the measurement and never sent.
+    /// Returns the number of requests that were due in the measurement, but never sent.
     pub fn unsent(self, window: RunMoments) -> u64 {
         let RunMoments { traffic, start, end } = window;
         if start >= end {
@@ -179,8 +181,8 @@ impl Closed {
         self.has_begun = true;
         let traffic = crowd.window.traffic;
         for user in 0..crowd.users.len() as u32 {
-            // Spread the users. Otherwise users that start together would stay together for many
-            // intervals.
+            // Spread the first requests of the users over an interval. Otherwise users that start
+            // together would stay together for many intervals.
             let at = traffic + phase(self.interval, &mut self.random);
             self.begin_user(crowd, user, at);
         }
@@ -188,7 +190,7 @@ impl Closed {
 
     fn begin_user(&mut self, crowd: &mut UserCrowd<'_>, user: u32, at: u64) {
         let it = &crowd.users[user as usize];
-        // The pause after an answer also applies to the next connection.
+        // Apply the pause after an answer to the next connection as well.
         let pause = self.interval.as_nanos() as u64;
         let at = if it.answered_at > 0 { at.max(it.answered_at + pause) } else { at };
         if self.has_begun && matches!(it.state, State::Open | State::Closed) {
@@ -210,7 +212,7 @@ impl Closed {
 }
 
 impl Open {
-    /// Adds a user to the free list if it can send and is not listed yet.
+    /// Adds a user to the list of free users, if it can send and is not in the list yet.
     fn list(&mut self, crowd: &mut UserCrowd<'_>, user: u32) {
         if crowd.can_send(user) && !std::mem::replace(listed(crowd, user), true) {
             self.free.push_back(user);
@@ -220,7 +222,7 @@ impl Open {
     fn next_free(&mut self, crowd: &mut UserCrowd<'_>) -> Option<u32> {
         while let Some(user) = self.free.pop_front() {
             *listed(crowd, user) = false;
-            // A listed user may have lost its connection meanwhile.
+            // Check again, because a user in the list may have lost its connection meanwhile.
             if crowd.can_send(user) {
                 return Some(user);
             }

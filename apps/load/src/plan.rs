@@ -1,4 +1,4 @@
-//! Description of a run: target, protocol, shape, arrivals and limits.
+//! Plan of a run: target, protocol, traffic pattern, arrivals and limits.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -9,77 +9,79 @@ use serde::{Serialize, Serializer};
 use crate::error::Error;
 use crate::request::HttpRequest;
 
-/// Description of a run. [`Plan::new`] sets defaults; set further fields as needed.
+/// Plan of a run. [`Plan::new`] sets defaults, and the caller sets further fields as needed.
 ///
-/// [`run`](crate::run) refuses an inconsistent plan, see [`Plan::check`].
+/// [`run`](crate::run) refuses an inconsistent plan. See [`Plan::check`].
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Server to test.
+    /// Server that the run tests.
     pub target: Target,
-    /// Protocol of requests and answers. Default: [`Protocol::Tcp`].
+    /// Protocol of the requests and answers. Default: [`Protocol::Tcp`].
     pub protocol: Protocol,
     /// Pattern of the traffic. Default: [`Shape::Request`].
     pub shape: Shape,
-    /// Connections (TCP) or sockets (UDP). Default: 1.
+    /// Number of connections (TCP) or sockets (UDP). Default: 1.
     pub users: usize,
-    /// Duration of the measurement, which starts when users are connected and the warm-up is over.
-    /// Default: 10 s.
+    /// Duration of the measurement, which starts when the users are connected and the warm-up is
+    /// over. Default: 10 s.
     #[serde(with = "as_seconds")]
     pub duration: Duration,
-    /// Number of requests in the measurement, which ends once all are answered or lost. A failed
-    /// connect counts as one, so that a run without a server ends. Default: none, `duration`
-    /// applies.
+    /// Number of requests in the measurement. The measurement ends when all of them are answered or
+    /// lost. A failed connect counts as a request, so that a run without a server ends. Default:
+    /// none, and `duration` determines the end.
     pub requests: Option<u64>,
-    /// Duration of traffic before the measurement, excluded from all figures. Default: none.
+    /// Duration of the traffic before the measurement. No figures include it. Default: none.
     #[serde(with = "as_seconds")]
     pub warmup: Duration,
-    /// Pause between an answer and the user's next request in a closed loop. Default: none.
+    /// Pause between an answer and the next request of the user in a closed loop. Default: none.
     #[serde(with = "as_seconds")]
     pub interval: Duration,
-    /// Closed or open loop, for [`Shape::Request`] and [`Shape::ConnectEach`]. Default: closed.
+    /// Whether the run is a closed or an open loop, for [`Shape::Request`] and
+    /// [`Shape::ConnectEach`]. Default: closed.
     pub arrivals: Arrivals,
-    /// Maximum number of requests in flight per connection. Default: 1.
+    /// Maximum number of requests in flight on each connection. Default: 1.
     pub depth: usize,
     /// Bytes of a request (TCP, UDP), or the bytes that a stream repeats. Default: `hello\n`.
     #[serde(serialize_with = "message")]
     pub message: Vec<u8>,
-    /// Number of keys: [`RANDOM`] in a redis command is replaced by a number below it. Default:
-    /// 1,000,000.
+    /// Number of different keys. [`RANDOM`] in a redis command is replaced by a number less than
+    /// this one. Default: 1,000,000.
     pub keyspace: u64,
     /// Expected answer to a message (TCP, UDP). Default: [`PlannedAnswer::Echo`].
     pub answer: PlannedAnswer,
     /// Whether the first 8 bytes of each datagram are replaced by a sequence number, so that late
-    /// and duplicate answers are detected. UDP with [`PlannedAnswer::Echo`] only.
+    /// and duplicate answers are detected. Only for UDP with [`PlannedAnswer::Echo`].
     ///
-    /// Default: false. A socket is then replaced after each loss, otherwise a late answer would be
-    /// taken for the next one.
+    /// Default: false. In that case, a socket is replaced after each loss. Otherwise a late answer
+    /// would be taken for the next one.
     pub numbered: bool,
-    /// Timeout of an answer. After it the request has failed and its connection is replaced.
-    /// Default: 5 s.
+    /// Timeout for an answer. When it expires, the request has failed, and its connection is
+    /// replaced. Default: 5 s.
     #[serde(with = "as_seconds")]
     pub timeout: Duration,
-    /// Timeout of a connect. Default: 5 s.
+    /// Timeout for a connect. Default: 5 s.
     #[serde(with = "as_seconds")]
     pub connect_timeout: Duration,
-    /// Maximum number of concurrent connects, to avoid overflow of the listener's backlog. Default:
-    /// 100.
+    /// Maximum number of concurrent connects, which prevents an overflow of the listener's backlog.
+    /// Default: 100.
     pub connecting_max: usize,
-    /// Pause before a user reconnects after a failure. Default: 100 ms.
+    /// Pause after a failure before the user connects again. Default: 100 ms.
     #[serde(with = "as_seconds")]
     pub reconnect_pause: Duration,
-    /// Maximum wait for outstanding answers after the measurement. Default: 1 s.
+    /// Maximum time to wait for outstanding answers after the measurement. Default: 1 s.
     #[serde(with = "as_seconds")]
     pub grace: Duration,
-    /// Local addresses, used in turn. Each has some 28,000 ephemeral ports. Default: chosen by the
-    /// kernel.
+    /// Local addresses of the sockets, used in turn. Each address has some 28,000 ephemeral ports.
+    /// Default: the kernel chooses the address.
     pub local_addresses: Vec<IpAddr>,
-    /// Number of sending threads; the users are divided among them. Default: 1, which is often best
-    /// if the server runs on the same machine.
+    /// Number of threads that send requests. The users are divided among them. Default: 1, which is
+    /// often best if the server runs on the same machine.
     pub threads: usize,
-    /// Seed of phases and Poisson arrivals. Equal seeds give equal schedules. Default: 1.
+    /// Seed for random phases and Poisson arrivals. Equal seeds result in equal schedules. Default:
+    /// 1.
     pub seed: u64,
-    /// Interval between snapshots, and length of a [`Period`](crate::Period). Default: 1 s.
+    /// Interval between two snapshots, and length of a [`Period`](crate::Period). Default: 1 s.
     #[serde(with = "as_seconds")]
     pub period: Duration,
 }
@@ -114,10 +116,10 @@ impl Plan {
         }
     }
 
-    /// Checks that the fields are consistent.
+    /// Checks that the fields of the plan are consistent.
     ///
     /// # Errors
-    /// Returns the first inconsistency, as a message for the user.
+    /// Returns the first inconsistency as a message for the user.
     pub fn check(&self) -> Result<(), LoadPlanError> {
         self.check_numbers()?;
         self.check_shape()?;
@@ -250,38 +252,40 @@ impl Plan {
     }
 }
 
-/// Maximum number of users. With more, 64 local addresses of loopback would run out of ports.
+/// Maximum number of users. More users would exhaust the ports of 64 local addresses of loopback.
 const USERS_MAX: usize = 1_000_000;
-/// Maximum duration in a plan, so that sums of times in ns cannot overflow.
+/// Maximum duration in a plan. It prevents an overflow of sums of times in ns.
 const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Minimum rate per second: one request in 5000 s.
+/// Minimum rate per second, which corresponds to one request in 5000 s.
 const RATE_MIN: f64 = 0.0002;
-/// Maximum rate per second: uniform gaps are at least 10 ns, which the clock can resolve.
+/// Maximum rate per second. Uniform gaps are then at least 10 ns long, which the clock can resolve.
 const RATE_MAX: f64 = 1e8;
-/// Maximum payload of a datagram over IPv4, in bytes: 65535 minus the IPv4 and UDP headers.
+/// Maximum payload of a datagram over IPv4 in bytes: 65535 minus the lengths of the IPv4 and UDP
+/// headers.
 const DATAGRAM_MAX: usize = 65_507;
-/// Placeholder of a random number in a redis command, as in redis-benchmark: 12 digits.
+/// Placeholder for a random number in a redis command. It is that of redis-benchmark, and has 12
+/// letters for 12 digits.
 pub const RANDOM: &str = "__rand_int__";
-/// Maximum keyspace: its numbers have as many digits as [`RANDOM`] has letters.
+/// Maximum number of different keys. Their numbers have as many digits as [`RANDOM`] has letters.
 const KEYSPACE_MAX: u64 = 1_000_000_000_000;
-/// Length of a datagram's sequence number in bytes.
+/// Length of the sequence number in a datagram, in bytes.
 pub(crate) const NUMBER_LEN: usize = 8;
 
-/// Name of a server, and the addresses that it resolves to.
+/// Server to test, given by its name, with the addresses of this name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Target {
-    /// Host and port as given.
+    /// Host and port of the server as given by the caller.
     pub name: String,
-    /// Addresses in the resolver's order. TCP uses the first one that accepts a connection; UDP
-    /// uses the first one.
+    /// Addresses of the server in the order of the resolver. TCP uses the first address that
+    /// accepts a connection, and UDP uses the first address.
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Target {
-    /// Resolves HOST:PORT, as `127.0.0.1:7`, `[::1]:7` or `example.net:80`.
+    /// Resolves the name of a server, such as `127.0.0.1:7`, `[::1]:7` or `example.net:80`.
     ///
     /// # Errors
-    /// Returns [`Error::Resolve`] if the text lacks a port, or the name has no address.
+    /// Returns [`Error::Resolve`] if the text contains no port, or if the name has no address.
     pub fn resolve(name: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Resolve { name: name.into(), reason };
         let addresses = name.to_socket_addrs().map_err(|error| failed(error.to_string()))?;
@@ -299,47 +303,47 @@ impl From<SocketAddr> for Target {
     }
 }
 
-/// Protocol of requests and answers.
+/// Protocol of the requests and answers in a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Protocol {
-    /// The plan's message, answered according to [`Plan::answer`].
+    /// Sends the plan's message, which is answered according to [`Plan::answer`].
     Tcp,
-    /// The plan's message in one datagram, answered by one.
+    /// Sends the plan's message in one datagram, which is answered by one datagram.
     Udp,
-    /// An HTTP/1.1 request. A status of 400 or more is a failure.
+    /// Sends an HTTP/1.1 request. An answer with a status of 400 or more is a failure.
     Http1(HttpRequest),
-    /// A redis command, as `["SET", "key", "value"]`. An error reply is a failure. Each occurrence
-    /// of [`RANDOM`] is replaced by a new random number in each request.
+    /// Sends a redis command such as `["SET", "key", "value"]`. An error reply is a failure. In
+    /// each request, a new random number replaces each occurrence of [`RANDOM`].
     Redis {
-        /// Name and arguments of the command.
+        /// Name of the command, followed by its arguments.
         words: Vec<String>,
     },
 }
 
-/// Pattern of a run's traffic.
+/// Traffic pattern of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Shape {
-    /// Requests and answers on persistent connections.
+    /// Requests and answers on connections that stay open.
     Request,
-    /// A connection per request; response and service times include the connect.
+    /// One connection for each request. Response and service times include the connect.
     ConnectEach,
-    /// Bytes to the server, as fast as possible.
+    /// Bytes from the users to the server, as fast as possible.
     StreamUp,
-    /// Bytes from the server, as fast as possible.
+    /// Bytes from the server to the users, as fast as possible.
     StreamDown,
     /// Bytes in both directions on each connection, as fast as possible.
     StreamBoth,
-    /// Idle connections. Each user sends one request per `heartbeat`, at a random phase of its own.
+    /// Idle connections. Each user sends one request per `heartbeat`, at its own random phase.
     Idle {
         /// Time between two requests of a user.
         #[serde(with = "as_seconds")]
         heartbeat: Duration,
     },
-    /// Simultaneous requests of all users, once per `every`.
+    /// Simultaneous requests of all users, once in each interval `every`.
     Burst {
         /// Time between two bursts.
         #[serde(with = "as_seconds")]
@@ -348,55 +352,56 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Returns whether bytes are counted instead of requests.
+    /// Returns whether the traffic is a stream, so that bytes are counted instead of requests.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::StreamUp | Self::StreamDown | Self::StreamBoth)
     }
 }
 
-/// Rule that decides when requests are due.
+/// Rule that determines when requests are due.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// Closed loop: a user's next request is due [`Plan::interval`] after its last answer. With an
-    /// interval, the first requests are spread over one interval.
+    /// Closed loop: the next request of a user is due [`Plan::interval`] after the user's last
+    /// answer. If there is an interval, the first requests are spread over one interval.
     Closed,
-    /// Open loop: requests are due by a schedule, regardless of answers. The next free user sends
-    /// them.
+    /// Open loop: requests are due by a schedule, whether or not earlier requests are answered. The
+    /// next free user sends a request that is due.
     Open {
-        /// Requests per second of all users together.
+        /// Number of requests per second of all users together.
         per_second: f64,
-        /// Distribution of the gaps between requests.
+        /// Distribution of the time between two requests.
         spacing: Spacing,
     },
 }
 
-/// Distribution of the gaps between an open loop's requests.
+/// Distribution of the time between two requests in an open loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spacing {
-    /// Equal gaps.
+    /// All gaps are equal.
     Uniform,
-    /// Exponential gaps, as produced by many independent users.
+    /// The gaps are exponentially distributed, as those of many independent users.
     Poisson,
 }
 
-/// Expected answer to a message of TCP or UDP.
+/// Answer that is expected to a message over TCP or UDP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedAnswer {
-    /// The message itself; any difference is [`Failure::WrongAnswer`](crate::Failure::WrongAnswer).
+    /// The message itself. Any difference is [`Failure::WrongAnswer`](crate::Failure::WrongAnswer).
     Echo,
-    /// Any bytes of this length.
+    /// Any bytes, if their number is correct.
     Length {
-        /// Bytes of an answer.
+        /// Length of an answer in bytes.
         bytes: usize,
     },
-    /// Any bytes that one read returns. For servers whose answers have no fixed length.
+    /// Any bytes that a single read returns. This is suitable for servers whose answers have no
+    /// fixed length.
     Any,
 }
 
-/// Inconsistency in a [`Plan`].
+/// Reason why a [`Plan`] is inconsistent.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)] // The messages document the variants.
@@ -442,7 +447,8 @@ pub enum LoadPlanError {
     Family { local: IpAddr, target: SocketAddr },
 }
 
-/// Serializes length and beginning. A message of megabytes would bury the report that repeats it.
+/// Serializes the length and the beginning of a message. A message of megabytes would make the
+/// report, which contains it, unreadable.
 pub(crate) fn message<S: Serializer>(message: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     const SHOWN: usize = 64;
     let mut fields = serializer.serialize_struct("Message", 2)?;
@@ -452,7 +458,7 @@ pub(crate) fn message<S: Serializer>(message: &[u8], serializer: S) -> Result<S:
     fields.end()
 }
 
-/// Serializes durations as seconds with a fraction.
+/// Serializes a duration as a number of seconds with a fraction.
 pub(crate) mod as_seconds {
     use super::{Duration, Serializer};
 

@@ -1,10 +1,11 @@
-//! Parser for the redis protocol (RESP2 and RESP3), limited to finding the end of a reply.
+//! Parser for replies in the redis protocol (RESP2 and RESP3). It parses only what is needed to
+//! find the end of a reply.
 
 use crate::failure::Failure;
 use crate::plan::RANDOM;
 use crate::verdict::{Line, Step, Trouble, Verdict};
 
-/// Encodes a command as an array of bulk strings.
+/// Encodes a redis command as an array of bulk strings.
 pub fn request(words: &[String]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -13,7 +14,7 @@ pub fn request(words: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the offsets at which random numbers replace [`RANDOM`] in a request.
+/// Returns the offsets in a request at which random numbers replace [`RANDOM`].
 pub fn slots(request: &[u8]) -> Vec<usize> {
     let mut slots = Vec::new();
     let mut at = 0;
@@ -28,20 +29,20 @@ pub fn slots(request: &[u8]) -> Vec<usize> {
     slots
 }
 
-/// Parsing state of a reply.
+/// State of parsing a redis reply.
 #[derive(Default)]
 pub struct RedisReader {
     line: Line,
-    /// Number of missing bytes of a bulk string, including its CR and LF.
+    /// Number of bytes of a bulk string that are missing, including its CR and LF.
     bulk: u64,
-    /// Number of missing values of the reply; 0 between two replies.
+    /// Number of values of the reply that are missing. 0 between two replies.
     values: u64,
     refusal: Option<Line>,
 }
 
-/// Maximum number of values in a reply. A larger length is refused because sums could overflow.
+/// Maximum number of values in a reply. A larger number is refused, because sums could overflow.
 const VALUES_MAX: u64 = 1 << 32;
-/// Maximum length of a value in bytes. redis's own limit is 512 MiB.
+/// Maximum length of a value in bytes. The limit of redis itself is 512 MiB.
 const BULK_MAX: u64 = 1 << 40;
 
 impl RedisReader {
@@ -102,7 +103,7 @@ impl RedisReader {
             }
             b'$' | b'=' | b'!' => match length()? {
                 Some(length) if length > BULK_MAX => return Err(wrong()),
-                // Include the CR and LF that end the string.
+                // Add the CR and LF that end the string to its length.
                 Some(length) => {
                     self.bulk = length + 2;
                     values

@@ -1,4 +1,4 @@
-//! Figures of a run: snapshots while it runs, and the final report.
+//! Figures of a run: snapshots during the run, and the report at its end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,74 +13,77 @@ use crate::plan::{Plan, as_seconds};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
-    /// Users connect; no requests yet.
+    /// The users connect. No requests are sent yet.
     Connecting,
-    /// Traffic excluded from all figures.
+    /// Traffic is sent that no figures include.
     WarmingUp,
-    /// The measurement.
+    /// The figures are measured.
     Measuring,
-    /// Waiting for outstanding answers; no new requests are sent.
+    /// The run waits for outstanding answers. No new requests are sent.
     Draining,
 }
 
-/// Current figures, for a live view. Counts cover the measurement unless stated otherwise.
+/// Current figures of a run, for a live view. Numbers refer to the measurement, unless stated
+/// otherwise.
 #[derive(Clone, Debug)]
 pub struct ReportSnapshot {
-    /// Current phase.
+    /// Current phase of the run.
     pub phase: RunPhase,
-    /// Time since the run began, including the connect phase.
+    /// Time since the start of the run, including the phase in which users connect.
     pub since_start: Duration,
-    /// Elapsed time of the measurement; zero before it.
+    /// Time since the start of the measurement, or zero before it.
     pub elapsed: Duration,
-    /// Users of the plan.
+    /// Number of users in the plan.
     pub users: usize,
-    /// Users with a connection (TCP) or socket (UDP).
+    /// Number of users with a connection (TCP) or a socket (UDP).
     pub connected: usize,
-    /// Connects in progress.
+    /// Number of connects in progress.
     pub connecting: usize,
-    /// Requests sent.
+    /// Number of requests sent.
     pub sent: u64,
-    /// Requests answered.
+    /// Number of requests answered.
     pub received: u64,
-    /// Payload bytes handed to the kernel.
+    /// Number of payload bytes that the kernel accepted.
     pub bytes_sent: u64,
-    /// Payload bytes read.
+    /// Number of payload bytes read.
     pub bytes_received: u64,
-    /// Failures since the run began.
+    /// Failures since the start of the run.
     pub failures: Failures,
-    /// Response times so far.
+    /// Response times of the answers so far.
     pub response: Histogram,
-    /// Service times so far.
+    /// Service times of the answers so far.
     pub service: Histogram,
-    /// Delay of the oldest request that is due and not sent; zero if none is late.
+    /// Delay of the oldest request that is due and not sent yet, or zero if no request is late.
     pub behind: Duration,
-    /// Figures of the last complete period; None before the end of the measurement's first period.
+    /// Figures of the last complete period. `None` before the end of the measurement's first
+    /// period.
     pub period: Option<Period>,
 }
 
-/// Figures of one period of the measurement. Requests and answers count when they are sent and
-/// read.
+/// Figures of one period of the measurement. Requests are counted when they are sent, and answers
+/// when they are read.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Period {
-    /// End of the period, relative to the beginning of the measurement.
+    /// End of the period, relative to the start of the measurement.
     #[serde(rename = "at_s", with = "as_seconds")]
     pub at: Duration,
     /// Length of the period. The last period may be shorter.
     #[serde(rename = "length_s", with = "as_seconds")]
     pub length: Duration,
-    /// Requests sent.
+    /// Number of requests sent.
     pub sent: u64,
-    /// Requests answered.
+    /// Number of requests answered.
     pub received: u64,
-    /// Failures of all kinds.
+    /// Number of failures of all kinds.
     pub failed: u64,
-    /// Payload bytes handed to the kernel.
+    /// Number of payload bytes that the kernel accepted.
     pub bytes_sent: u64,
-    /// Payload bytes read.
+    /// Number of payload bytes read.
     pub bytes_received: u64,
-    /// Users with a connection at the end of the period.
+    /// Number of users with a connection at the end of the period.
     pub connected: usize,
-    /// Median response time in seconds; zero without answers, as for the three fields below.
+    /// Median of the response times in seconds. This field and the next three are zero if there
+    /// were no answers.
     #[serde(rename = "p50_s", with = "as_seconds")]
     pub p50: Duration,
     /// 90th percentile of the response times.
@@ -89,92 +92,92 @@ pub struct Period {
     /// 99th percentile of the response times.
     #[serde(rename = "p99_s", with = "as_seconds")]
     pub p99: Duration,
-    /// Maximum response time.
+    /// Maximum of the response times.
     #[serde(rename = "max_s", with = "as_seconds")]
     pub max: Duration,
 }
 
-/// Final figures of a run.
+/// Figures of a run at its end.
 ///
 /// Every request of the measurement is counted in `sent`, and then either in `received`, or in
 /// `failures` under the kind of its failure. `failures` also contains failed connects and failures
 /// of the warm-up.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Plan of the run.
+    /// Plan that the run executed.
     pub plan: Plan,
-    /// Address that the users connected to.
+    /// Address to which the users connected.
     pub address: SocketAddr,
-    /// Beginning of the run as a Unix time in seconds.
+    /// Start of the run as a Unix time in seconds.
     pub started_unix_s: u64,
-    /// Reason for which the run ended.
+    /// Reason why the run ended.
     pub ended: Ended,
-    /// Time until every user had a connection or a failure.
+    /// Time after which every user had a connection or a failure.
     #[serde(rename = "connecting_s", with = "as_seconds")]
     pub connecting: Duration,
-    /// Duration of the measurement. For upload streams, it lasts until the server has closed or the
-    /// grace period is over.
+    /// Duration of the measurement. For upload streams, the measurement lasts until the server has
+    /// closed the connections, or the grace period is over.
     #[serde(rename = "duration_s", with = "as_seconds")]
     pub duration: Duration,
-    /// Users with a connection at the end of the measurement.
+    /// Number of users with a connection at the end of the measurement.
     pub connected: usize,
-    /// Requests scheduled for the measurement; equal to `sent` in a closed loop.
+    /// Number of requests scheduled for the measurement. In a closed loop, it equals `sent`.
     pub scheduled: u64,
-    /// Requests sent.
+    /// Number of requests sent.
     pub sent: u64,
-    /// Requests answered.
+    /// Number of requests answered.
     pub received: u64,
-    /// Payload bytes handed to the kernel.
+    /// Number of payload bytes that the kernel accepted.
     pub bytes_sent: u64,
-    /// Payload bytes read.
+    /// Number of payload bytes read.
     pub bytes_received: u64,
-    /// Failures by kind.
+    /// Numbers of failures by their kind.
     pub failures: Failures,
-    /// Connections that users opened after losing one.
+    /// Number of connections that users opened after they had lost one.
     pub reconnects: u64,
-    /// Connections that the server closed while no request was in flight, so that no request was
+    /// Number of connections that the server closed while no request was in flight. No request was
     /// lost.
     pub closed_idle: u64,
-    /// Numbered datagrams that arrived after their timeout, or twice.
+    /// Number of numbered datagrams that arrived after their timeout, or twice.
     pub late_answers: u64,
-    /// Times from the intended send time to the answer, of the answered requests.
+    /// Times from the intended sending of each answered request to its answer.
     pub response: Histogram,
-    /// Times from the actual send time to the answer, of the answered requests.
+    /// Times from the actual sending of each answered request to its answer.
     pub service: Histogram,
-    /// Times from the SYN to the established connection.
+    /// Times from the SYN to the establishment of the connection.
     pub connect: Histogram,
-    /// Ages of the lost requests when they were given up, hence lower bounds of their response
-    /// times.
+    /// Ages of lost requests when they were given up. They are lower bounds of the response times
+    /// of these requests.
     pub lost: Histogram,
-    /// Figures on how well the tester itself kept to the schedule.
+    /// Figures that show how well the tester itself kept to the schedule.
     pub generator: Generator,
-    /// Present if the tester was too slow for the plan, so that the figures do not describe the
-    /// server alone.
+    /// Figures about a tester that was too slow for the plan. `None` if it was fast enough.
+    /// Otherwise the figures of the report do not describe the server alone.
     pub fell_behind: Option<FellBehind>,
-    /// Periods of the measurement, in order of time.
+    /// Figures of the measurement's periods, in order of time.
     pub periods: Vec<Period>,
-    /// CPU time of all threads of this process during the measurement.
+    /// CPU time that all threads of this process used during the measurement.
     #[serde(rename = "cpu_s", with = "as_seconds")]
     pub cpu: Duration,
-    /// Peak resident memory of this process, in bytes.
+    /// Maximum resident memory of this process in bytes.
     pub memory_bytes_max: u64,
-    /// Segments retransmitted in this network namespace during the measurement, of all programs
-    /// (`/proc/net/snmp`). None if the file cannot be read.
+    /// Number of segments that all programs retransmitted in this network namespace during the
+    /// measurement (`/proc/net/snmp`). `None` if the file cannot be read.
     pub retransmits: Option<u64>,
 }
 
 impl Report {
-    /// Returns answers per second of the measurement.
+    /// Returns the number of answers per second during the measurement.
     pub fn rate(&self) -> f64 {
         self.per_second(self.received)
     }
 
-    /// Returns payload bits per second sent to the server.
+    /// Returns the number of payload bits per second that were sent to the server.
     pub fn bits_sent(&self) -> f64 {
         self.per_second(self.bytes_sent) * 8.
     }
 
-    /// Returns payload bits per second received from the server.
+    /// Returns the number of payload bits per second that were received from the server.
     pub fn bits_received(&self) -> f64 {
         self.per_second(self.bytes_received) * 8.
     }
@@ -186,8 +189,8 @@ impl Report {
         }
     }
 
-    /// Merges the report of another run. Durations and CPU times are added, periods appended, and
-    /// `fell_behind` is kept if either report has it.
+    /// Merges the report of another run into this one. Durations and CPU times are added, and the
+    /// periods are appended. `fell_behind` is kept if either report has it.
     pub fn merge(&mut self, other: &Self) {
         let offset = self.duration;
         self.connecting += other.connecting;
@@ -216,32 +219,33 @@ impl Report {
     }
 }
 
-/// Reason for which a run ended.
+/// Reason why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Ended {
-    /// The plan's duration elapsed.
+    /// The duration of the plan elapsed.
     Duration,
-    /// The plan's number of requests was answered or lost.
+    /// As many requests as the plan requires were answered or lost.
     Requests,
-    /// The caller set `stop`; the figures cover the time until then.
+    /// The caller set `stop`. The figures cover the time until then.
     Stopped,
-    /// No user had a connection after its first attempt; see `failures` for the reasons.
+    /// No user had a connection after its first attempt. `failures` contains the reasons.
     NoConnection,
 }
 
-/// Figures on how well the tester itself kept to the schedule.
+/// Figures that show how well the tester itself kept to the schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct Generator {
-    /// Delays with which requests were sent although a user was free, caused by the tester itself.
+    /// Delays of requests that were sent late although a user was free. The tester itself caused
+    /// them.
     pub lateness: Histogram,
-    /// Open-loop requests that were due while every user awaited an answer. With more users these
-    /// would be sent in time; their wait is included in the response times.
+    /// Number of open-loop requests that were due while every user awaited an answer. With more
+    /// users, they would be sent in time. The response times include the time that they waited.
     pub waited_for_user: u64,
-    /// Requests that were due in the measurement and never sent.
+    /// Number of requests that were due in the measurement, but never sent.
     pub unsent: u64,
-    /// Fraction of the measurement in which the busiest thread did not sleep, 0 to 1.
+    /// Fraction of the measurement in which the busiest thread did not sleep, between 0 and 1.
     pub busy: f64,
 }
 
@@ -254,33 +258,35 @@ impl Generator {
     }
 }
 
-/// Figures on how far the tester fell behind the plan.
+/// Figures that show how far the tester fell behind the plan.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FellBehind {
-    /// Requests sent more than [`FellBehind::LATE`] after they were due.
+    /// Number of requests that were sent more than [`FellBehind::LATE`] after they were due.
     pub late: u64,
-    /// Fraction of the sent requests that were late, 0 to 1.
+    /// Fraction of the sent requests that were late, between 0 and 1.
     pub late_share: f64,
-    /// 99th percentile of the lateness.
+    /// 99th percentile of the delays.
     #[serde(rename = "lateness_p99_s", with = "as_seconds")]
     pub lateness_p99: Duration,
-    /// Maximum lateness.
+    /// Maximum of the delays.
     #[serde(rename = "lateness_max_s", with = "as_seconds")]
     pub lateness_max: Duration,
-    /// Requests that were due and never sent because the tester was busy.
+    /// Number of requests that were due, but never sent because the tester was busy.
     pub unsent: u64,
 }
 
 impl FellBehind {
-    /// Lateness from which a request counts as late, well above the wake-up delay of an idle
-    /// machine.
+    /// Minimum delay of a request that counts as late. It is well above the delay of a wake-up on
+    /// an idle machine.
     pub const LATE: Duration = Duration::from_millis(1);
-    /// Maximum fraction of late or unsent requests in a report without this mark.
+    /// Maximum fraction of late or unsent requests. If it is exceeded, the report contains this
+    /// mark.
     pub const SHARE: f64 = 0.01;
-    /// Busy fraction from which unsent requests are attributed to the tester.
+    /// Minimum fraction of time in which a thread is busy for unsent requests to be attributed to
+    /// the tester.
     pub const BUSY: f64 = 0.95;
 
-    /// Returns the mark if the run exceeded a limit.
+    /// Returns the mark if the run exceeded a limit. `None` if it did not.
     pub(crate) fn of(generator: &Generator, scheduled: u64) -> Option<Self> {
         let late = generator.lateness.count_above(Self::LATE);
         let late_share = late as f64 / generator.lateness.count().max(1) as f64;

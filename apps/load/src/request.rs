@@ -1,4 +1,4 @@
-//! HTTP requests (RFC 9112) and the URLs given for them.
+//! HTTP requests (RFC 9112), and the URLs from which they are created.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,20 @@ use serde::Serialize;
 
 use crate::plan::{LoadPlanError, message};
 
-/// An HTTP/1.1 request.
+/// HTTP/1.1 request that users send.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct HttpRequest {
-    /// Method, e.g. `GET`.
+    /// Method of the request, for example `GET`.
     pub method: String,
-    /// Path and query, e.g. `/index.html`.
+    /// Path and query of the request, for example `/index.html`.
     pub path: String,
-    /// Value of the Host header; defaults to the target's name. A Host in `headers` overrides both.
+    /// Value of the Host header. `None` selects the name of the target. A Host header in `headers`
+    /// overrides both.
     pub host: Option<String>,
-    /// Additional headers in order. Each overrides the default header of its name.
+    /// Additional headers in the order in which they are sent. Each overrides the default header of
+    /// its name.
     pub headers: Vec<Header>,
-    /// Body; its length is sent as Content-Length.
+    /// Body of the request. Its length is sent as Content-Length.
     #[serde(serialize_with = "message")]
     pub body: Vec<u8>,
 }
@@ -27,29 +29,28 @@ pub struct HttpRequest {
 /// Header of an HTTP request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Header {
-    /// Name, e.g. `Accept`.
+    /// Name of the header, for example `Accept`.
     pub name: String,
-    /// Value without surrounding spaces.
+    /// Value of the header without surrounding spaces.
     pub value: String,
 }
 
-/// Server and path of a URL.
+/// Server and path that a URL contains.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpUrl {
-    /// Host and port in the format of [`Target::resolve`](crate::Target::resolve).
+    /// Host and port of the server in the format of [`Target::resolve`](crate::Target::resolve).
     pub server: String,
-    /// Value of the Host header.
+    /// Value for the Host header.
     pub host: String,
-    /// Path and query.
+    /// Path and query of the URL.
     pub path: String,
 }
 
 impl HttpUrl {
-    /// Parses a URL such as `http://127.0.0.1:8080/index.html`. Returns None if the text has no
-    /// scheme.
+    /// Parses a URL such as `http://127.0.0.1:8080/index.html`. `None` if the text has no scheme.
     ///
     /// # Errors
-    /// Fails if the scheme is not http, or if the host, port or path is invalid.
+    /// Returns an error if the scheme is not http, or if the host, the port or the path is invalid.
     pub fn parse(text: &str) -> Result<Option<Self>, LoadPlanError> {
         let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
         let wrong = |why: &str| LoadPlanError::Url { url: text.into(), why: why.into() };
@@ -59,7 +60,7 @@ impl HttpUrl {
         if !scheme.eq_ignore_ascii_case("http") {
             return Err(wrong("the scheme is not http"));
         }
-        // A fragment is not sent to the server (RFC 9110 §7.1).
+        // Remove the fragment, which is not sent to the server (RFC 9110 §7.1).
         let rest = rest.split('#').next().unwrap_or_default();
         let uri: Uri =
             format!("http://{rest}").parse().map_err(|error| wrong(&format!("{error}")))?;
@@ -81,14 +82,14 @@ impl HttpUrl {
     }
 }
 
-/// Default port of http URLs (RFC 9110 §4.2.1).
+/// Default port of URLs with the scheme http (RFC 9110 §4.2.1).
 const PORT: u16 = 80;
 
 impl Header {
-    /// Parses `Name: value`.
+    /// Parses a header of the form `Name: value`.
     ///
     /// # Errors
-    /// Fails if the text is not a valid header.
+    /// Returns an error if the text is not a valid header.
     pub fn parse(text: &str) -> Result<Self, LoadPlanError> {
         let wrong = || LoadPlanError::Header { header: text.into() };
         let (name, value) = text.split_once(':').ok_or_else(wrong)?;
@@ -103,7 +104,7 @@ impl Header {
 }
 
 impl HttpRequest {
-    /// Creates a GET request for a path.
+    /// Creates a GET request for a path, without additional headers and without a body.
     pub fn get(path: impl Into<String>) -> Self {
         Self {
             method: "GET".into(),
@@ -114,7 +115,8 @@ impl HttpRequest {
         }
     }
 
-    /// Returns whether answers have no body, regardless of their headers (RFC 9112 §6.3).
+    /// Returns whether answers to this request have no body, regardless of their headers (RFC 9112
+    /// §6.3).
     pub(crate) fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
@@ -123,7 +125,7 @@ impl HttpRequest {
         if !self.path.starts_with('/') || self.path.bytes().any(|it| it <= b' ' || it == 0x7f) {
             return Err(LoadPlanError::Path { path: self.path.clone() });
         }
-        // Refuse CONNECT, because its answer is a tunnel instead of a message.
+        // Refuse the method CONNECT, because its answer is a tunnel instead of a message.
         let method = Method::from_bytes(self.method.as_bytes());
         if !method.is_ok_and(|it| it != Method::CONNECT) {
             return Err(LoadPlanError::Method { method: self.method.clone() });
@@ -139,7 +141,7 @@ impl HttpRequest {
         }
     }
 
-    /// Encodes the request.
+    /// Encodes the request in the format in which it is sent.
     pub(crate) fn bytes(&self, target: &str, stays: bool) -> Vec<u8> {
         let host = self.host.as_deref().unwrap_or(target);
         let agent = concat!("towpath-load/", env!("CARGO_PKG_VERSION"));
@@ -157,8 +159,8 @@ impl HttpRequest {
         for it in &self.headers {
             let _ = write!(text, "{}: {}\r\n", it.name, it.value);
         }
-        // A method that defines a meaning for a body should send Content-Length 0 without one (RFC
-        // 9110 §8.6).
+        // Without a body, a method that defines a meaning for a body should send Content-Length 0
+        // (RFC 9110 §8.6).
         let has_meaning = ["POST", "PUT", "PATCH"].contains(&&*self.method);
         if !self.body.is_empty() || has_meaning {
             let _ = write!(text, "Content-Length: {}\r\n", self.body.len());

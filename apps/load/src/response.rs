@@ -1,10 +1,10 @@
-//! Parser for HTTP/1.1 responses (RFC 9112), limited to finding their end: status, length, chunks,
-//! and keep-alive.
+//! Parser for HTTP/1.1 responses (RFC 9112). It parses only what is needed to find the end of a
+//! response: status, length, chunks, and keep-alive.
 
 use crate::failure::Failure;
 use crate::verdict::{Line, Step, Trouble, Verdict};
 
-/// Parsing state of a response.
+/// State of parsing an HTTP response.
 #[derive(Default)]
 pub struct HttpReader {
     part: Part,
@@ -13,7 +13,7 @@ pub struct HttpReader {
     status_line: Option<Line>,
     body: Body,
     closes: bool,
-    /// Whether responses have no body because the method is HEAD.
+    /// Whether the responses have no body, because the method of the requests is HEAD.
     is_head: bool,
 }
 
@@ -22,16 +22,16 @@ enum Part {
     #[default]
     Status,
     Header,
-    /// Number of bytes of the body, or of a chunk, that are missing.
+    /// This number of bytes of the body, or of a chunk, is missing.
     Bytes(u64),
     ChunkSize,
-    /// The empty line after a chunk.
+    /// The empty line after a chunk is expected.
     ChunkEnd,
     Trailer,
     UntilClose,
 }
 
-/// How the headers say that the body ends.
+/// How the body ends, according to the headers.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Body {
     #[default]
@@ -83,7 +83,8 @@ impl HttpReader {
         Ok(Step::Partial)
     }
 
-    /// Handles the close of the connection, which ends a body without a length (RFC 9112 §6.3).
+    /// Handles the end of the connection, which ends a body of unknown length (RFC 9112 §6.3).
+    /// `None` if the response is incomplete.
     pub fn end(&mut self) -> Option<Verdict> {
         (self.part == Part::UntilClose).then(|| {
             self.closes = true;
@@ -98,7 +99,7 @@ impl HttpReader {
         Verdict { refusal, closes: done.closes }
     }
 
-    /// Parses a complete line. Returns true if the response ends with it.
+    /// Parses a complete line of the response. Returns true if the response ends with this line.
     fn on_line(&mut self) -> Result<bool, Trouble> {
         let line = self.line;
         match self.part {
@@ -136,7 +137,8 @@ impl HttpReader {
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = number(value).ok_or(Trouble::line(Failure::WrongAnswer, self.line))?;
-            // Transfer-Encoding overrides Content-Length (RFC 9112 §6.3).
+            // Ignore the length if there is a Transfer-Encoding, which overrides Content-Length
+            // (RFC 9112 §6.3).
             if self.body == Body::Unknown {
                 self.body = Body::Length(length);
             }
@@ -154,10 +156,10 @@ impl HttpReader {
         Ok(())
     }
 
-    /// Handles the end of the headers. Returns true if the response has no body.
+    /// Handles the empty line after the headers. Returns true if the response has no body.
     fn on_headers_end(&mut self) -> bool {
         match (self.status, self.body) {
-            // An interim response, which the final response follows.
+            // Skip an interim response, because the final response follows it.
             (100..200, _) => {
                 *self = Self::new(self.is_head);
                 return false;
@@ -172,13 +174,13 @@ impl HttpReader {
     }
 }
 
-/// Parses decimal digits. Signs and spaces are invalid (RFC 9110).
+/// Parses decimal digits. `None` for signs and spaces, which are invalid (RFC 9110).
 fn number(text: &[u8]) -> Option<u64> {
     let digits = text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
 }
 
-/// Parses a hexadecimal chunk size, ignoring chunk extensions.
+/// Parses the hexadecimal size of a chunk, and ignores chunk extensions.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let size = line.split(|&it| it == b';').next()?.trim_ascii();
     let digits = size.iter().all(u8::is_ascii_hexdigit);
@@ -189,8 +191,8 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Parses `text` in pieces of `piece` bytes. Returns (refused, closes) of each complete
-    /// response.
+    /// Parses `text` in pieces of `piece` bytes. Returns for each complete response whether it was
+    /// refused, and whether it closes the connection.
     #[track_caller]
     fn responses(text: &str, piece: usize) -> Vec<(bool, bool)> {
         let mut reader = HttpReader::default();

@@ -1,4 +1,4 @@
-//! Threads and phases of a run.
+//! Executes a run: its threads and phases.
 
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
@@ -17,15 +17,15 @@ use crate::sockets;
 use crate::tally::{Tally, ThreadReports};
 use crate::worker::{LoadWorker, Post, Remains};
 
-/// Executes `plan` in threads of its own, and returns the figures.
+/// Executes `plan` in its own threads, and returns the figures.
 ///
 /// Calls `watch` once per [`Plan::period`] on the calling thread, which sends no requests. Setting
 /// `stop` ends the measurement within some 20 ms. The run then waits for outstanding answers as
-/// usual, [`Plan::grace`] at most. Raises the process's soft limit on file descriptors to the hard
-/// limit.
+/// usual, at most for [`Plan::grace`]. Raises the process's soft limit on file descriptors to the
+/// hard limit.
 ///
 /// # Errors
-/// Returns an [`Error`] if the run could not begin. Failures of connections are part of the report.
+/// Returns an [`Error`] if the run could not start. Failures of connections are part of the report.
 ///
 /// # Panics
 /// Panics if `watch` panics.
@@ -70,23 +70,24 @@ pub fn run(
     })
 }
 
-/// Ends the threads in all cases, even after a panic of `watch`, because the scope waits for them.
+/// Ends the threads in all cases, even after a panic of `watch`, because the scope waits for their
+/// end.
 impl Drop for Conductor<'_> {
     fn drop(&mut self) {
         self.moments.end.store(0, Release);
         self.moments.drained.store(0, Release);
-        // A thread checks for the end only after the traffic has begun.
+        // Start the traffic as well, because a thread checks for the end only after this.
         self.moments.traffic.fetch_min(0, Release);
         self.wake();
     }
 }
 
-/// Interval at which `stop` is checked.
+/// Interval at which the value of `stop` is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// Timeout of a thread's hand-over. A thread that misses it is asked again next time.
+/// Timeout for the hand-over of a thread's tally. A thread that misses it is asked again next time.
 const HAND_OVER: Duration = Duration::from_millis(200);
 
-/// State of the reporting thread, which controls the phases and adds up the figures.
+/// State of the reporting thread, which controls the phases of the run and adds up the figures.
 struct Conductor<'a> {
     plan: &'a Plan,
     stop: &'a AtomicBool,
@@ -96,15 +97,15 @@ struct Conductor<'a> {
     address: SocketAddr,
 }
 
-/// Total figures, and those of the current period.
+/// Sums of the figures over the whole run, and over the current period.
 struct PeriodSums {
     total: Tally,
     period: Tally,
     periods: Vec<Period>,
-    /// End of the last period, relative to the beginning of the measurement.
+    /// End of the last period, relative to the start of the measurement.
     until: Duration,
     ended: Ended,
-    /// Time at which the traffic began.
+    /// Time at which the traffic started, in ns of the run's clock.
     connecting: u64,
     before: Option<MachineUsage>,
 }
@@ -134,7 +135,7 @@ impl Conductor<'_> {
         Ok(self.report(sums, remains, started))
     }
 
-    /// Waits until each user has a connection or a failure, or there is no more progress.
+    /// Waits until each user has a connection or a failure, or until no more users make progress.
     fn connect(
         &self,
         handles: &[ScopedJoinHandle<'_, Result<Remains, Error>>],
@@ -151,8 +152,8 @@ impl Conductor<'_> {
             if connected > most {
                 (most, last) = (connected, now);
             }
-            // Stop waiting without progress: an address that drops SYNs would delay thousands of
-            // users, one batch after the other.
+            // Stop waiting if there is no progress. An address that drops SYNs would delay
+            // thousands of users, one batch after the other.
             let patience = (self.plan.connect_timeout + LOOK * 10).as_nanos() as u64;
             if is_each || settled >= self.plan.users || now - last > patience {
                 break;
@@ -166,7 +167,7 @@ impl Conductor<'_> {
                 sums.period.clear();
                 watch(&self.snapshot(sums, RunPhase::Connecting));
             }
-            // Check often, because connecting usually takes milliseconds.
+            // Check often, because connecting usually takes only milliseconds.
             thread::park_timeout(Duration::from_millis(1));
         }
         sums.connecting = self.now();
@@ -183,7 +184,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Publishes when the traffic begins and ends, and how long to wait for answers afterwards.
+    /// Sets the start and the end of the traffic, and the maximum time to wait for answers
+    /// afterwards.
     fn begin(&self, length: u64, grace: u64) {
         let traffic = self.now();
         self.moments.end.store(traffic + length, Release);
@@ -238,12 +240,13 @@ impl Conductor<'_> {
         self.wake();
     }
 
-    /// Returns the time when the last request of a quota was answered or lost; `u64::MAX` before.
+    /// Returns the time at which the last request of a quota was answered or lost, or `u64::MAX`
+    /// before that.
     fn quota_over(&self) -> u64 {
         self.moments.quota.as_ref().map_or(u64::MAX, |it| it.over.load(Relaxed))
     }
 
-    /// Collects the tallies of all threads.
+    /// Collects the tallies of all threads and adds them to the sums.
     fn gather(&self, sums: &mut PeriodSums) {
         self.desks.iter().for_each(ThreadReports::want);
         self.wake();
@@ -256,7 +259,7 @@ impl Conductor<'_> {
         }
     }
 
-    /// Appends a period with the figures since the last one.
+    /// Appends a period with the figures since the end of the last period.
     fn end_period(&self, sums: &mut PeriodSums, at: Duration) {
         let it = &sums.period;
         sums.periods.push(Period {
@@ -313,7 +316,7 @@ impl Conductor<'_> {
         let retransmits = after.retransmits.zip(before.retransmits);
         let mut unsent: u64 = remains.iter().map(|it| it.unsent).sum();
         if let Some(requests) = self.plan.requests {
-            // Subtract requests that the schedule has beyond the plan's number of requests.
+            // Subtract the requests in the schedule that exceed the plan's number of requests.
             unsent = unsent.min(requests.saturating_sub(sums.total.sent));
         }
         let slept = remains.iter().map(|it| it.slept).min().unwrap_or(0) as f64;
@@ -355,8 +358,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Returns the duration of the measurement. Upload streams end when the server has closed,
-    /// because only then all bytes have arrived.
+    /// Returns the duration of the measurement. Upload streams end when the server has closed them,
+    /// because all bytes have arrived only then.
     fn duration(&self, remains: &[Remains]) -> Duration {
         let start = self.moments.traffic.load(Relaxed) + self.plan.warmup.as_nanos() as u64;
         let end = remains.iter().map(|it| it.end.max(it.last_end)).max().unwrap_or(0);
@@ -377,7 +380,7 @@ impl Conductor<'_> {
     }
 
     fn wake(&self) {
-        // Ignore an error: the thread then wakes at its next deadline.
+        // Ignore errors: the thread then wakes at its next deadline.
         self.wakers.iter().for_each(|it| drop(it.wake()));
     }
 }

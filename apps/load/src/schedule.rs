@@ -1,10 +1,12 @@
-//! Schedules of requests: pure functions of a seed, in ns from the beginning of the traffic.
+//! Schedules of requests. Each is a pure function of a seed. Times are in ns since the start of the
+//! traffic.
 
 use std::time::Duration;
 
 use crate::plan::Spacing;
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// Random generator SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", 2014).
 #[derive(Clone)]
 pub struct SplitMix(u64);
 
@@ -20,47 +22,48 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a uniform number in [0, 1) with 53 random bits.
+    /// Returns a uniformly distributed number in [0, 1) with 53 random bits.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// Schedule of a thread's requests in an open loop.
+/// Schedule of the requests that one thread sends in an open loop.
 #[derive(Clone)]
 pub struct LoadSchedule {
     spacing: Spacing,
     gap_ns: f64,
     random: SplitMix,
-    /// Requests scheduled before the next one.
+    /// Number of requests scheduled before the next one.
     count: u64,
     share: Share,
     next_ns: f64,
 }
 
-/// A thread's users among all users of a run.
+/// Share of a thread in all users of a run.
 ///
-/// A uniform schedule assigns request n to user n modulo `all`, and thus to that user's thread. All
-/// threads together then have equal gaps, and all users equal rates.
+/// A uniform schedule assigns request n to user n modulo `all`, and thus to the thread of this
+/// user. The requests of all threads together then have equal gaps, and all users have equal rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// Number of the thread, equal to that of its first user.
+    /// Number of the thread, which is also the number of its first user.
     pub thread: u64,
-    /// Number of threads, equal to the distance between two users of a thread.
+    /// Number of threads, which is also the distance between two users of a thread.
     pub threads: u64,
-    /// Number of the thread's users.
+    /// Number of users of this thread.
     pub users: u64,
-    /// Number of users of all threads.
+    /// Number of users of all threads together.
     pub all: u64,
 }
 
 impl Share {
-    /// Converts the index of a request of this thread to its number among those of all threads.
+    /// Converts the index of a request of this thread to its number among the requests of all
+    /// threads.
     fn number(self, count: u64) -> u64 {
         count / self.users * self.all + count % self.users * self.threads + self.thread
     }
 
-    /// Counts the thread's requests among the first `number` requests of all threads.
+    /// Returns how many of the first `number` requests of all threads belong to this thread.
     fn count_below(self, number: u64) -> u64 {
         let rest = (number % self.all).saturating_sub(self.thread);
         number / self.all * self.users + rest.div_ceil(self.threads)
@@ -68,7 +71,8 @@ impl Share {
 }
 
 impl LoadSchedule {
-    /// Creates the part of a schedule of `per_second` that a thread's users execute.
+    /// Creates the part of a schedule that a thread's users execute. All threads together send
+    /// `per_second` requests per second.
     pub fn new(per_second: f64, spacing: Spacing, seed: u64, share: Share) -> Self {
         let gap_ns = match spacing {
             Spacing::Uniform => 1e9 / per_second,
@@ -80,31 +84,32 @@ impl LoadSchedule {
         schedule
     }
 
-    /// Returns the time of the next request.
+    /// Returns the time of the next request in ns.
     pub fn peek(&self) -> u64 {
         self.next_ns as u64
     }
 
-    /// Advances by one request.
+    /// Advances the schedule by one request.
     pub fn advance(&mut self) {
         self.count += 1;
         self.next_ns = self.after(self.next_ns);
     }
 
-    /// Skips the requests before `time`.
+    /// Skips all requests before the time `time`.
     pub fn skip_to(&mut self, time: u64) {
         if self.peek() >= time {
             return;
         }
         let time = time as f64;
         self.count = self.share.count_below((time / self.gap_ns).ceil() as u64);
-        // Exponential gaps are memoryless: the distribution of the next gap is the same from any
-        // time.
+        // Restart the gap at this time. Exponential gaps are memoryless: the distribution of the
+        // next gap is the same from any time.
         self.next_ns = self.after(time);
     }
 
-    /// Counts requests until `until`. For a Poisson schedule, estimates the number beyond the first
-    /// million, otherwise an extreme rate would delay the report.
+    /// Returns the number of requests until the time `until`. Beyond the first million requests of
+    /// a Poisson schedule, the number is estimated. Otherwise an extreme rate would delay the
+    /// report.
     pub fn count_until(mut self, until: u64) -> u64 {
         const COUNTED: u64 = 1_000_000;
         let before = self.count;
@@ -119,48 +124,48 @@ impl LoadSchedule {
         self.count - before + rest.ceil() as u64
     }
 
-    /// Returns the time of the request after `time_ns`. Uniform times are computed from the request
-    /// number, so that rounding errors do not accumulate.
+    /// Returns the time of the request after `time_ns`. Times of a uniform schedule are computed
+    /// from the number of the request, so that rounding errors do not accumulate.
     fn after(&mut self, time_ns: f64) -> f64 {
         match self.spacing {
             Spacing::Uniform => self.share.number(self.count) as f64 * self.gap_ns,
-            // Inverse transform sampling: -ln(1 - u) is exponential with mean 1, and 1 - u is never
-            // 0.
+            // Use inverse transform sampling: -ln(1 - u) is exponentially distributed with mean 1,
+            // and 1 - u is never 0.
             Spacing::Poisson => time_ns - (1. - self.random.unit()).ln() * self.gap_ns,
         }
     }
 }
 
-/// Schedule of users that each have one request per round, at a phase of their own.
+/// Schedule in which each user has one request per round, at its own phase.
 pub struct Rounds {
     every_ns: u64,
-    /// Phase and user, in ascending order.
+    /// Phases in ns and their users, in ascending order.
     phases: Vec<(u64, u32)>,
     round: u64,
     at: usize,
 }
 
 impl Rounds {
-    /// Creates rounds with random phases in [0, `every`).
+    /// Creates rounds in which the users have random phases in [0, `every`).
     pub fn spread(users: u32, every: Duration, random: &mut SplitMix) -> Self {
         let mut phases: Vec<_> = (0..users).map(|user| (phase(every, random), user)).collect();
         phases.sort_unstable();
         Self { every_ns: every.as_nanos() as u64, phases, round: 0, at: 0 }
     }
 
-    /// Creates rounds in which all users send at the same time.
+    /// Creates rounds in which all users send their requests at the same time.
     pub fn together(users: u32, every: Duration) -> Self {
         let phases = (0..users).map(|user| (0, user)).collect();
         Self { every_ns: every.as_nanos() as u64, phases, round: 0, at: 0 }
     }
 
-    /// Returns time and user of the next request.
+    /// Returns the time of the next request, and its user.
     pub fn peek(&self) -> (u64, u32) {
         let (phase, user) = self.phases[self.at];
         (self.round * self.every_ns + phase, user)
     }
 
-    /// Counts the remaining requests in [`start`, `end`).
+    /// Returns the number of remaining requests in the interval [`start`, `end`).
     pub fn count_between(&self, start: u64, end: u64) -> u64 {
         let count = |(at, (phase, _)): (usize, &(u64, u32))| {
             let next = self.round + u64::from(at < self.at);
@@ -170,7 +175,7 @@ impl Rounds {
         self.phases.iter().enumerate().map(count).sum()
     }
 
-    /// Advances by one request.
+    /// Advances the schedule by one request.
     pub fn advance(&mut self) {
         self.at += 1;
         if self.at == self.phases.len() {
@@ -180,7 +185,7 @@ impl Rounds {
     }
 }
 
-/// Returns a random time in [0, `every`), in ns.
+/// Returns a random time in the interval [0, `every`), in ns.
 pub fn phase(every: Duration, random: &mut SplitMix) -> u64 {
     (every.as_nanos() as f64 * random.unit()) as u64
 }
@@ -189,7 +194,7 @@ pub fn phase(every: Duration, random: &mut SplitMix) -> u64 {
 mod tests {
     use super::*;
 
-    /// A single thread with a single user.
+    /// Share of a single thread that has a single user.
     const ALONE: Share = Share { thread: 0, threads: 1, users: 1, all: 1 };
 
     const SECOND: u64 = 1_000_000_000;

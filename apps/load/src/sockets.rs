@@ -1,4 +1,4 @@
-//! Sockets of users, and the limit on their descriptors.
+//! Creates the sockets of users, and raises the limit on descriptors.
 //!
 //! Uses socket calls of libc (through nix, mio and std). rustix would call the kernel directly and
 //! bypass the library of `towpath run`, so that the sockets would not be on the stack.
@@ -18,10 +18,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::Error;
 use crate::failure::Failure;
 
-/// Starts a connect. The socket becomes writable once it is connected or has failed.
+/// Starts to connect a TCP socket. The socket becomes writable when the connect has completed or
+/// failed.
 pub fn tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = socket(to, from, SockType::Stream)?;
-    // Disable Nagle's algorithm, which would delay a small request until the previous one is
+    // Disable Nagle's algorithm, because it would delay a small request until the previous one is
     // acknowledged.
     setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
     match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
@@ -30,7 +31,7 @@ pub fn tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     }
 }
 
-/// Creates a connected UDP socket, which sends to and receives from one server only.
+/// Creates a connected UDP socket, which exchanges datagrams with only one server.
 pub fn udp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<UdpSocket> {
     let socket = socket(to, from, SockType::Datagram)?;
     connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
@@ -42,18 +43,19 @@ fn socket(to: SocketAddr, from: Option<IpAddr>, kind: SockType) -> io::Result<Ow
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = nix::sys::socket::socket(family, kind, flags, None)?;
     if let Some(from) = from {
-        // With this option `connect` chooses the port, so ports can be shared among servers and
-        // reused in TIME_WAIT. A stack without the option chooses the port in `bind`, so that fewer
-        // are available.
+        // Let `connect` choose the port instead of `bind`, so that ports can be shared among
+        // servers and reused in TIME_WAIT. A stack without this option chooses the port in `bind`,
+        // so that fewer ports are available.
         let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
         bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
     }
     Ok(socket)
 }
 
-/// Returns the first address that accepts a connection, or the first address if none does.
+/// Returns the first address that accepts a connection. If none does, returns the first address.
 ///
-/// "localhost" often resolves to ::1 and 127.0.0.1, while most servers listen on one of them.
+/// "localhost" often resolves to both ::1 and 127.0.0.1, while most servers listen on only one of
+/// them.
 pub fn accepting(addresses: &[SocketAddr], limit: Duration) -> SocketAddr {
     let accepts = |to: &&SocketAddr| std::net::TcpStream::connect_timeout(to, limit).is_ok();
     match addresses {
@@ -62,7 +64,8 @@ pub fn accepting(addresses: &[SocketAddr], limit: Duration) -> SocketAddr {
     }
 }
 
-/// Checks that sockets can be bound to an address, so that it is an address of this machine.
+/// Checks that sockets can be bound to `address`, which is the case if this machine has the
+/// address.
 pub fn check_local(address: IpAddr) -> Result<(), Error> {
     match std::net::UdpSocket::bind((address, 0)) {
         Ok(_) => Ok(()),
@@ -70,7 +73,10 @@ pub fn check_local(address: IpAddr) -> Result<(), Error> {
     }
 }
 
-/// Raises the soft limit on descriptors to the hard limit. Fails if that is too low for `users`.
+/// Raises the soft limit on descriptors to the hard limit.
+///
+/// # Errors
+/// Returns an error if the hard limit is too low for `users`.
 pub fn allow_descriptors(users: usize, threads: usize) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     if let Some(current) = limit.current
@@ -88,12 +94,12 @@ pub fn allow_descriptors(users: usize, threads: usize) -> Result<(), Error> {
     }
 }
 
-/// Descriptors per thread: epoll, timer and waker.
+/// Number of descriptors per thread: epoll, timer and waker.
 const PER_THREAD: usize = 3;
-/// Assumed number of open descriptors if `/proc` cannot be read.
+/// Assumed number of open descriptors of this process, if `/proc` cannot be read.
 const OPEN_GUESS: usize = 16;
 
-/// Returns the kind of a socket error.
+/// Returns the kind of failure for an error of a socket.
 pub fn kind(error: &io::Error) -> Failure {
     let Some(errno) = Errno::from_io_error(error) else { return Failure::Other };
     match errno {
@@ -109,8 +115,8 @@ pub fn kind(error: &io::Error) -> Failure {
     }
 }
 
-/// Returns whether a device's queue was full. The datagram is then lost, as it may be in the
-/// network.
+/// Returns whether the error means that the queue of a device was full. The datagram is then lost,
+/// as it may be in the network.
 pub fn is_no_room(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOBUFS)
 }
@@ -143,7 +149,8 @@ mod tests {
         let limit = Duration::from_secs(30);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener.local_addr().unwrap();
-        // While `open` holds the port at one address, no program can listen on it at all addresses.
+        // While `open` has the port at one address, no other program can listen on this port at all
+        // addresses.
         let closed = SocketAddr::new("127.97.0.1".parse().unwrap(), open.port());
         let other = SocketAddr::new("127.97.0.2".parse().unwrap(), open.port());
         assert_eq!(accepting(&[closed, open], limit), open);

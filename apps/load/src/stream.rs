@@ -1,4 +1,4 @@
-//! Bulk transfer in either direction, with a bounded turn for each connection.
+//! Bulk transfers in either direction. Each connection has a turn of bounded length.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -8,28 +8,28 @@ use crate::plan::{Plan, Protocol, Shape};
 use crate::user::User;
 use crate::verdict::Trouble;
 
-/// Size of a write in bytes, the same as iperf3's.
+/// Size of a write in bytes, which is also the size that iperf3 uses.
 const CHUNK: usize = 128 * 1024;
-/// Maximum number of reads and writes of a connection per turn.
+/// Maximum number of reads and writes of a connection in one turn.
 const TURN: usize = 16;
 
-/// Connections that are ready to transfer, and the bytes to send.
+/// Queue of the connections that are ready to transfer, and the bytes that they send.
 pub struct Streams {
     shape: Shape,
     is_udp: bool,
-    /// The message, repeated so that a chunk can start at any offset within the first copy.
+    /// Message to send, repeated so that a chunk can start at any offset in the first copy.
     bytes: Vec<u8>,
     message_len: usize,
-    /// For each user, the offset in the message at which its next write starts.
+    /// Offset in the message at which the next write of each user starts.
     places: Vec<u32>,
     turns: VecDeque<u32>,
-    /// Streams that have sent all bytes and wait for the server to close.
+    /// Number of streams that have sent all bytes, and wait for the server to close the connection.
     pub closing: usize,
-    /// Time at which the server closed the last stream.
+    /// Time at which the server closed the last stream, in ns of the run's clock.
     pub last_end: u64,
 }
 
-/// Number of bytes transferred in a turn, and its result.
+/// Numbers of bytes and datagrams transferred in a turn, and the result of the turn.
 pub struct Moved {
     pub sent: u64,
     pub received: u64,
@@ -56,7 +56,7 @@ impl Streams {
         }
     }
 
-    /// Adds a user to the queue of turns unless it is queued.
+    /// Adds a user to the queue of turns, unless the user is in the queue already.
     pub fn take_turn(&mut self, it: &mut User, user: u32) {
         if !std::mem::replace(&mut it.is_listed, true) {
             self.turns.push_back(user);
@@ -73,7 +73,7 @@ impl Streams {
         Some(user)
     }
 
-    /// Transfers a user's bytes. Queues the user again if more can be transferred.
+    /// Transfers bytes of a user for one turn. Queues the user again if it can transfer more.
     pub fn turn(&mut self, it: &mut User, user: u32, is_over: bool, buffer: &mut [u8]) -> Moved {
         let mut moved = Moved { sent: 0, received: 0, datagrams: 0, result: Ok(()) };
         let sends = !is_over && self.shape != Shape::StreamDown;
@@ -81,7 +81,7 @@ impl Streams {
         if sends {
             goes_on |= self.send(it, user, &mut moved);
         }
-        // Read in upload streams as well, otherwise an echo server would stall with a full window.
+        // Read in upload streams as well. Otherwise an echo server would stall with a full window.
         if moved.result.is_ok() {
             goes_on |= self.receive(it, buffer, &mut moved);
         }
@@ -91,7 +91,8 @@ impl Streams {
         moved
     }
 
-    /// Writes until the socket is full. Returns whether it may accept more.
+    /// Writes until the socket is full, or the turn is over. Returns whether the socket may accept
+    /// more.
     fn send(&mut self, it: &mut User, user: u32, moved: &mut Moved) -> bool {
         for _ in 0..TURN {
             let place = if self.is_udp { 0 } else { self.places[user as usize] as usize };
@@ -116,7 +117,8 @@ impl Streams {
         true
     }
 
-    /// Reads until the socket is empty. Returns whether the socket may have more bytes.
+    /// Reads until the socket is empty, or the turn is over. Returns whether the socket may contain
+    /// more bytes.
     fn receive(&mut self, it: &mut User, buffer: &mut [u8], moved: &mut Moved) -> bool {
         for _ in 0..TURN {
             match it.read(buffer) {

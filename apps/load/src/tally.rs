@@ -1,4 +1,4 @@
-//! Figures of one thread, and their hand-over to the reporting thread.
+//! Figures of one thread, and their transfer to the reporting thread.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -8,7 +8,7 @@ use std::thread::Thread;
 use crate::failure::Failures;
 use crate::histogram::Histogram;
 
-/// Figures since the last hand-over.
+/// Figures of a thread since they were last handed over.
 #[derive(Default)]
 pub struct Tally {
     pub sent: u64,
@@ -61,7 +61,7 @@ impl Tally {
         self.lost.merge(lost);
     }
 
-    /// Resets all figures, keeping the memory of the histograms.
+    /// Resets all figures, but keeps the memory of the histograms.
     pub fn clear(&mut self) {
         let histograms = [
             &mut self.response,
@@ -83,26 +83,26 @@ impl Tally {
     }
 }
 
-/// Hand-over slot and gauges of a thread.
+/// Slot in which a thread hands over its tally, and gauges of the thread.
 ///
 /// At the reporter's request the thread swaps its tally with the empty one in the slot. The
-/// reporter merges the histograms, because that takes longer than an answer.
+/// reporter merges the histograms, because merging takes longer than an answer.
 #[derive(Default)]
 pub struct ThreadReports {
     tally: Mutex<Tally>,
     is_wanted: AtomicBool,
-    /// Users with a connection.
+    /// Number of users with a connection.
     pub connected: AtomicUsize,
-    /// Connects in progress.
+    /// Number of connects in progress.
     pub connecting: AtomicUsize,
-    /// Users that have had a connection or a failure.
+    /// Number of users that have had a connection or a failure.
     pub settled: AtomicUsize,
-    /// Delay of the oldest request that is due and not sent, in ns.
+    /// Delay of the oldest request that is due and not sent yet, in ns.
     pub behind_ns: AtomicU64,
 }
 
 impl ThreadReports {
-    /// Requests the thread's tally. The caller must wake the thread.
+    /// Requests the tally of the thread. The caller must wake the thread afterwards.
     pub fn want(&self) {
         self.is_wanted.store(true, Release);
     }
@@ -111,7 +111,7 @@ impl ThreadReports {
         self.is_wanted.load(Acquire)
     }
 
-    /// Swaps the thread's tally if the reporter requested it.
+    /// Swaps the tally of the thread with the empty one in the slot, if the reporter requested it.
     pub fn hand_over(&self, tally: &mut Tally, reporter: &Thread) {
         if self.is_wanted() {
             let mut place = self.tally.lock().expect("the reporter does not panic");
@@ -122,7 +122,7 @@ impl ThreadReports {
         }
     }
 
-    /// Merges the tally in the slot into each of the sums.
+    /// Merges the tally in the slot into each element of `sums`.
     pub fn collect<const N: usize>(&self, sums: [&mut Tally; N]) {
         let mut place = self.tally.lock().expect("the thread does not panic meanwhile");
         sums.into_iter().for_each(|it| it.merge(&place));

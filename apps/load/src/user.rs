@@ -1,4 +1,4 @@
-//! A user: its socket, its queue of requests, and the parsing state of its answer.
+//! Simulated user: its socket, its queue of requests, and the state of parsing its answer.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -14,71 +14,72 @@ use crate::failure::Failure;
 use crate::sockets;
 use crate::verdict::{Step, Trouble, Verdict};
 
-/// Times of a request, in ns of the run's clock.
+/// Times of a request in ns of the run's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Intended send time.
+    /// Time at which the request should be sent.
     pub due: u64,
-    /// Actual send time; invalid until then.
+    /// Time at which the request was sent. Not valid before.
     pub sent: u64,
-    /// Sequence number of its datagram.
+    /// Sequence number of the request's datagram.
     number: u64,
 }
 
-/// An answered request.
+/// Request that was answered, with the time and the result of its answer.
 pub struct Answered {
     pub request: Request,
     pub at: u64,
     pub verdict: Verdict,
 }
 
-/// State of a user's connection.
+/// State of the connection of a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// No connection is needed: between two requests that each have their own connection.
+    /// The user needs no connection. This is so between two requests that each have their own
+    /// connection.
     Closed,
-    /// Waiting for the next attempt, or queued to connect.
+    /// The user waits for the next attempt to connect, or is queued to connect.
     Waiting,
-    /// SYN sent at this time.
+    /// The SYN was sent at the time `since`.
     Connecting {
         since: u64,
     },
     Open,
 }
 
-/// Maximum number of queued requests of a user, to bound memory. Further requests are counted as
-/// unsent.
+/// Maximum number of requests in the queue of a user, which bounds the memory. Further requests are
+/// counted as unsent.
 pub const QUEUE_MAX: usize = 1024;
 
-/// Maximum number of reads of a user per turn.
+/// Maximum number of reads of a user in one turn.
 pub const TURN: usize = 4;
-/// Message for a close that loses no request.
+/// Error message if the server closes a connection without losing a request.
 const IDLE_CLOSE: &str = "the server closed an idle connection";
 
-/// A connection or socket of a run, and its requests.
+/// User with its connection or socket, and its requests.
 pub struct User {
     socket: UserSocket,
     pub state: State,
-    /// Requests in flight, followed by requests that are due.
+    /// Requests that are in flight, followed by requests that are due.
     queue: VecDeque<Request>,
     under_way: u32,
-    /// Bytes of started requests that the socket has not accepted yet.
+    /// Number of bytes of started requests that the socket has not accepted yet.
     to_send: usize,
     reader: Reader,
     next_number: u64,
-    /// Number of connections so far. A timer with an older number is stale.
+    /// Number of connections that the user has had. A timer with an older number is stale.
     pub generation: u32,
-    /// Time at which the user became able to send.
+    /// Time at which the user last became able to send.
     pub free_since: u64,
-    /// Time of the last answer; 0 before.
+    /// Time of the last answer. 0 before the first one.
     pub answered_at: u64,
-    /// Whether the crowd's queue of unread sockets contains this user.
+    /// Whether this user is in the crowd's queue of unread sockets.
     pub is_unread: bool,
-    /// Whether the list of free users contains this one.
+    /// Whether this user is in the list of free users.
     pub is_listed: bool,
-    /// Time of the timer that checks limits; `u64::MAX` without one.
+    /// Time of the timer that checks limits, or `u64::MAX` if there is no such timer.
     pub limit_at: u64,
-    /// Whether the first connection or failure was counted.
+    /// Whether the first connection or failure of this user was counted.
     pub is_settled: bool,
 }
 
@@ -108,7 +109,7 @@ impl User {
         }
     }
 
-    /// Takes a socket that is connected or connecting.
+    /// Takes over a TCP socket that is connected or connecting.
     pub fn open_tcp(
         &mut self,
         mut stream: TcpStream,
@@ -120,7 +121,7 @@ impl User {
         Ok(())
     }
 
-    /// Takes a UDP socket, which needs no connect.
+    /// Takes over a UDP socket, which needs no connect.
     pub fn open_udp(
         &mut self,
         mut socket: UdpSocket,
@@ -132,7 +133,10 @@ impl User {
         Ok(())
     }
 
-    /// Returns whether a connect has completed. Fails if the connect did.
+    /// Returns whether the connect has completed.
+    ///
+    /// # Errors
+    /// Returns an error if the connect failed.
     pub fn is_established(&self) -> Result<bool, Trouble> {
         let UserSocket::Tcp(stream) = &self.socket else { return Ok(true) };
         if let Some(error) = stream.take_error()? {
@@ -145,8 +149,8 @@ impl User {
         }
     }
 
-    /// Closes the socket. Requests in flight are removed and passed to `lost`; requests not started
-    /// stay queued for the next connection.
+    /// Closes the socket. Removes the requests in flight and passes them to `lost`. Requests that
+    /// were not started stay in the queue for the next connection.
     pub fn close(&mut self, mut lost: impl FnMut(&Request)) {
         self.socket = UserSocket::None;
         self.state = State::Waiting;
@@ -156,7 +160,7 @@ impl User {
         self.to_send = 0;
     }
 
-    /// Resets the reader for the first answer of a connection.
+    /// Resets the reader to the beginning of a connection's first answer.
     pub fn begin_reading(&mut self, dialogue: &Dialogue) {
         self.reader = Reader::new(dialogue.form);
     }
@@ -165,22 +169,23 @@ impl User {
         self.under_way as usize
     }
 
-    /// Returns the number of requests that are due and not started.
+    /// Returns the number of requests that are due and have not been started.
     pub fn waiting(&self) -> usize {
         self.queue.len() - self.under_way()
     }
 
-    /// Returns the intended send times of the requests not started.
+    /// Returns the intended send times of the requests that have not been started.
     pub fn due(&self) -> impl Iterator<Item = u64> {
         self.queue.range(self.under_way()..).map(|it| it.due)
     }
 
-    /// Returns whether a request can be started now.
+    /// Returns whether the user can start a request now.
     pub fn may_send(&self, depth: usize) -> bool {
         self.state == State::Open && self.to_send == 0 && self.has_next(depth)
     }
 
-    /// Returns whether a request is queued and the depth allows it.
+    /// Returns whether a request is in the queue, and the number of requests in flight is below
+    /// `depth`.
     pub fn has_next(&self, depth: usize) -> bool {
         self.under_way() < depth && self.waiting() > 0
     }
@@ -189,12 +194,12 @@ impl User {
         self.queue.push_back(Request { due, sent: 0, number: 0 });
     }
 
-    /// Drops the first request not started, and returns its intended send time.
+    /// Drops the first request that has not been started, and returns its intended send time.
     pub fn drop_waiting(&mut self) -> Option<u64> {
         self.queue.remove(self.under_way()).map(|it| it.due)
     }
 
-    /// Returns the oldest request in flight.
+    /// Returns the oldest request in flight. `None` if there is none.
     pub fn oldest(&self) -> Option<&Request> {
         self.queue.front().filter(|_| self.under_way > 0)
     }
@@ -204,7 +209,8 @@ impl User {
         self.reader.has_begun()
     }
 
-    /// Drops datagrams sent at or before `limit`, which count as lost.
+    /// Drops datagrams that were sent at or before the time `limit`. They count as lost, and are
+    /// passed to `lost`.
     pub fn give_up(&mut self, limit: u64, mut lost: impl FnMut(&Request)) {
         while self.oldest().is_some_and(|it| it.sent <= limit) {
             self.under_way -= 1;
@@ -212,7 +218,7 @@ impl User {
         }
     }
 
-    /// Starts the next queued request; [`User::send_rest`] sends it.
+    /// Starts the next request in the queue. [`User::send_rest`] then sends it.
     pub fn start_next(&mut self, dialogue: &Dialogue, sent: u64) -> Request {
         let request = &mut self.queue[self.under_way as usize];
         (request.sent, request.number) = (sent, self.next_number);
@@ -222,8 +228,8 @@ impl User {
         *request
     }
 
-    /// Sends unsent bytes of started requests, in as few writes as possible. Returns the number of
-    /// bytes accepted by the socket.
+    /// Sends the unsent bytes of started requests in as few writes as possible. Returns the number
+    /// of bytes that the socket accepted.
     pub fn send_rest(&mut self, dialogue: &mut Dialogue, user: u64) -> Result<usize, Trouble> {
         let mut taken = 0;
         while self.to_send > 0 {
@@ -242,8 +248,8 @@ impl User {
         Ok(taken)
     }
 
-    /// Writes to the socket. A datagram that finds the device's queue full counts as written, and
-    /// is lost.
+    /// Writes to the socket. If the queue of the device is full, a datagram counts as written
+    /// although it is lost.
     pub fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match &mut self.socket {
             UserSocket::None => Err(ErrorKind::NotConnected.into()),
@@ -255,7 +261,7 @@ impl User {
         }
     }
 
-    /// Reads from the socket; 0 at the end of a stream.
+    /// Reads from the socket. Returns 0 at the end of the stream.
     pub fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         match &mut self.socket {
             UserSocket::None => Err(ErrorKind::WouldBlock.into()),
@@ -264,7 +270,8 @@ impl User {
         }
     }
 
-    /// Closes the sending direction, so that the server sees the end of the stream.
+    /// Shuts down the sending direction of the connection, so that the server sees the end of the
+    /// stream.
     pub fn finish_sending(&mut self) -> std::io::Result<()> {
         match &self.socket {
             UserSocket::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -274,10 +281,10 @@ impl User {
 
     /// Reads answers until the socket is empty, with at most [`TURN`] reads. A server that sends
     /// endlessly therefore delays neither other users nor the end of the run. A short read means
-    /// that the socket is empty, unless the end was announced: the end then causes no further
-    /// event.
+    /// that the socket is empty, unless the end of the stream was announced. In that case no
+    /// further event follows.
     ///
-    /// Returns whether the socket may have more bytes. Answers and late datagrams are added to
+    /// Returns whether the socket may contain more bytes. Adds answers and late datagrams to
     /// `inbox`.
     pub fn receive(
         &mut self,
@@ -300,8 +307,8 @@ impl User {
             inbox.bytes += len as u64;
             if is_udp {
                 self.on_datagram(&buffer[..len], dialogue, now, inbox)?;
-                // Leave a duplicate datagram for the next event: no request is in flight that it
-                // could answer.
+                // Leave a duplicate datagram for the next event, because no request is in flight
+                // that it could answer.
                 if self.under_way == 0 {
                     return Ok(false);
                 }
@@ -325,8 +332,8 @@ impl User {
         while !bytes.is_empty() {
             if self.under_way == 0 {
                 let is_any = dialogue.form == crate::answer::AnswerForm::Any;
-                // The end of an answer of any length is unknown, so all remaining bytes belong to
-                // it.
+                // All remaining bytes belong to an answer of any length, because its end is
+                // unknown.
                 return if is_any { Ok(()) } else { Err(Trouble::surplus(bytes.len())) };
             }
             match self.reader.read(bytes, dialogue)? {
@@ -386,7 +393,7 @@ impl User {
         Err(Trouble::text(Failure::Closed, text))
     }
 
-    /// Completes the request at index `place` of those in flight.
+    /// Completes the request at index `place` of the requests in flight.
     fn answer(&mut self, place: usize, at: u64, verdict: Verdict, inbox: &mut AnswerInbox) {
         let request = self.queue.remove(place).expect("a request is under way");
         self.answered_at = at;
@@ -395,13 +402,13 @@ impl User {
     }
 }
 
-/// Results of [`User::receive`], reused to avoid allocations.
+/// Results of [`User::receive`]. The object is reused to avoid allocations.
 #[derive(Default)]
 pub struct AnswerInbox {
     pub answers: Vec<Answered>,
-    /// Bytes read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Datagrams that match no request in flight.
+    /// Number of datagrams that match no request in flight.
     pub late: u64,
 }
 
@@ -434,7 +441,7 @@ mod tests {
         let client = std::net::TcpStream::connect(address).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server.write_all(&[0; 16 * TURN * READ]).unwrap();
-        // Wait until all bytes have arrived, before the first turn.
+        // Wait before the first turn until all bytes have arrived.
         let mut all = vec![0; 16 * TURN * READ];
         while client.peek(&mut all).unwrap() < all.len() {}
         client.set_nonblocking(true).unwrap();
@@ -451,7 +458,8 @@ mod tests {
         assert!(!turn(0), "the socket is empty");
     }
 
-    /// Checks the memory budget of idle users: 100,000 in some 50 MB, without the kernel's sockets.
+    /// Checks the memory of idle users: 100,000 of them use some 50 MB, without the kernel's
+    /// sockets.
     #[test]
     fn an_idle_user_is_small() {
         assert!(size_of::<User>() <= 512, "{} bytes", size_of::<User>());

@@ -1,35 +1,37 @@
-//! Results of parsing the bytes that a server sent.
+//! Results of parsing bytes that the server sent.
 
 use std::fmt;
 
 use crate::failure::Failure;
 use crate::sockets;
 
-/// Result of parsing some bytes.
+/// Result of parsing some bytes of an answer.
 pub enum Step {
-    /// All bytes were consumed, but the answer is incomplete.
+    /// All bytes were consumed, and the answer is still incomplete.
     Partial,
     /// The answer ended after `used` bytes.
     Whole { used: usize, verdict: Verdict },
 }
 
-/// Content of a complete answer.
+/// Result of a complete answer.
 #[derive(Default)]
 pub struct Verdict {
-    /// Failure reported by the answer, with the server's message.
+    /// Failure that the answer reports, with the message of the server. `None` if the request
+    /// succeeded.
     pub refusal: Option<Trouble>,
-    /// Whether the server announced that it closes the connection after the answer.
+    /// Whether the server announced to close the connection after this answer.
     pub closes: bool,
 }
 
-/// A failure and its cause.
+/// Failure of a request or a connection, and its cause.
 #[derive(Debug)]
 pub struct Trouble {
     pub kind: Failure,
     pub cause: Cause,
 }
 
-/// Text that describes a failure as an example, formatted only for the first failure of each kind.
+/// Cause of a failure. Its text is formatted only for the first failure of each kind, which serves
+/// as an example.
 #[derive(Debug)]
 pub enum Cause {
     Kernel(std::io::Error),
@@ -49,7 +51,7 @@ impl Trouble {
         Self { kind, cause: Cause::Lengths { got, expected } }
     }
 
-    /// Returns the failure for bytes that belong to no request.
+    /// Returns the failure for `len` bytes that belong to no request.
     pub fn surplus(len: usize) -> Self {
         Self { kind: Failure::LongAnswer, cause: Cause::Surplus(len) }
     }
@@ -80,14 +82,14 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Beginning of a line from the server, without its end. Longer lines are truncated.
+/// Beginning of a line that the server sent, without the line break. Longer lines are truncated.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     bytes: [u8; LINE_MAX],
     len: u8,
 }
 
-/// Maximum number of bytes kept of a line. Relevant header names and values are shorter.
+/// Maximum number of bytes that are kept of a line. Relevant header names and values are shorter.
 pub const LINE_MAX: usize = 80;
 
 impl Default for Line {
@@ -97,7 +99,8 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Consumes bytes of a line. Returns their number, and whether the line is complete.
+    /// Consumes bytes of a line. Returns the number of consumed bytes, and whether the line is
+    /// complete.
     pub fn read(&mut self, bytes: &[u8]) -> (usize, bool) {
         let end = bytes.iter().position(|&it| it == b'\n');
         let part = &bytes[..end.unwrap_or(bytes.len())];

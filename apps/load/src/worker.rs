@@ -1,4 +1,5 @@
-//! Main loop of a thread: sends due requests, reads answers, and sleeps until the next event.
+//! Main loop of a thread: sends requests that are due, reads answers, and sleeps until the next
+//! event.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -19,27 +20,29 @@ use crate::tally::{Tally, ThreadReports};
 
 const ALARM: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
-/// Maximum number of events per poll. A thread behind its schedule sends again after these.
+/// Maximum number of events per poll. A thread that is behind its schedule sends again after these
+/// events.
 const EVENTS: usize = 1024;
 
-/// Descriptors of one thread, created before the thread so that an error fails the run early.
+/// Descriptors of one thread. They are created before the thread, so that an error fails the run
+/// early.
 pub struct Post {
     poll: Poll,
     alarm: TimerAlarm,
     pub waker: Arc<Waker>,
 }
 
-/// Final figures of a thread.
+/// Figures of a thread at the end of the run.
 pub struct Remains {
     pub tally: Tally,
     pub unsent: u64,
     pub connected: usize,
-    /// Time that the thread slept during the measurement, in ns.
+    /// Total time that the thread slept during the measurement, in ns.
     pub slept: u64,
-    /// Time at which the thread's measurement ended. Later than planned if the planned end had
-    /// passed already.
+    /// Time at which the thread's measurement ended. It is later than planned if the planned end
+    /// had passed already.
     pub end: u64,
-    /// Time when the server closed the last stream; 0 if none.
+    /// Time at which the server closed the last stream. 0 if it closed none.
     pub last_end: u64,
 }
 
@@ -53,7 +56,7 @@ impl Post {
     }
 }
 
-/// Part of a run executed by one thread.
+/// Part of a run that one thread executes.
 pub struct LoadWorker<'a> {
     plan: &'a Plan,
     moments: &'a Moments,
@@ -68,7 +71,7 @@ pub struct LoadWorker<'a> {
 }
 
 impl<'a> LoadWorker<'a> {
-    /// Creates the worker of thread number `thread` of `threads`.
+    /// Creates the worker of thread number `thread`, which is one of `threads`.
     pub fn new(
         plan: &'a Plan,
         moments: &'a Moments,
@@ -87,7 +90,7 @@ impl<'a> LoadWorker<'a> {
         Ok(Self { plan, moments, desk, reporter, post, events, crowd, pace, slept, is_draining })
     }
 
-    /// Runs until the end of the run.
+    /// Executes the thread's part of the run until the end of the run.
     pub fn run(mut self) -> Result<Remains, Error> {
         loop {
             self.desk.hand_over(&mut self.crowd.tally, &self.reporter);
@@ -104,7 +107,7 @@ impl<'a> LoadWorker<'a> {
             }
             self.pace.on_update(&mut self.crowd);
             self.report_quota();
-            // Check again before sleeping: after the last answer no event wakes the thread until
+            // Check again before sleeping. After the last answer, no event wakes the thread until
             // the grace period ends.
             if self.is_over() {
                 break;
@@ -123,14 +126,14 @@ impl<'a> LoadWorker<'a> {
         Ok(Remains { tally, unsent, connected, slept: self.slept, end, last_end })
     }
 
-    /// Wakes the reporter after the last request of a quota, so that it ends the run.
+    /// Wakes the reporter after the last request of a quota, so that the reporter ends the run.
     fn report_quota(&mut self) {
         if std::mem::take(&mut self.crowd.is_quota_over) {
             self.reporter.unpark();
         }
     }
 
-    /// Applies the times that the reporter has set meanwhile.
+    /// Applies the times that the reporter has set since the last call.
     fn observe(&mut self) {
         let traffic = self.moments.traffic.load(Acquire);
         if traffic == u64::MAX {
@@ -141,8 +144,8 @@ impl<'a> LoadWorker<'a> {
         let is_beginning = window.traffic == u64::MAX;
         let mut end = self.moments.end.load(Acquire);
         if !is_beginning && end < window.end {
-            // The run was stopped, so end the measurement now. Requests sent until now are
-            // included.
+            // End the measurement now, because the run was stopped. It includes the requests that
+            // were sent until now.
             end = end.max(now);
         }
         let start = traffic.saturating_add(self.plan.warmup.as_nanos() as u64);
@@ -162,7 +165,7 @@ impl<'a> LoadWorker<'a> {
             && (is_answered || self.moments.clock.now() >= self.moments.drained.load(Acquire))
     }
 
-    /// Sleeps until a deadline or until a socket is ready.
+    /// Sleeps until the next deadline, or until a socket is ready.
     fn wait(&mut self, may_sleep: bool) -> Result<(), Error> {
         let before = self.moments.clock.now();
         let next = self.next_deadline().max(before);

@@ -18,7 +18,7 @@ pub struct PlannedPort {
     pub addresses: Vec<Prefix>,
 }
 
-/// A route.
+/// A configured route of the router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedRoute {
     /// Destination prefix.
@@ -27,38 +27,38 @@ pub struct PlannedRoute {
     pub target: Target,
 }
 
-/// Action for packets that match a route.
+/// What happens to packets that match a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Forwards to these next hops, among which flows are divided.
+    /// Forwards packets to these next hops. Flows are distributed among them.
     Via(Vec<Hop>),
-    /// Drops packets, as this kind of route does.
+    /// Drops packets, as defined by the kind of route (such as blackhole).
     Kind(RouteKind),
 }
 
-/// A next hop.
+/// A next hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// Address of the next router.
+    /// IP address of the next router.
     pub addr: IpAddr,
-    /// Name of the outgoing port; `None` if the address determines the port.
+    /// Name of the outgoing port; `None` if the address is in the network of a port.
     pub port: Option<String>,
 }
 
 /// Configuration of a router: ports, routes and rules.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Ports, in the order of the engine's interfaces.
+    /// Ports, in the order of the engine's interface numbers.
     pub ports: Vec<PlannedPort>,
     /// Routes in addition to those to the ports' own networks.
     pub routes: Vec<PlannedRoute>,
-    /// Packet filter rules; without rules, all packets pass.
+    /// Packet filter rules. Without rules, all packets are forwarded.
     pub rules: Option<RuleList>,
-    /// Rules of address translation.
+    /// Rules for network address translation.
     pub nat: Vec<NatRule>,
 }
 
-/// Inconsistency of a plan.
+/// Reason why a plan is inconsistent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouterPlanError {
@@ -115,10 +115,10 @@ pub enum RouterPlanError {
         prefix: Prefix,
         /// Address of the next hop.
         hop: IpAddr,
-        /// Network of the port with this broadcast address.
+        /// Network of the port in which the next hop is the broadcast address.
         network: Prefix,
     },
-    /// The next hop is an address of this router.
+    /// The next hop is one of this router's own addresses.
     #[error("the next hop {hop} of the route to {prefix} is this router itself")]
     OwnHop {
         /// Destination prefix of the route.
@@ -126,7 +126,7 @@ pub enum RouterPlanError {
         /// Address of the next hop.
         hop: IpAddr,
     },
-    /// The next hop is link-local, but the route does not name its port.
+    /// The next hop is a link-local address, but the route does not name its port.
     #[error(
         "the next hop {hop} of the route to {prefix} is on every link: name the port, as \
          {hop}%{port}"
@@ -144,7 +144,7 @@ pub enum RouterPlanError {
     UnknownPort {
         /// Destination prefix of the route.
         prefix: Prefix,
-        /// Name that the route contains.
+        /// Port name in the route, which does not exist.
         name: String,
         /// Names of the existing ports, for the message.
         names: String,
@@ -157,7 +157,7 @@ pub enum RouterPlanError {
         /// Address of the next hop.
         hop: IpAddr,
     },
-    /// Two routes have the same destination.
+    /// Two routes have the same destination prefix.
     #[error("there are two routes to {prefix}: leave one out")]
     RouteTaken {
         /// Destination prefix of both routes.
@@ -171,12 +171,12 @@ pub enum RouterPlanError {
         /// Address of the next hop.
         hop: IpAddr,
     },
-    /// The stack refuses a route.
+    /// The stack rejects a route.
     #[error("the route to {prefix} cannot be made: {why}")]
     Route {
         /// Destination prefix of the route.
         prefix: Prefix,
-        /// Reason of the stack.
+        /// Reason why the stack rejects the route.
         why: Fault,
     },
     /// A rule cannot be compiled, for example because it names a port that does not exist.
@@ -197,7 +197,8 @@ pub enum PlanPart<'a> {
 }
 
 impl RouterPlanError {
-    /// Returns the inconsistent part; None if the error is about the rules or the whole plan.
+    /// Returns the part of the plan that is inconsistent. Returns `None` if the error concerns the
+    /// rules or the whole plan.
     pub fn part(&self) -> Option<PlanPart<'_>> {
         Some(match self {
             Self::NoPort | Self::Rules(..) | Self::Nat(..) => return None,
@@ -218,7 +219,7 @@ impl RouterPlanError {
 }
 
 impl Plan {
-    /// Checks that all parts are consistent.
+    /// Checks that all parts of the plan are consistent.
     ///
     /// # Errors
     /// Returns the first inconsistency.
@@ -229,8 +230,8 @@ impl Plan {
         self.compiled().map(drop)
     }
 
-    /// Returns whether packets need a tracker: there are rules of address translation, or rules
-    /// match flow states.
+    /// Returns whether the router must track connections, because there are rules for address
+    /// translation, or filter rules that match connection states.
     pub fn needs_tracker(&self) -> bool {
         let has_states = |list: &RuleList| list.iter().any(|rule| rule.states.is_some());
         !self.nat.is_empty() || self.rules.as_ref().is_some_and(has_states)
@@ -267,7 +268,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Compares the `k`-th address of the `n`-th port with all addresses before it.
+    /// Compares the `k`-th address of the `n`-th port with all preceding addresses. Returns an
+    /// error if two are equal, or if addresses of different ports are in the same network.
     fn check_address(&self, n: usize, k: usize, own: &Prefix) -> Result<(), RouterPlanError> {
         let second = || self.ports[n].name.clone();
         let before = self.ports[..=n].iter().enumerate();
@@ -289,7 +291,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the routes as the stack needs them.
+    /// Converts the routes to those of the stack.
     ///
     /// # Errors
     /// Fails if a next hop is in no port's network, or two routes have the same destination.
@@ -301,8 +303,8 @@ impl Plan {
             if !prefixes.insert((prefix.addr(), prefix.len())) {
                 return Err(RouterPlanError::RouteTaken { prefix });
             }
-            // The interface of each next hop is known, so `on_link` is set: the stack does not
-            // search for it.
+            // Set `on_link`, because the interface of each next hop is known and the stack must not
+            // look it up.
             let mut add = |next_hop: Option<IpAddr>, iface, kind| {
                 let on_link = next_hop.is_some();
                 specs.push(RouteSpec { next_hop, iface, kind, on_link, ..RouteSpec::to(prefix) });
@@ -356,7 +358,7 @@ impl Plan {
         self.interface(&port.name).ok_or(RouterPlanError::NoWay { prefix, hop })
     }
 
-    /// Compiles the rules; `None` without rules.
+    /// Compiles the packet filter rules. Returns `None` if there are none.
     ///
     /// # Errors
     /// Fails if a rule names a port that does not exist.

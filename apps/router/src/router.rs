@@ -11,35 +11,37 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::plan::{Plan, RouterPlanError};
 use crate::tracker::{FlowTracker, TrackerSettings};
 
-/// Maximum number of packets received from one port in a turn. Packets of 64 KiB from two ports at
-/// once then fit in the queue of a third port.
+/// Maximum number of packets received from one port in one turn of the event loop. Packets of 64
+/// KiB from two ports at once then fit into the queue of a third port.
 const RX_PACKETS: usize = 32;
 
 /// Settings of a router in addition to its plan.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Reverse path check of source addresses (as rp_filter of Linux).
+    /// Reverse path check of source addresses, as Linux's rp_filter.
     pub source_check: SourceCheck,
-    /// Maximum number of neighbors in the tables.
+    /// Maximum number of neighbors in the tables of ARP and NDP.
     pub neighbors_max: usize,
-    /// Settings of the tracker, if the plan needs one.
+    /// Settings of the connection tracker, if the plan needs one.
     pub tracker: TrackerSettings,
-    /// Settings of the engine. Its stack, budget, interfaces and number of channels are replaced.
+    /// Settings of the engine. The router replaces its stack, budget, interfaces and number of
+    /// channels.
     pub engine: EngineConfig,
 }
 
-/// An open port, with its Ethernet address and MTU.
+/// An open port of the router, with its Ethernet address and MTU.
 pub struct OpenPort {
     /// Queues of the device, one for each shard.
     pub queues: Vec<Box<dyn Port + Send>>,
     /// Ethernet address of the router on the port.
     pub mac: [u8; 6],
-    /// Maximum length of IP packets in bytes.
+    /// Maximum length in bytes of IP packets on the port (MTU).
     pub mtu: u32,
 }
 
 impl OpenPort {
-    /// Returns the configuration of an interface that uses the port; `None` without queues.
+    /// Returns the configuration of the engine's interface for this port. Returns `None` if the
+    /// port has no queues.
     pub fn interface(&self, name: &str, addresses: Vec<Prefix>) -> Option<InterfaceConfig> {
         let queue = self.queues.first()?;
         Some(InterfaceConfig {
@@ -67,13 +69,14 @@ pub enum RouterError {
     /// The engine cannot be created.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The plan needs a tracker, and there are several shards.
+    /// The plan needs a connection tracker, which supports only one shard, and there are several.
     #[error("address translation and flow states need one thread: use --shards 1")]
     SeveralShards,
 }
 
 /// Creates an engine without programs that forwards packets by `plan` between `ports`. The ports
-/// are in the order of the plan, and have equally many queues. `seed` must be random and secret.
+/// must be in the order of the plan, and have the same number of queues. `seed` must be random and
+/// secret.
 ///
 /// Port `n` of the plan is interface `n + 1` of the engine.
 ///
@@ -107,7 +110,8 @@ pub fn router(
     }
     let mut engine = Engine::with_shards(config, shards, seed)?;
     let specs = plan.route_specs()?;
-    // Append each route, so that flows are divided among all next hops of a network.
+    // Append each route to those with the same prefix, so that flows are distributed among all next
+    // hops.
     let changes: Vec<_> = specs.iter().map(|spec| Change::SetRoute(*spec, How::Append)).collect();
     let made = engine.apply(&changes);
     made.map_err(|Refused { at, why }| RouterPlanError::Route { prefix: specs[at].prefix, why })?;
@@ -119,7 +123,7 @@ pub fn router(
     Ok(engine)
 }
 
-/// Arranges the queues of all ports by shard.
+/// Groups the queues of all ports by shard.
 fn by_shard(ports: Vec<OpenPort>) -> Vec<Vec<Box<dyn Port + Send>>> {
     let mut shards = Vec::new();
     for port in ports {

@@ -1,4 +1,4 @@
-//! Connection tracking as the tracker of a stack.
+//! Connection tracking and address translation for the packets of a router's stack.
 
 use std::net::IpAddr;
 
@@ -11,41 +11,41 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::{HookPacket, Tracker};
 use towpath_tcp::Instant;
 
-/// A [`Conntrack`] that sees the packets of a stack's first shard.
+/// A [`Conntrack`] that tracks the packets of the stack's first shard.
 #[derive(Debug)]
 pub struct FlowTracker(pub Conntrack);
 
-/// Settings of a tracker.
+/// Settings of a connection tracker.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackerSettings {
-    /// Limits.
+    /// Limits on the number of tracked flows.
     pub limits: TrackerLimits,
-    /// Random secret for hashes and ports.
+    /// Random secret for the hashes of flow tables and for the choice of translated ports.
     pub key: [u64; 2],
 }
 
-/// A rule of address translation, and the number of flows that it has translated.
+/// A rule for address translation, and the number of flows that it has translated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownRule {
-    /// The rule.
+    /// The rule for address translation.
     pub rule: NatRule,
-    /// Flows.
+    /// Number of flows that the rule has translated.
     pub flows: u64,
 }
 
 impl FlowTracker {
-    /// Creates a tracker with these rules.
+    /// Creates a connection tracker with these rules for address translation.
     pub fn new(settings: &TrackerSettings, rules: NatRules) -> Self {
         Self(Conntrack::new(&settings.limits, rules, settings.key))
     }
 
-    /// Returns the rules with their counts.
+    /// Returns the rules for address translation, each with the number of translated flows.
     pub fn rules(&self) -> Vec<ShownRule> {
         let all = self.0.rules().iter();
         all.map(|(rule, flows)| ShownRule { rule: rule.clone(), flows }).collect()
     }
 
-    /// Returns the counters, and the number of flows by class.
+    /// Returns the counters of the tracker, and the number of tracked flows in each class.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let counters = self.0.counters().list().map(|(name, value)| (name.to_owned(), value));
         let of_class = |class: FlowClass| {
@@ -78,7 +78,7 @@ impl Tracker for FlowTracker {
     }
 }
 
-/// A packet at a hook, as a tracker sees it.
+/// Adapter by which the tracker reads and changes a packet that the stack passes to it.
 struct HookView<'a, 'b>(&'a mut HookPacket<'b>);
 
 impl PacketView for HookView<'_, '_> {

@@ -1,4 +1,4 @@
-//! Several scripts on several threads.
+//! Runs several scripts on several threads.
 
 use std::io;
 use std::num::NonZero;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::verdict::{RunOptions, ScriptFailure, ScriptResult, run_text};
 
-/// Returns the files among `paths`, and the files `*.pkt` in the folders among them, in order.
+/// Returns the files among `paths`, and all files `*.pkt` in the directories among them, in order.
 ///
 /// # Errors
-/// A path that cannot be read.
+/// Returns an error if a path cannot be read.
 pub fn find_scripts(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in paths {
@@ -35,7 +35,7 @@ fn collect(path: &Path, is_named: bool, found: &mut Vec<PathBuf>) -> io::Result<
     Ok(())
 }
 
-/// Runs scripts, and returns their results in the order of `files`.
+/// Runs several scripts, and returns their results in the order of `files`.
 pub fn run_files(files: &[PathBuf], options: &RunOptions) -> Vec<ScriptResult> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(vec![None; files.len()]);

@@ -1,4 +1,4 @@
-//! Assertions: a subset of Python's expressions and statements.
+//! Evaluates assertions, which are written in a subset of Python's expressions and statements.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use towpath_tcp::State;
 
 use crate::syntax::symbols;
 
-/// Variables of a script's code, which persist between blocks.
+/// Variables in the code of a script. They persist between the blocks of code.
 pub type Variables = BTreeMap<String, f64>;
 
-/// Runs a block.
+/// Runs a block of code.
 ///
 /// # Errors
-/// The failed assertion with the values of its names, or the unsupported statement.
+/// Returns the failed assertion with the values of its names, or the unsupported statement.
 pub fn run(code: &str, variables: &mut Variables) -> Result<(), String> {
     let joined = code.replace("\\\n", " ");
     for line in joined.lines() {
-        // A `#` inside a string does not occur in assertions.
+        // Remove comments. Assertions do not contain a `#` inside a string.
         let line = line.split('#').next().unwrap_or("");
         for statement in line.split(';') {
             run_statement(statement.trim(), variables)?;
@@ -72,7 +72,8 @@ fn evaluate(text: &str, variables: &Variables) -> Result<f64, String> {
     }
 }
 
-/// Binary operators by level, from the loosest. The first match wins, so longer ones come first.
+/// Binary operators by precedence level, starting with the lowest precedence. The first match is
+/// used, so longer operators come first.
 const LEVELS: &[&[&str]] = &[
     &["or"],
     &["and"],
@@ -84,10 +85,10 @@ const LEVELS: &[&[&str]] = &[
     &["*", "//", "/", "%"],
 ];
 
-/// Maximum depth of nested operands, so that no assertion overflows the stack.
+/// Maximum depth of nested operands. It prevents a stack overflow by a deeply nested assertion.
 const DEPTH_MAX: usize = 64;
 
-/// Level of comparisons, which form chains.
+/// Index in [`LEVELS`] of the comparisons, which can form chains.
 const COMPARISONS: usize = 2;
 
 struct ExpressionReader<'a> {
@@ -224,7 +225,8 @@ fn apply(operator: &str, left: f64, right: f64) -> f64 {
     }
 }
 
-/// Sets the variables `tcpi_…` from a socket's state, with the units of Linux's `struct tcp_info`.
+/// Sets the variables `tcpi_…` from the state of a socket, in the units of Linux's `struct
+/// tcp_info`.
 pub fn set_info(variables: &mut Variables, info: Option<&SocketInfo>) {
     let mut set = |name: &str, value: f64| {
         variables.insert(format!("tcpi_{name}"), value);

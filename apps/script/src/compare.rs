@@ -1,23 +1,23 @@
-//! Comparison of a packet of the stack with the expected one.
+//! Compares a packet of the stack with the packet that the script expects.
 
 use crate::flow::timestamps;
 use crate::syntax::{EcnSpec, TcpSpec};
 use crate::wire::{TcpOption, WireSegment, flag};
 
-/// Differences that do not fail a script.
+/// Kinds of differences that do not fail a script.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Relaxations {
-    /// Order and padding of TCP options.
+    /// Order and padding of the TCP options.
     pub options: bool,
     /// Value and presence of the window scale option.
     pub wscale: bool,
-    /// PSH bit.
+    /// PSH bit of the TCP header.
     pub psh: bool,
-    /// Window field.
+    /// Window field of the TCP header.
     pub win: bool,
     /// Buffer sizes that getsockopt(2) returns.
     pub sizes: bool,
-    /// Commands and settings that the stack does not have.
+    /// Commands and settings that the stack does not support.
     pub commands: bool,
 }
 
@@ -25,7 +25,7 @@ impl Relaxations {
     /// Names of all relaxations.
     pub const NAMES: &[&str] = &["options", "wscale", "psh", "win", "sizes", "commands"];
 
-    /// Adds a relaxation by its name, and returns whether the name is known.
+    /// Adds the relaxation with this name. Returns whether the name is known.
     pub fn add(&mut self, name: &str) -> bool {
         let field = match name {
             "options" => &mut self.options,
@@ -41,8 +41,8 @@ impl Relaxations {
     }
 }
 
-/// Returns the name of the first field that differs. Timestamps of the stack are compared
-/// elsewhere, because their clock is known there.
+/// Returns the name of the first field that differs from the script. Timestamps of the stack are
+/// compared elsewhere, where their clock is known.
 pub fn difference(
     spec: &TcpSpec,
     actual: &WireSegment,
@@ -74,7 +74,7 @@ fn same_options(spec: &TcpSpec, actual: &WireSegment, relax: Relaxations) -> boo
     wanted_form == actual_form && echo(wanted) == echo(&actual.options)
 }
 
-/// Returns the options in the form that is compared.
+/// Returns the TCP options in the form in which they are compared.
 fn form(options: &[TcpOption], relax: Relaxations) -> Vec<String> {
     let is_compared = |option: &&TcpOption| match option {
         TcpOption::Nop | TcpOption::End => !relax.options,

@@ -1,4 +1,4 @@
-//! Translation between the numbers of a script and those of the stack.
+//! Converts between the sequence numbers and timestamps of a script and those of the stack.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,30 +6,32 @@ use std::net::SocketAddr;
 use crate::syntax::{EcnSpec, TcpSpec};
 use crate::wire::{PacketEnds, TcpOption, WireSegment, flag};
 
-/// Connection of the script. Sequence numbers are relative: a script's number plus an offset is
-/// the number on the wire.
+/// Connection of a script. Sequence numbers are relative: the number in the script plus an offset
+/// is the number in the packet.
 #[derive(Debug, Clone)]
 pub struct ScriptFlow {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Offset of the stack's sequence numbers.
+    /// Offset for the sequence numbers of the stack.
     local_offset: u32,
-    /// Offset of the peer's sequence numbers in SYNs and their acknowledgements, which scripts
-    /// number freely.
+    /// Offset for the peer's sequence numbers in SYNs and the acknowledgements of SYNs. Scripts
+    /// choose these numbers freely.
     syn_offset: u32,
-    /// Offset of the peer's sequence numbers in other segments, relative to its first SYN.
+    /// Offset for the peer's sequence numbers in other segments, which are relative to its first
+    /// SYN.
     remote_offset: u32,
-    /// Whether the peer has sent a SYN.
+    /// Whether the peer has sent a SYN already.
     has_peer_isn: bool,
     clock: TimestampMap,
 }
 
-/// Timestamps of the stack, which scripts number freely.
+/// Mapping of the stack's timestamps, which scripts choose freely.
 #[derive(Debug, Clone, Default)]
 struct TimestampMap {
-    /// Timestamps of the stack by those of the script.
+    /// Timestamps of the stack by the timestamps of the script.
     known: BTreeMap<u32, u32>,
-    /// Offset of the first timestamp.
+    /// Difference between the stack's and the script's first timestamp. `None` before the first
+    /// timestamp.
     offset: Option<u32>,
 }
 
@@ -47,17 +49,17 @@ impl ScriptFlow {
         }
     }
 
-    /// Returns the ends of a packet to the stack.
+    /// Returns source and destination of a packet to the stack.
     pub fn inbound(&self) -> PacketEnds {
         PacketEnds { from: self.remote, to: self.local }
     }
 
-    /// Whether a packet of the stack belongs to the connection.
+    /// Returns whether a packet of the stack belongs to this connection.
     pub fn sends(&self, ends: PacketEnds) -> bool {
         ends.from == self.local && ends.to == self.remote
     }
 
-    /// Learns the offsets from a SYN or the first segment with timestamps.
+    /// Determines the offsets from a SYN, or from the first segment with timestamps.
     pub fn learn(&mut self, expected: &TcpSpec, live: &WireSegment) {
         if live.has(flag::SYN) && expected.flags & flag::SYN != 0 {
             self.local_offset = live.seq.wrapping_sub(expected.seq);
@@ -69,14 +71,14 @@ impl ScriptFlow {
         }
     }
 
-    /// Returns the number of ticks by which a timestamp differs from the expected one.
+    /// Returns the number of ticks by which a timestamp of the stack differs from the expected one.
     pub fn clock_error(&self, wanted: u32, live: u32) -> u32 {
         let offset = self.clock.offset.unwrap_or(0);
         (live.wrapping_sub(offset).wrapping_sub(wanted) as i32).unsigned_abs()
     }
 
-    /// Returns the segment on the wire of a segment that the script sends. The first SYN sets the
-    /// number to which later ones are relative.
+    /// Converts a segment that the script sends to the segment in the packet. Later sequence
+    /// numbers of the peer are relative to its first SYN.
     pub fn translate(&mut self, spec: &TcpSpec) -> WireSegment {
         let is_syn = spec.flags & flag::SYN != 0;
         if is_syn && !self.has_peer_isn {
@@ -116,7 +118,7 @@ impl ScriptFlow {
         known.unwrap_or_else(|| echo.wrapping_add(self.clock.offset.unwrap_or(0)))
     }
 
-    /// Returns a segment of the stack with the numbers of the script. Timestamps stay.
+    /// Converts a segment of the stack to the numbers of the script. Timestamps are not converted.
     pub fn to_script(&self, live: &WireSegment) -> WireSegment {
         let negative = 0u32.wrapping_sub(self.remote_offset);
         let translate = |option: &TcpOption| match option {
@@ -133,7 +135,7 @@ impl ScriptFlow {
         }
     }
 
-    /// Returns the sequence number on the wire of a number of the stack.
+    /// Converts a sequence number of the stack in the script to the number in the packet.
     pub fn live_seq(&self, seq: u32) -> u32 {
         seq.wrapping_add(self.local_offset)
     }
@@ -143,7 +145,8 @@ fn shift(blocks: &[(u32, u32)], by: u32) -> Vec<(u32, u32)> {
     blocks.iter().map(|block| (block.0.wrapping_add(by), block.1.wrapping_add(by))).collect()
 }
 
-/// Returns the timestamp and the echo of a segment with the option.
+/// Returns the value and the echo of the timestamps option. `None` if the segment has no such
+/// option.
 pub fn timestamps(options: &[TcpOption]) -> Option<(u32, u32)> {
     options.iter().find_map(|option| match option {
         TcpOption::Timestamps { value, echo } => Some((*value, *echo)),

@@ -1,4 +1,4 @@
-//! Owner of the stack: records the events of sockets for the calls of the script.
+//! Owner of the stack. It records the events of sockets for the system calls of the script.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use towpath_ring::{HeapRecv, HeapSend, Payload};
 use towpath_stack::{DatagramMeta, Host, SocketError, SocketEvent, SocketId};
 
-/// Sizes of a socket's buffers in bytes, as Linux's `tcp_rmem` and `tcp_wmem`.
+/// Sizes of a socket's buffers in bytes, corresponding to Linux's `tcp_rmem` and `tcp_wmem`.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketSizes {
     pub recv: u32,
@@ -21,33 +21,33 @@ impl SocketSizes {
     }
 }
 
-/// State of a socket that its events report.
+/// State of a socket as reported by its events.
 #[derive(Debug)]
 pub struct SocketStatus {
     pub id: SocketId,
     pub sizes: SocketSizes,
-    /// Children that wait for accept(2).
+    /// User numbers of the connections that wait for accept(2).
     pub children: VecDeque<u32>,
     pub connected: bool,
     /// Whether the peer's FIN has arrived.
     pub ended: bool,
-    /// Error that no call has returned yet.
+    /// Error of the socket that no call has returned yet.
     pub error: Option<SocketError>,
     /// Whether the connection has failed.
     pub failed: bool,
     pub closed: bool,
-    /// Number of events, for edge-triggered epoll.
+    /// Number of events of the socket, for edge-triggered epoll.
     pub edges: u32,
 }
 
-/// All sockets by user number.
+/// Owner of the stack, with all sockets by their user number.
 #[derive(Debug)]
 pub struct ScriptHost {
     pub sockets: Vec<SocketStatus>,
 }
 
 impl ScriptHost {
-    /// Adds a socket and returns its user number. The caller sets the id.
+    /// Adds a socket, and returns its user number. The caller must set its id.
     pub fn add(&mut self, id: SocketId, sizes: SocketSizes) -> u32 {
         self.sockets.push(SocketStatus {
             id,

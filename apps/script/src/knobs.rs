@@ -1,4 +1,4 @@
-//! Settings of a run: options of the script, and sysctl names that map to settings of the stack.
+//! Settings of a run: options of the script, and the stack's settings for names of sysctl(8).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use towpath_tcp::{CongestionKind, EcnMode};
 use crate::host::SocketSizes;
 use crate::syntax::{OptionLine, SyntaxError};
 
-/// Maximum initial capacity of a receive buffer in bytes.
+/// Maximum initial capacity of a socket's receive buffer in bytes.
 const RECV_FIRST: u32 = 64 << 10;
 
-/// IP version of the packets and the family of the sockets.
+/// IP version of the packets, and address family of the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IpVersion {
-    /// IPv4.
+    /// IPv4 sockets with IPv4 packets.
     #[default]
     V4,
     /// IPv6 sockets with IPv4 packets (RFC 4291 §2.5.5.2).
     V4Mapped,
-    /// IPv6.
+    /// IPv6 sockets with IPv6 packets.
     V6,
 }
 
 impl IpVersion {
-    /// Names of `--ip_version`.
+    /// Valid values of `--ip_version`.
     pub const NAMES: &[&str] = &["ipv4", "ipv4-mapped-ipv6", "ipv6"];
 
-    /// Returns the version with this name.
+    /// Returns the IP version with this name. `None` if the name is unknown.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "ipv4" => Some(Self::V4),
@@ -39,7 +39,7 @@ impl IpVersion {
     }
 }
 
-/// Settings of a run.
+/// Settings of a script's run.
 #[derive(Debug, Clone)]
 pub struct Knobs {
     pub version: IpVersion,
@@ -47,15 +47,15 @@ pub struct Knobs {
     pub local_ip: Option<IpAddr>,
     pub remote_ip: Option<IpAddr>,
     pub tolerance_us: i64,
-    /// Microseconds of a tick of the expected timestamps; 0 does not compare them.
+    /// Microseconds per tick of the expected timestamps. 0 disables the comparison of timestamps.
     pub tick_us: u32,
     pub strict_segments: bool,
-    /// Initial sequence number of the stack; `None` leaves it to the stack.
+    /// Initial sequence number of the stack. `None` if the stack chooses it.
     pub local_isn: Option<u32>,
     /// Initial sequence number of the peer.
     pub remote_isn: u32,
     pub sizes: SocketSizes,
-    /// Bits of Linux's `tcp_fastopen`.
+    /// Bits of Linux's `tcp_fastopen` sysctl.
     pub fast_open: u32,
     pub not_sent_lowat: u32,
     pub stack: StackConfig,
@@ -87,10 +87,10 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// Applies an option line.
+    /// Applies an option line of the script.
     ///
     /// # Errors
-    /// The option is unknown, or its value is invalid.
+    /// Returns an error if the option is unknown, or if its value is invalid.
     pub fn set_option(&mut self, option: &OptionLine) -> Result<(), SyntaxError> {
         let (name, value) = (option.name.as_str(), option.value.as_str());
         let error = |message| SyntaxError { line: option.line, column: 1, message };
@@ -101,7 +101,7 @@ impl Knobs {
             "local_ip" => self.local_ip = Some(value.parse().map_err(|_| invalid())?),
             "remote_ip" => self.remote_ip = Some(value.parse().map_err(|_| invalid())?),
             "mtu" => self.mtu = value.parse().map_err(|_| invalid())?,
-            // The MSS of packetdrill's own path, which has no counterpart here.
+            // Ignore the MSS of packetdrill's own path, because there is no such path here.
             "mss" | "tcp_ts_ecr_scaled" => {}
             "tolerance_usecs" => self.tolerance_us = number()?.into(),
             "tcp_ts_tick_usecs" => self.tick_us = number()?,
@@ -113,10 +113,10 @@ impl Knobs {
         Ok(())
     }
 
-    /// Applies a command line of settings: `sysctl`, `defaults.sh`, `set_sysctls.py`.
+    /// Applies a command line that changes settings: `sysctl`, `defaults.sh`, or `set_sysctls.py`.
     ///
     /// # Errors
-    /// The first word that is not supported.
+    /// Returns an error message about the first word that is not supported.
     pub fn run_command(&mut self, command: &str) -> Result<(), String> {
         let joined = command.replace("\\\n", " ");
         for line in joined.lines() {
@@ -135,7 +135,7 @@ impl Knobs {
         match name {
             "defaults.sh" => {
                 self.production();
-                // A script may continue with sysctl on the same line.
+                // A script may continue with a sysctl command on the same line.
                 self.run_part(words.0.trim())
             }
             "sysctl" | "set_sysctls.py" => {
@@ -146,9 +146,10 @@ impl Knobs {
                 }
                 Ok(())
             }
-            // Undoes the settings at the end of the script, and prints nothing that matters.
+            // Ignore the command that restores the settings at the end of the script.
             _ if name.starts_with("sysctl_restore_") || name.starts_with('#') => Ok(()),
-            // Forgets cookies and metrics of peers, of which a fresh stack has none.
+            // Ignore the command that deletes the cookies and metrics of peers, because a new stack
+            // has none.
             "ip" if part.contains("tcp_metrics flush") => Ok(()),
             _ => Err(format!("command '{name}' is not supported")),
         }
@@ -161,7 +162,7 @@ impl Knobs {
             .map_err(|reason| format!("sysctl {name}={value}: {reason}"))
     }
 
-    /// Sets the values that google/packetdrill's scripts are written for.
+    /// Sets the values for which the scripts of google/packetdrill are written.
     fn production(&mut self) {
         self.set_receive(540_000, 15 << 20);
         (self.sizes.send, self.sizes.send_max) = (256 << 10, 4 << 20);
@@ -174,10 +175,11 @@ impl Knobs {
     }
 
     fn set_receive(&mut self, default: u32, max: u32) {
-        // The engine's buffers begin with 64 KiB as well, and grow as bytes arrive. A larger one
-        // would be announced by a window update behind the handshake.
+        // Limit the initial size to 64 KiB, with which the engine's buffers start, too. They grow
+        // as bytes arrive. A larger buffer would be announced by a window update after the
+        // handshake.
         (self.sizes.recv, self.sizes.recv_max) = (default.min(RECV_FIRST), max.max(default));
-        // The smallest shift that lets the window cover the buffer (RFC 7323 §2.3).
+        // Use the smallest shift for which the window covers the buffer (RFC 7323 §2.3).
         let fits = |shift: &u8| u64::from(self.sizes.recv_max) <= 65_535 << shift;
         self.stack.tcp.window_scale = (0..14).find(fits).unwrap_or(14);
     }
@@ -234,7 +236,7 @@ impl Knobs {
     }
 }
 
-/// Accepts settings whose value is how the stack always behaves.
+/// Accepts a setting if its value is the stack's fixed behaviour.
 fn is_default(name: &str, value: &str) -> Result<(), String> {
     const FIXED: &[(&str, &[&str])] = &[
         ("tcp_dsack", &["1"]),
@@ -278,7 +280,7 @@ fn parse_number(word: &str) -> Option<u32> {
     }
 }
 
-/// CommandWords of a shell command; quotes keep spaces.
+/// Iterator over the words of a shell command. Quotes keep spaces within a word.
 struct CommandWords<'a>(&'a str);
 
 impl Iterator for CommandWords<'_> {
@@ -293,7 +295,7 @@ impl Iterator for CommandWords<'_> {
         });
         let (word, rest) = text.split_at(end.unwrap_or(text.len()));
         self.0 = rest;
-        // Redirections do not matter, because commands print nothing.
+        // Skip redirections, because commands print nothing here.
         if word.contains(">/dev/null") || word == ">" || word == "&>" || word == "/dev/null" {
             return self.next();
         }

@@ -1,4 +1,5 @@
-//! Runs a script: events in virtual time, and packets of the stack beside the expected ones.
+//! Runs a script: performs its events in virtual time, and compares the stack's packets with the
+//! expected ones.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -18,38 +19,38 @@ use crate::syntax::{
 use crate::wire::{self, PacketEnds, WireSegment, flag};
 use crate::world::{ScriptWorld, SentPacket};
 
-/// Time of the stack's clock at which a script starts: not 0, which means "never".
+/// Time of the stack's clock at the start of a script. Must not be 0, because 0 means "never".
 pub const START: Instant = Instant(1_000_000_000_000);
 
-/// Maximum number of lines of history in a failure.
+/// Maximum number of lines in the history of a failure.
 const HISTORY_MAX: usize = 400;
 
-/// Port of both ends that scripts do not choose.
+/// Port of either endpoint if the script does not choose one.
 const PORT: u16 = 8080;
 
-/// Packet with its time since the start of the script.
+/// Recorded packet, with its time since the start of the script.
 #[derive(Debug, Clone)]
 pub struct CapturedPacket {
-    /// Nanoseconds since the start of the script.
+    /// Time since the start of the script in ns.
     pub at_ns: u64,
-    /// Direction as seen from the stack.
+    /// Direction of the packet as seen from the stack.
     pub direction: Direction,
-    /// IP packet.
+    /// Bytes of the IP packet.
     pub bytes: Vec<u8>,
 }
 
-/// Reason why a run ended early.
+/// Reason why the run of a script ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// The script failed at a line.
+    /// The script failed at this line.
     Failed { line: usize, message: String },
-    /// The stack chose this initial sequence number, but the script asks for another one.
+    /// The stack chose this initial sequence number, but the script requires another one.
     SequenceNumber(u32),
 }
 
 type Step = Result<(), Stop>;
 
-/// Call that sleeps.
+/// System call that blocks.
 struct PendingCall<'a> {
     line: usize,
     call: &'a CallSpec,
@@ -57,40 +58,41 @@ struct PendingCall<'a> {
     end: Instant,
 }
 
-/// Expected time of an event.
+/// Interval in which an event is expected.
 #[derive(Clone, Copy)]
 struct TimeWindow {
     earliest: Instant,
     latest: Instant,
 }
 
-/// State of a run.
+/// State of the run of a script.
 pub struct ScriptRunner<'a> {
     script: &'a Script,
     relax: Relaxations,
-    /// Whether packets that no event has taken fail the script.
+    /// Whether the script fails if a packet was taken by no event.
     strict: bool,
     knobs: Knobs,
     world: ScriptWorld,
     descriptors: OpenFiles,
     flow: ScriptFlow,
-    /// Earlier connections, whose packets are ignored.
+    /// Earlier connections of the script. Their packets are ignored.
     old_flows: Vec<ScriptFlow>,
-    /// Whether the next SYN of the script begins a new connection, because a listener is new.
+    /// Whether the next SYN of the script starts a new connection, because a new listener was
+    /// created.
     expects_syn: bool,
     /// Whether the script has closed its last connection.
     closed: bool,
     pending: Vec<PendingCall<'a>>,
     variables: Variables,
     start: Instant,
-    /// Time of the previous event.
+    /// Time of the previous event, to which relative times refer.
     base: Instant,
     pub history: Vec<String>,
     pub captured: Vec<CapturedPacket>,
 }
 
 impl<'a> ScriptRunner<'a> {
-    /// Creates the host of a script.
+    /// Creates the runner of a script, with a new host.
     pub fn new(
         script: &'a Script,
         knobs: Knobs,
@@ -121,10 +123,10 @@ impl<'a> ScriptRunner<'a> {
         }
     }
 
-    /// Runs all events.
+    /// Runs all events of the script.
     ///
     /// # Errors
-    /// The first event that fails.
+    /// Returns the first event that failed.
     pub fn run(&mut self) -> Step {
         for event in &self.script.events {
             self.run_event(event)?;
@@ -164,7 +166,8 @@ impl<'a> ScriptRunner<'a> {
         self.repeat_calls()
     }
 
-    /// Returns the times of an event: for a call, of its start and its end.
+    /// Returns the interval in which an event is expected. For a call, returns its start and its
+    /// end.
     fn window(&self, time: EventTime) -> TimeWindow {
         let at = |base: Instant, us: i64| base + Duration::from_micros(us.unsigned_abs());
         let (earliest, latest) = match time {
@@ -185,7 +188,7 @@ impl<'a> ScriptRunner<'a> {
         Duration::from_micros(self.knobs.tolerance_us.unsigned_abs())
     }
 
-    /// Moves the clock to `to`, with all timers on the way.
+    /// Advances the clock to the time `to`, and handles all timers on the way.
     fn advance(&mut self, to: Instant) -> Step {
         while let Some(next) = self.next_timeout().filter(|next| *next <= to) {
             self.step(next)?;
@@ -199,7 +202,7 @@ impl<'a> ScriptRunner<'a> {
     }
 
     fn step(&mut self, to: Instant) -> Step {
-        // A timer that stays due must not stop the clock.
+        // Advance the clock in any case, because a timer that stays due must not stop it.
         let to = if to > self.world.now { to } else { self.world.now + Duration::from_micros(1) };
         self.world.step(to);
         self.repeat_calls()
@@ -235,7 +238,7 @@ impl<'a> ScriptRunner<'a> {
         }
     }
 
-    /// Attempts a call; returns `None` if it sleeps.
+    /// Attempts a system call. Returns `None` if the call blocks.
     fn attempt(
         &mut self,
         line: usize,
@@ -296,8 +299,8 @@ impl<'a> ScriptRunner<'a> {
 
     fn receive(&mut self, line: usize, spec: &TcpSpec) -> Step {
         let is_syn = spec.flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN;
-        // After the last connection was closed, a SYN with options begins another one. A SYN
-        // without options may test the closed one.
+        // After the last connection was closed, a SYN with options starts a new connection. A SYN
+        // without options may be a test of the closed one.
         let has_options = spec.options.as_ref().is_some_and(|options| !options.is_empty());
         let reopens = self.closed && has_options;
         if is_syn && (self.expects_syn || reopens) {
@@ -311,7 +314,7 @@ impl<'a> ScriptRunner<'a> {
         Ok(())
     }
 
-    /// Begins a connection from another port of the peer.
+    /// Starts a new connection, from another port of the peer.
     fn begin_flow(&mut self) {
         (self.expects_syn, self.closed) = (false, false);
         let next = self.old_flows.len() as u16;
@@ -371,7 +374,7 @@ impl<'a> ScriptRunner<'a> {
             _ => {}
         }
         if is_first {
-            // Settings apply to a new host, as long as the script has no socket.
+            // Create a new host with the changed settings, because the script has no socket yet.
             let local = addresses(&self.knobs).0;
             let Knobs { stack, mtu, .. } = &self.knobs;
             self.world = ScriptWorld::new(stack.clone(), &[local.ip()], *mtu, self.world.now);
@@ -379,7 +382,8 @@ impl<'a> ScriptRunner<'a> {
         Ok(())
     }
 
-    /// Waits for a packet, and compares it. Returns the time at which it was sent.
+    /// Waits for a packet, and compares it with the expected one. Returns the time at which the
+    /// packet was sent.
     fn expect(
         &mut self,
         line: usize,
@@ -432,7 +436,7 @@ impl<'a> ScriptRunner<'a> {
         (error_us > self.knobs.tolerance_us).then_some("timestamp")
     }
 
-    /// Returns the next packet of the connection, or of a new one.
+    /// Waits for the next packet of the current connection, or of a new one, and returns it.
     fn wait_for_packet(
         &mut self,
         line: usize,
@@ -478,8 +482,8 @@ impl<'a> ScriptRunner<'a> {
         fail(line, format!("no packet was sent {by}{next}"))
     }
 
-    /// Whether a packet belongs to the current connection, or begins one. A script that expects a
-    /// SYN (`is_syn`) has left the current connection.
+    /// Returns whether a packet belongs to the current connection, or starts one. If the script
+    /// expects a SYN (`is_syn`), it has left the current connection.
     fn is_watched(&self, sent: &SentPacket, is_syn: bool) -> bool {
         let Some((ends, segment)) = wire::parse_segment(&sent.bytes) else { return false };
         let is_open = segment.has(flag::SYN) && !segment.has(flag::ACK);
@@ -545,7 +549,7 @@ impl<'a> ScriptRunner<'a> {
         format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
     }
 
-    /// Returns a segment of the script as text.
+    /// Formats a segment of the script as text.
     fn spec_text(&self, spec: &TcpSpec) -> String {
         let segment = WireSegment {
             ecn: if let crate::syntax::EcnSpec::Codepoint(ecn) = spec.ecn { ecn } else { 0 },
@@ -566,7 +570,8 @@ fn fail(line: usize, message: String) -> Stop {
     Stop::Failed { line, message }
 }
 
-/// Returns the default addresses of both ends, as packets have them.
+/// Returns the default addresses of the stack and the peer, in the form in which packets contain
+/// them.
 fn addresses(knobs: &Knobs) -> (SocketAddr, SocketAddr) {
     let (local, remote): (IpAddr, IpAddr) = match knobs.version {
         IpVersion::V6 => (

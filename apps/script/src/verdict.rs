@@ -1,4 +1,4 @@
-//! Result of a script.
+//! Runs a script, and returns its result.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,47 +10,47 @@ use crate::knobs::{IpVersion, Knobs};
 use crate::run::{CapturedPacket, START, ScriptRunner, Stop};
 use crate::syntax;
 
-/// Options of runs.
+/// Options for running scripts.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
-    /// IP version of scripts without `--ip_version`.
+    /// IP version for scripts without the option `--ip_version`.
     pub version: IpVersion,
-    /// MTU in bytes of scripts without `--mtu`; `None` means 1500.
+    /// MTU in bytes for scripts without the option `--mtu`. `None` selects 1500.
     pub mtu: Option<u16>,
-    /// Tolerance in microseconds; `None` means 4000, or that of the script.
+    /// Tolerance for times in microseconds. `None` selects the tolerance of the script, or 4000.
     pub tolerance_us: Option<u32>,
-    /// Differences that do not fail a script.
+    /// Kinds of differences that do not fail a script.
     pub relax: Relaxations,
-    /// Whether a packet that no event expects fails the script.
+    /// Whether a script fails if the stack sends a packet that no event expects.
     pub strict: bool,
 }
 
 /// Reason why a script failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFailure {
-    /// Line of the script, counted from 1; 0 if the script cannot be read.
+    /// Line of the script, starting at 1. 0 if the script cannot be read.
     pub line: usize,
-    /// Column of a syntax error, counted from 1.
+    /// Column of a syntax error, starting at 1. `None` for other failures.
     pub column: Option<usize>,
-    /// Reason.
+    /// Error message that describes the failure.
     pub message: String,
-    /// Packets and calls before the failure.
+    /// Packets and system calls before the failure.
     pub history: Vec<String>,
 }
 
-/// Result of a script.
+/// Result of running a script.
 #[derive(Debug, Clone)]
 pub struct ScriptResult {
-    /// File of the script.
+    /// Path of the script.
     pub path: PathBuf,
-    /// `None` if the script passed.
+    /// Reason of the failure. `None` if the script passed.
     pub failure: Option<ScriptFailure>,
-    /// Packets in both directions.
+    /// Packets in both directions, in the order in which they were sent.
     pub packets: Vec<CapturedPacket>,
 }
 
 impl ScriptResult {
-    /// Returns the result as JSON.
+    /// Formats the result as JSON.
     pub fn to_json(&self) -> Value {
         let failure = self.failure.as_ref().map(|failure| {
             json!({
@@ -69,7 +69,7 @@ impl ScriptResult {
     }
 }
 
-/// Runs a script.
+/// Runs the script `text`, and returns its result. `path` is the path of the script.
 pub fn run_text(path: &Path, text: &str, options: &RunOptions) -> ScriptResult {
     let path = path.to_owned();
     let refused = |error: syntax::SyntaxError| ScriptFailure {
@@ -92,8 +92,8 @@ pub fn run_text(path: &Path, text: &str, options: &RunOptions) -> ScriptResult {
         ScriptRunner::new(&script, knobs.clone(), options.relax, options.strict, START);
     let mut end = runner.run();
     if let Err(Stop::SequenceNumber(chosen)) = end {
-        // Initial sequence numbers follow the clock, one every 4 µs (RFC 9293 §3.4.1). A start at
-        // another time therefore gives the wanted number.
+        // The stack's initial sequence numbers follow the clock, with one number every 4 µs (RFC
+        // 9293 §3.4.1). Start at the time at which the wanted number is chosen.
         let ticks = knobs.local_isn.unwrap_or(0).wrapping_sub(chosen);
         let start = START + Duration::from_micros(4 * u64::from(ticks));
         runner = ScriptRunner::new(&script, knobs, options.relax, options.strict, start);

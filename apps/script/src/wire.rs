@@ -1,4 +1,4 @@
-//! Segments as bytes, with options in any order.
+//! Converts TCP segments to and from bytes. Unlike the stack, it supports TCP options in any order.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,11 +15,11 @@ pub mod flag {
     pub const URG: u16 = 0x20;
     pub const ECE: u16 = 0x40;
     pub const CWR: u16 = 0x80;
-    /// Accurate ECN (RFC 9768).
+    /// Bit of Accurate ECN (RFC 9768).
     pub const AE: u16 = 0x100;
 }
 
-/// Letters of the control bits, in the order of the language.
+/// Letters for the control bits, in the order in which scripts write them.
 const LETTERS: &[(u16, char)] = &[
     (flag::FIN, 'F'),
     (flag::SYN, 'S'),
@@ -32,7 +32,7 @@ const LETTERS: &[(u16, char)] = &[
     (flag::ACK, '.'),
 ];
 
-/// TCP option as on the wire.
+/// TCP option in the header of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TcpOption {
     End,
@@ -46,12 +46,12 @@ pub enum TcpOption {
         echo: u32,
     },
     FastOpen(Vec<u8>),
-    /// Fast Open in the experimental option 254 (RFC 6994).
+    /// Fast Open option in the experimental option 254 (RFC 6994).
     FastOpenExperimental(Vec<u8>),
     Other(u8, Vec<u8>),
 }
 
-/// Magic number of Fast Open in the experimental option.
+/// Magic number that identifies Fast Open in the experimental option.
 const FAST_OPEN_MAGIC: [u8; 2] = [0xf9, 0x89];
 
 impl TcpOption {
@@ -73,7 +73,8 @@ impl TcpOption {
             Self::FastOpenExperimental(cookie) => (254, [&FAST_OPEN_MAGIC[..], cookie].concat()),
             Self::Other(kind, data) => (*kind, data.clone()),
         };
-        // Options that are too long do not fit the header, which `emit_segment` checks.
+        // Ignore an overflow of the length, because `emit_segment` refuses options that are too
+        // long for the header.
         out.extend([kind, (data.len() as u8).wrapping_add(2)]);
         out.extend(data);
     }
@@ -122,7 +123,7 @@ impl fmt::Display for TcpOption {
     }
 }
 
-/// TCP segment with its ECN field.
+/// TCP segment, with the ECN field of its IP header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireSegment {
     pub ecn: u8,
@@ -165,18 +166,18 @@ impl fmt::Display for WireSegment {
     }
 }
 
-/// Source and destination of a packet.
+/// Source and destination address of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketEnds {
     pub from: SocketAddr,
     pub to: SocketAddr,
 }
 
-/// Writes a segment with a payload of zeros as an IP packet with valid checksums.
+/// Writes a segment as an IP packet with valid checksums. The payload consists of zeros.
 ///
 /// # Errors
-/// The options exceed 40 bytes or are not padded to a multiple of four, or the payload does not fit
-/// an IP packet.
+/// Returns an error if the options exceed 40 bytes or are not padded to a multiple of four. Returns
+/// an error if the payload does not fit an IP packet.
 pub fn emit_segment(ends: PacketEnds, segment: &WireSegment) -> Result<Vec<u8>, String> {
     let mut options = Vec::new();
     segment.options.iter().for_each(|option| option.emit(&mut options));
@@ -252,7 +253,7 @@ fn emit_ip(ends: PacketEnds, tos: u8, protocol: IpProtocol, payload: &[u8]) -> V
     bytes
 }
 
-/// Writes an ICMP error of `router` about the start of a packet of the stack.
+/// Writes an ICMP error of `router`, which quotes the start of a packet of the stack.
 pub fn emit_icmp(router: PacketEnds, kind: (u8, u8), rest: u32, quoted: &[u8]) -> Vec<u8> {
     let mut message = vec![kind.0, kind.1, 0, 0];
     message.extend(rest.to_be_bytes());
@@ -271,7 +272,7 @@ pub fn emit_icmp(router: PacketEnds, kind: (u8, u8), rest: u32, quoted: &[u8]) -
     emit_ip(router, 0, protocol, &message)
 }
 
-/// Parses an IP packet with a TCP segment.
+/// Parses an IP packet that contains a TCP segment. `None` if it contains none.
 pub fn parse_segment(packet: &[u8]) -> Option<(PacketEnds, WireSegment)> {
     let (ecn, src, dst, protocol, payload): (u8, IpAddr, IpAddr, _, _) = match packet.first()? >> 4
     {

@@ -1,4 +1,4 @@
-//! Stack with one link, driven in virtual time.
+//! Host under test: a stack with one link, driven in virtual time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,24 +13,25 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::host::ScriptHost;
 
-/// Maximum number of turns at one time. A stack that still has work then does not make progress.
+/// Maximum number of turns at the same time. If the stack still has work then, it makes no
+/// progress.
 const TURNS_MAX: usize = 10_000;
 
-/// Packet that the stack has sent.
+/// Packet that the stack has sent, with its time.
 #[derive(Debug, Clone)]
 pub struct SentPacket {
     pub at: Instant,
     pub bytes: Vec<u8>,
 }
 
-/// Queues of the link in both directions.
+/// Packets on the link in both directions.
 #[derive(Debug, Default)]
 struct LinkQueues {
     to_stack: VecDeque<Vec<u8>>,
     sent: VecDeque<SentPacket>,
 }
 
-/// Port of the stack, whose peer is the script.
+/// Network port of the stack. The script is the peer on its link.
 struct ScriptPort(Rc<RefCell<LinkQueues>>);
 
 impl Port for ScriptPort {
@@ -76,7 +77,7 @@ impl Port for ScriptPort {
     }
 }
 
-/// Host under test and its link.
+/// Host under test, with its stack and its link.
 pub struct ScriptWorld {
     pub stack: Stack<ScriptHost>,
     pub host: ScriptHost,
@@ -87,11 +88,11 @@ pub struct ScriptWorld {
 }
 
 impl ScriptWorld {
-    /// Creates a host with the given addresses, whose link reaches all others.
+    /// Creates a host with the given addresses. Its link reaches all other addresses.
     pub fn new(config: StackConfig, addresses: &[IpAddr], mtu: u16, now: Instant) -> Self {
         let queues = Rc::new(RefCell::new(LinkQueues::default()));
         let mut stack = Stack::new(config, [7; 32], now);
-        // A prefix of length 0 puts all peers on the link, so that no route is needed.
+        // Use prefixes of length 0, so that all peers are on the link, and no route is needed.
         let prefixes = addresses.iter().filter_map(|ip| Prefix::new(*ip, 0)).collect();
         let port = ScriptPort(Rc::clone(&queues));
         let interface = InterfaceConfig {
@@ -115,13 +116,14 @@ impl ScriptWorld {
             ports: vec![Box::new(port)],
             queues,
         };
-        // IPv6 sends membership reports and solicitations, which scripts do not describe.
+        // Discard the membership reports and solicitations of IPv6, because scripts do not describe
+        // them.
         world.settle();
         world.queues.borrow_mut().sent.clear();
         world
     }
 
-    /// Runs turns at the current time until the stack has no work.
+    /// Runs turns of the stack at the current time until the stack has no work.
     pub fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
             let Self { stack, host, ports, pool, now, .. } = self;
@@ -133,13 +135,13 @@ impl ScriptWorld {
         }
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time of the stack's next timer. `None` if no timer is set.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.stack.next_timeout()
     }
 
-    /// Moves the clock forward to `to`, which must not be behind the next timer, and runs the
-    /// stack.
+    /// Advances the clock to the time `to`, which must not be later than the next timer, and runs
+    /// the stack.
     pub fn step(&mut self, to: Instant) {
         self.now = Instant(self.now.0.max(to.0));
         self.settle();
@@ -154,7 +156,7 @@ impl ScriptWorld {
         self.queues.borrow_mut().sent.pop_front()
     }
 
-    /// Returns a copy of the oldest packet that no event has taken.
+    /// Returns a copy of the oldest sent packet that no event has taken. `None` if there is none.
     pub fn peek_sent(&self) -> Option<SentPacket> {
         self.queues.borrow().sent.front().cloned()
     }

@@ -1,4 +1,4 @@
-//! Runs all variants of a scenario with all seeds, using several threads.
+//! Runs all variants of a scenario with all seeds on several threads.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,32 +8,31 @@ use crate::result::{Report, RunResult, summarize};
 use crate::run::run;
 use crate::scenario::Plan;
 
-/// Options for the execution of a scenario.
+/// Options for running a scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchOptions<'a> {
-    /// First seed; None means the seed of the scenario file.
+    /// First seed. `None` selects the seed of the scenario file.
     pub seed: Option<u64>,
-    /// Number of consecutive seeds per variant.
+    /// Number of consecutive seeds with which each variant runs.
     pub runs: usize,
-    /// Directory for captures of all links.
+    /// Directory in which the packets of all links are captured. `None` if nothing is captured.
     pub captures: Option<&'a Path>,
-    /// Whether to record the segments of the first connections for the charts of a page.
+    /// Whether to record the segments of the first connections, for the charts of a page.
     pub traces: bool,
-    /// Number of threads, which does not influence the result.
+    /// Number of threads. It does not influence the results.
     pub threads: usize,
 }
 
-/// Version that is included in results.
+/// Version of the simulator, which results contain.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Maximum number of runs of a scenario.
+/// Maximum number of seeds with which a scenario runs.
 pub const RUNS_MAX: usize = 10_000;
 
-/// Runs all variants with all seeds. `progress` is called from any thread with the completed
-/// fraction.
+/// Runs all variants with all seeds. Calls `progress` from any thread with the completed fraction.
 ///
 /// # Errors
-/// Returns the first failure in the order of runs, with its variant and seed.
+/// Returns the first failure in the order of the runs, with its variant and seed.
 pub fn run_all(
     plans: &[Plan],
     options: BatchOptions<'_>,

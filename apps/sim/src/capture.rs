@@ -1,4 +1,4 @@
-//! Writes a pcapng file per link, with virtual timestamps.
+//! Writes a pcapng file with virtual timestamps for each link.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use towpath_pcap::{CaptureLinkType, Direction, Interface, Writer};
 
 use crate::scenario::Plan;
 
-/// Capture files of a run. Each packet is recorded once per link: when it is delivered, or when it
-/// is dropped, with the reason as its comment.
+/// Capture files of a run. Each link records a packet once, when it is delivered or dropped. The
+/// comment of a dropped packet contains the reason.
 pub struct Captures {
     files: Vec<HostCapture>,
     failure: Option<String>,
@@ -20,7 +20,7 @@ struct HostCapture {
 }
 
 impl Captures {
-    /// Creates `folder`, and a file for each link in it.
+    /// Creates the directory `folder`, and a capture file in it for each link.
     ///
     /// # Errors
     /// Returns the path that could not be created, with the reason.
@@ -45,12 +45,12 @@ impl Captures {
         Ok(Self { files, failure: None })
     }
 
-    /// Records a packet delivered by wire `wire`.
+    /// Records a packet that wire number `wire` delivered.
     pub fn delivered(&mut self, wire: usize, now_ns: u64, frame: &[u8]) {
         self.packet(wire, now_ns, None, frame);
     }
 
-    /// Records a packet dropped at wire `wire`.
+    /// Records a packet that wire number `wire` dropped.
     pub fn dropped(&mut self, wire: usize, now_ns: u64, reason: &str, frame: &[u8]) {
         self.packet(wire, now_ns, Some(&format!("drop: {reason}")), frame);
     }
@@ -68,10 +68,10 @@ impl Captures {
         }
     }
 
-    /// Flushes all files.
+    /// Flushes all capture files.
     ///
     /// # Errors
-    /// Returns the first file that could not be written.
+    /// Returns an error message for the first file that could not be written.
     pub fn finish(self) -> Result<(), String> {
         if let Some(failure) = self.failure {
             return Err(failure);

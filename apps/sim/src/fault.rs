@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Violation of a rule by a simulated world.
+/// Rule that a simulated world violates, with details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleFault {
-    /// Name of the rule, the same for all worlds that violate it.
+    /// Name of the violated rule. It is the same for all worlds that violate this rule.
     pub rule: String,
-    /// Details: time, place and numbers.
+    /// Details of the violation: time, place and numbers.
     pub what: String,
 }
 

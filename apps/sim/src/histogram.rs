@@ -1,13 +1,14 @@
-//! A logarithmic histogram over a wide range of values, with a relative error of three percent.
+//! Logarithmic histogram for a wide range of values. Its relative error is three percent.
 
-/// log2 of the number of buckets per power of two: 32, so that the width of a bucket is 1/32 of its
-/// value.
+/// Base-2 logarithm of the number of buckets per power of two. With 32 buckets, the width of a
+/// bucket is 1/32 of its value.
 const BITS: u32 = 5;
 
-/// Histogram of integers, e.g. times in ns.
+/// Histogram of integers, for example of times in ns.
 #[derive(Debug, Clone, Default)]
 pub struct NumberHistogram {
-    /// Number of values of 0, the most frequent waiting time in queues. Bucket 0 is unused.
+    /// Number of values that are 0, which is the most frequent waiting time in queues. Bucket 0 is
+    /// unused.
     zeros: u64,
     buckets: Vec<u64>,
     count: u64,
@@ -16,7 +17,7 @@ pub struct NumberHistogram {
 }
 
 impl NumberHistogram {
-    /// Records a value.
+    /// Adds a value to the histogram.
     pub fn record(&mut self, value: u64) {
         self.count += 1;
         if value == 0 {
@@ -32,35 +33,36 @@ impl NumberHistogram {
         self.max = self.max.max(value);
     }
 
-    /// Returns the histogram with additional values of 0, so that it has `count` values.
+    /// Returns a copy of the histogram that contains additional values of 0, so that it has `count`
+    /// values.
     #[must_use]
     pub fn with_zeros(&self, count: u64) -> Self {
         let more = count.saturating_sub(self.count);
         Self { zeros: self.zeros + more, count: self.count + more, ..self.clone() }
     }
 
-    /// Returns the memory of the buckets in bytes.
+    /// Returns the memory that the buckets use, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         (self.buckets.capacity() * size_of::<u64>()) as u64
     }
 
-    /// Returns the number of values.
+    /// Returns the number of recorded values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the maximum.
+    /// Returns the maximum of the recorded values.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Returns the mean; 0 if empty.
+    /// Returns the mean of the recorded values, or 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0. } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Returns a quantile: a fraction `share` of the values is less than or equal to it; 0 if
-    /// empty.
+    /// Returns a quantile: a fraction `share` of the values is less than or equal to it. Returns 0
+    /// if there are no values.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (self.count as f64 * share).ceil().max(1.) as u64;
         let mut below = 0;
@@ -73,7 +75,8 @@ impl NumberHistogram {
         self.max
     }
 
-    /// Returns points of the distribution function: a value, and the fraction of values up to it.
+    /// Returns points of the distribution function. Each point consists of a value, and the
+    /// fraction of values up to it.
     pub fn distribution(&self) -> Vec<(u64, f64)> {
         let mut below = 0;
         let mut points = Vec::new();
@@ -86,7 +89,7 @@ impl NumberHistogram {
 }
 
 impl NumberHistogram {
-    /// Iterates over all buckets with their counts.
+    /// Iterates over all buckets and the number of values in each.
     fn counts(&self) -> impl Iterator<Item = (usize, u64)> {
         let others = self.buckets.iter().copied().enumerate().skip(1);
         std::iter::once((0, self.zeros)).chain(others)
@@ -99,7 +102,7 @@ fn bucket(value: u64) -> usize {
     ((u64::from(shift) << BITS) + (value >> shift)) as usize
 }
 
-/// Returns the largest value of a bucket.
+/// Returns the largest value that belongs to a bucket.
 fn top(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket >> BITS).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Packets on links, and the network device of a host.
+//! Packets on simulated links, and the network device of a simulated host.
 
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
@@ -7,30 +7,30 @@ use towpath_link::Carried;
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_qdisc::{Ecn, Queueable, QueuedPacket};
 
-/// Packet on a link. Moving it between queues copies only 40 bytes, because the packet is boxed.
+/// Packet on a link. The packet is boxed, so that moving it between queues copies only 40 bytes.
 #[derive(Debug)]
 pub struct SimPacket {
     packet: Box<QueuedPacket>,
     /// Time in ns at which the packet was passed to its current link.
     pub entered_ns: u64,
-    /// Destination, parsed only once, so that switches need not read the frame.
+    /// Destination of the packet. It is parsed only once, so that switches need not read the frame.
     towards: Towards,
     len: u32,
 }
 
-/// Destination of a frame.
+/// Destination of an Ethernet frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Towards {
-    /// The host whose number is in the destination MAC address.
+    /// Host whose number the destination MAC address contains.
     Host(u16),
-    /// The host that owns the address in an ARP request (RFC 826).
+    /// Host that owns the address requested by an ARP request (RFC 826).
     Asked(Ipv4Addr),
-    /// All hosts (broadcast).
+    /// All hosts, because the frame is a broadcast.
     All,
 }
 
 impl SimPacket {
-    /// Wraps a packet that a host sends to its link.
+    /// Wraps a packet that a host sends to its link at the time `now_ns`.
     pub fn new(packet: Packet, pool: &mut Pool, now_ns: u64) -> Self {
         Self::of(QueuedPacket::new(packet, LinkType::Ethernet, pool), now_ns)
     }
@@ -40,7 +40,7 @@ impl SimPacket {
         Self { packet: Box::new(packet), entered_ns, towards, len }
     }
 
-    /// Returns the bytes of the frame.
+    /// Returns the bytes of the Ethernet frame.
     pub fn frame(&self) -> &[u8] {
         self.packet.packet().linear()
     }
@@ -50,14 +50,14 @@ impl SimPacket {
         self.towards
     }
 
-    /// Returns the packet, for the receiving host or for the pool.
+    /// Returns the wrapped packet, for the receiving host or for the pool.
     pub fn into_packet(self) -> Packet {
         self.packet.into_packet()
     }
 }
 
 impl Towards {
-    /// Parses the destination of a frame.
+    /// Parses the destination of an Ethernet frame.
     pub fn read(frame: &[u8]) -> Self {
         if let Some(&[2, 0, 0, 0, high, low]) = frame.first_chunk() {
             return Self::Host(u16::from_be_bytes([high, low]));
@@ -104,16 +104,17 @@ impl Carried for SimPacket {
     }
 }
 
-/// Network device of a host. Packets move between its batches and the links without copying.
+/// Network device of a simulated host. Packets move between its batches and the links without
+/// copying.
 #[derive(Debug, Default)]
 pub struct SimPort {
-    /// Packets received from the link.
+    /// Packets that were received from the link.
     pub inbox: Batch,
-    /// Packets sent by the stack.
+    /// Packets that the stack has sent.
     pub outbox: Batch,
     /// Number of packets that the device can accept now.
     pub room: usize,
-    /// Whether the stack has more to send than `room` allowed.
+    /// Whether the stack has more packets to send than `room` allowed.
     pub is_blocked: bool,
 }
 
@@ -155,7 +156,8 @@ impl Port for SimPort {
 mod tests {
     use super::*;
 
-    /// Returns an Ethernet frame to `to` with an ARP message of operation `operation` for 10.0.1.7.
+    /// Returns an Ethernet frame to `to`. It contains an ARP message with this operation for
+    /// 10.0.1.7.
     fn arp(to: [u8; 6], operation: u8) -> [u8; 42] {
         let mut frame = [0; 42];
         frame[..6].copy_from_slice(&to);

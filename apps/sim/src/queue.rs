@@ -1,4 +1,4 @@
-//! Parses queueing disciplines in the syntax of tc(8), and measures queueing delays.
+//! Parses queueing disciplines in the syntax of tc(8), and measures the waiting times in queues.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,16 +12,16 @@ use crate::packet::SimPacket;
 use crate::scenario::unknown_name;
 use crate::units::{Rate, Size, Time};
 
-/// Queueing discipline with its parameters.
+/// Queueing discipline and its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QueueSpec {
-    /// FIFO with a limit in packets.
+    /// FIFO queue with a limit in packets.
     Pfifo(usize),
-    /// FIFO with a limit in bytes.
+    /// FIFO queue with a limit in bytes.
     Bfifo(usize),
-    /// Three FIFOs by priority, each with a limit in packets.
+    /// Three FIFO queues of different priorities, each with a limit in packets.
     PfifoFast(usize),
-    /// A token bucket.
+    /// Token bucket filter.
     Tbf(TbfParams),
     /// RED.
     Red(RedParams),
@@ -35,13 +35,13 @@ pub enum QueueSpec {
     Cobalt(CobaltParams),
 }
 
-/// Default queue limit in packets: Linux's `txqueuelen` of an Ethernet device.
+/// Default limit of a queue in packets, which is Linux's `txqueuelen` of an Ethernet device.
 const LIMIT: usize = 1000;
 
 const KINDS: &[&str] =
     &["pfifo", "bfifo", "pfifo_fast", "tbf", "red", "codel", "fq_codel", "pie", "cobalt"];
 
-/// Returns the names of a discipline's parameters, for messages.
+/// Returns the names of a discipline's parameters, for error messages.
 fn parameters(kind: &str) -> &'static [&'static str] {
     match kind {
         "tbf" => &["rate", "burst", "limit"],
@@ -67,7 +67,7 @@ fn parameters(kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// Describes the valid values of a parameter.
+/// Describes the valid values of a parameter, for error messages.
 fn expected(key: &str) -> &'static str {
     match key {
         "target" | "interval" | "tupdate" => "a time above 0 with its unit, as 5ms",
@@ -79,10 +79,11 @@ fn expected(key: &str) -> &'static str {
 }
 
 impl QueueSpec {
-    /// Parses the arguments of `tc qdisc add … `, as "fq_codel limit 1000 target 5ms noecn".
+    /// Parses the arguments of `tc qdisc add … `, for example "fq_codel limit 1000 target 5ms
+    /// noecn".
     ///
     /// # Errors
-    /// Returns a message about the first invalid argument.
+    /// Returns an error message about the first invalid argument.
     pub fn parse(words: &str) -> Result<Self, String> {
         let mut words = Words { words: words.split_whitespace(), kind: "" };
         words.kind = words.words.next().unwrap_or_default();
@@ -131,13 +132,14 @@ impl QueueSpec {
         }
     }
 
-    /// Returns whether packets leave in their order of arrival, and none is dropped after it was
-    /// queued.
+    /// Returns whether packets leave in their order of arrival, and no packet is dropped after it
+    /// was queued.
     pub fn is_fifo(&self) -> bool {
         matches!(self, Self::Pfifo(_) | Self::Bfifo(_))
     }
 
-    /// Creates an empty discipline that records waiting times. `key` seeds hashes and random draws.
+    /// Creates an empty queueing discipline that records the waiting times of its packets. `key`
+    /// seeds hashes and random draws.
     pub fn build(&self, key: u64, sojourns: &Sojourns) -> Box<dyn Qdisc<SimPacket>> {
         let dice = || Dice::new(key, 0);
         match self {
@@ -156,15 +158,16 @@ impl QueueSpec {
     }
 }
 
-/// Converts tc's arguments, or ns-3's name of a discipline, to arguments of a queue in a scenario.
+/// Converts the arguments of tc, or a discipline's name in ns-3, to the arguments of a queue in a
+/// scenario.
 ///
 /// # Errors
-/// Returns a message about the first invalid argument.
+/// Returns an error message about the first invalid argument.
 pub fn qdisc_words(text: &str) -> Result<String, String> {
     let words = match text {
         "PfifoFast" => "pfifo_fast",
-        // The limit is 0.1 s at 100 Mbit/s; ns-3 uses thresholds of 5 and 15 packets and a queue of
-        // 25.
+        // The limit corresponds to 0.1 s at 100 Mbit/s. ns-3 uses thresholds of 5 and 15 packets,
+        // and a queue of 25 packets.
         "ARED" => "red limit 1250kb min 75kb max 225kb bandwidth 100mbit adaptive",
         "CoDel" => "codel",
         "FqCoDel" => "fq_codel",
@@ -186,7 +189,8 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Parses all parameters. `know` returns None for an invalid parameter.
+    /// Parses all parameters of a discipline. `know` handles a key and its value, and returns
+    /// `None` if they are invalid.
     fn read(&mut self, mut know: impl FnMut(&str, &str) -> Option<()>) -> Result<(), String> {
         while let Some((key, value)) = self.pair()? {
             let wrong =
@@ -196,7 +200,8 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    /// Returns the next key and its value. Flags have an empty value.
+    /// Returns the next key and its value, which is empty for a flag. `None` if there are no more
+    /// words.
     fn pair(&mut self) -> Result<Option<(&'a str, &'a str)>, String> {
         let Some(key) = self.words.next() else { return Ok(None) };
         let known = parameters(self.kind);
@@ -213,7 +218,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Parses the only parameter of a FIFO.
+    /// Parses the limit, which is the only parameter of a FIFO.
     fn limit(&mut self, default: usize, read: fn(&str) -> Option<usize>) -> Result<usize, String> {
         let mut limit = default;
         self.read(|key, value| match key {
@@ -242,7 +247,7 @@ impl<'a> Words<'a> {
 
     fn red(&mut self) -> Result<QueueSpec, String> {
         let (mut limit, mut min, mut max, mut burst) = (None, None, None, None);
-        // Defaults of tc-red(8), or of tc for 10 Mbit/s.
+        // Use the defaults of tc-red(8), or those of tc for 10 Mbit/s.
         let (mut avpkt, mut bandwidth, mut probability) = (1_000, 10_000_000, 0.02);
         let (mut ecn, mut harddrop, mut adaptive) = (false, false, false);
         let size = |value: &str| bytes(value).map(|bytes| Some(bytes as u64));
@@ -265,7 +270,7 @@ impl<'a> Words<'a> {
         if min >= max {
             return Err(format!("qdisc `red`: `min {min}` is not below `max {max}`"));
         }
-        // Default recommended by tc-red(8): (2 min + max) / (3 avpkt).
+        // Use the default recommended by tc-red(8): (2 min + max) / (3 avpkt).
         let guess = ((2 * min + max) / (3 * avpkt)).clamp(1, u64::from(u32::MAX)) as u32;
         Ok(QueueSpec::Red(RedParams {
             limit: self.needed("limit", limit)?,
@@ -287,10 +292,10 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Parameters without a value.
+/// Names of the parameters that have no value.
 const FLAGS: &[&str] = &["ecn", "noecn", "harddrop", "adaptive"];
 
-/// Sets a parameter of CoDel.
+/// Sets a parameter of CoDel. `None` if its key or value is invalid.
 fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
     match key {
         "limit" => set(&mut params.limit, number(value)),
@@ -300,13 +305,13 @@ fn codel_key(params: &mut CodelParams, key: &str, value: &str) -> Option<()> {
     }
 }
 
-/// Sets a parameter if its value is valid.
+/// Sets a parameter to a value. `None` if the value is invalid.
 fn set<T>(to: &mut T, value: Option<T>) -> Option<()> {
     *to = value?;
     Some(())
 }
 
-/// Parses `ecn` and `noecn`.
+/// Parses the flags `ecn` and `noecn`. `None` for other keys.
 fn marks(key: &str) -> Option<bool> {
     match key {
         "ecn" => Some(true),
@@ -332,34 +337,35 @@ fn number(text: &str) -> Option<usize> {
     text.parse().ok().filter(|number| *number > 0)
 }
 
-/// Waiting times of a queue, shared with the discipline that records them.
+/// Waiting times of the packets in a queue, shared with the discipline that records them.
 #[derive(Debug, Clone, Default)]
 pub struct Sojourns(Arc<Mutex<SojournTimes>>);
 
-/// Waiting times of packets.
+/// Waiting times of the packets in a queue.
 #[derive(Debug, Default)]
 pub struct SojournTimes {
-    /// All nonzero waiting times of a run. Most packets do not wait; the discipline counts these.
+    /// Histogram of all nonzero waiting times of a run. Most packets do not wait, and the
+    /// discipline counts these.
     pub waits: NumberHistogram,
-    /// Maximum since the last sample, in ns.
+    /// Maximum waiting time since the last sample, in ns.
     pub max_ns: u64,
 }
 
 impl Sojourns {
-    /// Calls `what` with the measurements locked.
+    /// Locks the measurements, and calls `what` with them.
     pub fn with<R>(&self, what: impl FnOnce(&mut SojournTimes) -> R) -> R {
-        // A world runs on one thread, so the lock is never contended. After a panic the numbers are
-        // valid.
+        // The lock is never contended, because a world runs on one thread. The numbers are valid
+        // even after a panic.
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Wraps `inner` so that waiting times are recorded.
+    /// Wraps a discipline so that the waiting times of its packets are recorded.
     fn of(&self, inner: impl Qdisc<SimPacket> + 'static) -> Box<dyn Qdisc<SimPacket>> {
         Box::new(Observed { inner, sojourns: self.clone() })
     }
 }
 
-/// Discipline that records waiting times.
+/// Discipline that records the waiting times of its packets.
 struct Observed<Q> {
     inner: Q,
     sojourns: Sojourns,

@@ -8,70 +8,71 @@ use towpath_qdisc::TransmitQueue;
 use crate::histogram::NumberHistogram;
 use crate::trace::Trace;
 
-/// Results of a scenario, in the order of variants and seeds.
+/// Results of all runs of a scenario, in the order of variants and seeds.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Version of the simulator.
+    /// Version of the simulator that created the report.
     pub version: &'static str,
-    /// First seed of each variant.
+    /// First seed with which each variant ran.
     pub seed: u64,
     /// Title of the scenario.
     pub title: String,
     /// Description of the scenario.
     pub description: String,
-    /// Virtual duration of each run in seconds.
+    /// Duration of each run in seconds of virtual time.
     pub duration_s: f64,
     /// Results of all runs.
     pub runs: Vec<RunResult>,
-    /// Means over the seeds of each variant. Empty for a single seed.
+    /// Means over the seeds of each variant. Empty if there is only one seed.
     pub summaries: Vec<Summary>,
 }
 
-/// Result of a run.
+/// Result of one run.
 #[derive(Debug, Serialize)]
 pub struct RunResult {
-    /// Name of the variant; empty without variants.
+    /// Name of the variant. Empty if the scenario has no variants.
     pub variant: String,
-    /// Values that the variant sets, by their paths in `set` and the sweep.
+    /// Values that the variant replaces, by their paths in `set` and the sweep.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
     /// Seed of the run.
     pub seed: u64,
-    /// Number of events of hosts and links.
+    /// Number of events of all hosts and links.
     pub events: u64,
-    /// Results of flows, in the order of the file.
+    /// Results of all flows, in the order of the file.
     pub flows: Vec<FlowResult>,
-    /// Results of links, one per direction.
+    /// Results of all links, one per direction.
     pub links: Vec<LinkResult>,
     /// Goodput of all flows together over the whole run, in bits per second.
     pub goodput_bps: f64,
-    /// Jain's fairness index of the bulk flows' goodputs while all of them are active: 1 if all are
-    /// equal, 1/n if one flow takes everything. None if the flows are never active together. Flows
-    /// that share fewer than ten samples are compared by their total goodputs.
+    /// Jain's fairness index of the bulk flows' goodputs while all of them are active. It is 1 if
+    /// all goodputs are equal, and 1/n if one flow takes everything. `None` if the flows are never
+    /// active together. Flows that share fewer than ten samples are compared by their total
+    /// goodputs.
     pub fairness: Option<f64>,
-    /// Sample times in seconds.
+    /// Times of the samples in seconds.
     pub sample_s: Vec<f64>,
-    /// Traces of the first connections.
+    /// Traces of the first connections, for time-sequence charts.
     #[serde(skip)]
     pub traces: Vec<Trace>,
 }
 
-/// Distribution of times, in seconds.
+/// Distribution of times. All times are in seconds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct TimeDistribution {
-    /// Number of values.
+    /// Number of times.
     pub count: u64,
-    /// Mean.
+    /// Mean of the times.
     pub mean_s: f64,
-    /// Median.
+    /// Median of the times.
     pub p50_s: f64,
-    /// 95th percentile.
+    /// 95th percentile of the times.
     pub p95_s: f64,
-    /// 99th percentile.
+    /// 99th percentile of the times.
     pub p99_s: f64,
-    /// Maximum.
+    /// Maximum of the times.
     pub max_s: f64,
-    /// Points of the distribution function.
+    /// Points of the distribution function: a time, and the fraction of times up to it.
     #[serde(skip)]
     pub distribution: Vec<(f64, f64)>,
 }
@@ -95,138 +96,143 @@ impl From<&NumberHistogram> for TimeDistribution {
     }
 }
 
-/// Result of a flow.
+/// Result of one flow.
 #[derive(Debug, Serialize)]
 pub struct FlowResult {
-    /// Name.
+    /// Name of the flow.
     pub name: String,
-    /// Kind in the file.
+    /// Kind of the flow in the scenario file.
     pub kind: &'static str,
-    /// Host that started it.
+    /// Name of the host that started the flow.
     pub from: String,
-    /// Destination host.
+    /// Name of the destination host.
     pub to: String,
-    /// Congestion control algorithm of TCP.
+    /// Congestion control algorithm of the TCP connection. `None` if the flow does not use TCP.
     pub congestion: Option<&'static str>,
-    /// Start of the flow, in seconds after the start of the run.
+    /// Start time of the flow in seconds since the start of the run.
     pub start_s: f64,
-    /// Payload bytes received by the destination. For requests, bytes received by the client.
+    /// Number of payload bytes that the destination received. For requests, the number that the
+    /// client received.
     pub bytes: u64,
-    /// Goodput in bits per second, from the flow's start to its completion or stop.
+    /// Goodput in bits per second, from the start of the flow to its completion or stop.
     pub goodput_bps: f64,
-    /// Time in seconds from the start until the last byte arrived, for bulk flows with `bytes`.
+    /// Time in seconds from the start of the flow until its last byte arrived. Only for bulk flows
+    /// with `bytes`.
     pub completion_s: Option<f64>,
-    /// Requests, datagrams or echo requests sent.
+    /// Number of requests, datagrams or echo requests sent.
     pub sent: u64,
-    /// Responses, datagrams or echo replies received.
+    /// Number of responses, datagrams or echo replies received.
     pub received: u64,
-    /// Round-trip times of requests and echoes, or one-way delays of datagrams.
+    /// Round-trip times of requests and echoes, or one-way delays of datagrams. `None` for other
+    /// flows.
     pub latency: Option<TimeDistribution>,
-    /// Bytes that TCP retransmitted.
+    /// Number of bytes that TCP retransmitted. `None` if the flow does not use TCP.
     pub retransmitted_bytes: Option<u64>,
-    /// Reason of the flow's failure.
+    /// Reason why the flow failed. `None` if it did not fail.
     pub failure: Option<String>,
-    /// Time series, one value per sample time.
+    /// Time series of the flow, with one value per sample time.
     pub series: FlowSeries,
-    /// Latencies as points: time of arrival and latency, in seconds.
+    /// Latencies as points of a chart: the time of arrival and the latency, both in seconds.
     #[serde(skip)]
     pub points: Vec<(f64, f64)>,
 }
 
-/// Time series of a flow. TCP's values are those of the endpoint that sends most; None before it
-/// connects.
+/// Time series of a flow. TCP values are those of the endpoint that sends most. They are `None`
+/// before this endpoint is connected.
 #[derive(Debug, Default, Serialize)]
 pub struct FlowSeries {
-    /// Goodput in bits per second since the previous sample.
+    /// Mean goodput since the previous sample, in bits per second.
     pub goodput_bps: Vec<f64>,
     /// Congestion window in bytes.
     pub cwnd_bytes: Vec<Option<u32>>,
-    /// Bytes in flight: sent and not yet acknowledged.
+    /// Number of bytes in flight: sent and not acknowledged yet.
     pub flight_bytes: Vec<Option<u32>>,
     /// Smoothed round-trip time in seconds.
     pub srtt_s: Vec<Option<f64>>,
 }
 
-/// Result of a direction of a link.
+/// Result of one direction of a link.
 #[derive(Debug, Serialize)]
 pub struct LinkResult {
     /// Name of the link.
     pub name: String,
-    /// Host or switch at its start.
+    /// Name of the host or switch at the start of the direction.
     pub from: String,
-    /// Host or switch at its end.
+    /// Name of the host or switch at the end of the direction.
     pub to: String,
-    /// Capacity in bits per second.
+    /// Capacity in bits per second. `None` if it is unlimited.
     pub rate_bps: Option<u64>,
-    /// Discipline of its queue.
+    /// Queueing discipline of the direction.
     pub qdisc: String,
-    /// Packets that entered.
+    /// Number of packets that entered the direction.
     pub entered: u64,
-    /// Packets delivered.
+    /// Number of packets delivered.
     pub delivered: u64,
-    /// Bytes delivered.
+    /// Number of bytes delivered.
     pub delivered_bytes: u64,
-    /// Packets that the queue dropped.
+    /// Number of packets that the queue dropped.
     pub queue_dropped: u64,
-    /// Packets lost on the wire.
+    /// Number of packets lost on the wire.
     pub lost: u64,
-    /// Packets that the queue marked (ECN).
+    /// Number of packets that the queue marked (ECN).
     pub marked: u64,
-    /// Fraction of the capacity that was used.
+    /// Fraction of the capacity that was used. `None` if the capacity is unlimited.
     pub utilization: Option<f64>,
-    /// Waiting times of packets in the queue.
+    /// Distribution of the waiting times of packets in the queue.
     pub sojourn: TimeDistribution,
-    /// Time series, one value per sample time.
+    /// Time series of the direction, with one value per sample time.
     pub series: LinkSeries,
-    /// Device between queue and link.
+    /// Device between the queue and the link. `None` if the plan has no device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceResult>,
 }
 
-/// Result of a device.
+/// Result of a network device.
 #[derive(Debug, Default, Serialize)]
 pub struct DeviceResult {
-    /// Number of descriptors of the ring.
+    /// Number of descriptors in the ring of the device.
     pub ring: usize,
     /// Whether byte queue limits (BQL) are enabled.
     pub bql: bool,
-    /// Packets sent and completed.
+    /// Number of packets that the device has sent and completed.
     pub sent: u64,
-    /// Times that the device stopped its queue because no descriptor was free.
+    /// Number of times that the device stopped its queue because no descriptor was free.
     pub stops: u64,
-    /// Times that the device woke its queue.
+    /// Number of times that the device woke its queue.
     pub wakes: u64,
-    /// Times that the device stopped its queue because its bytes reached the limit.
+    /// Number of times that the device stopped its queue because the bytes in the ring reached the
+    /// limit.
     pub limit_stops: u64,
     /// Number of interrupts that the card raised.
     pub interrupts: u64,
-    /// Time series, one value per sample time.
+    /// Time series of the device, with one value per sample time.
     pub series: DeviceSeries,
 }
 
-/// Time series of a device.
+/// Time series of a network device.
 #[derive(Debug, Default, Serialize)]
 pub struct DeviceSeries {
-    /// Packets completed since the previous sample.
+    /// Number of packets completed since the previous sample.
     pub sent: Vec<u64>,
-    /// Packets in the ring.
+    /// Number of packets in the ring.
     pub inflight_packets: Vec<u64>,
-    /// Bytes in the ring.
+    /// Number of bytes in the ring.
     pub inflight_bytes: Vec<u64>,
-    /// Limit of these bytes; None without BQL.
+    /// Limit of the number of bytes in the ring. `None` without BQL.
     pub limit_bytes: Vec<Option<u64>>,
-    /// Bytes by which the limit may shrink at the end of the hold time.
+    /// Number of bytes by which the limit may shrink at the end of the hold time. `None` without
+    /// BQL.
     pub slack_bytes: Vec<Option<u64>>,
 }
 
 impl DeviceResult {
-    /// Returns the mean of the bytes in the ring over all samples.
+    /// Returns the mean number of bytes in the ring over all samples.
     pub fn inflight_mean(&self) -> f64 {
         let samples = &self.series.inflight_bytes;
         samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64
     }
 
-    /// Adds a sample of the device, whose ring has `ring` descriptors.
+    /// Adds a sample of the device. `ring` is the number of descriptors in its ring.
     pub(crate) fn sample(&mut self, queue: &TransmitQueue, ring: usize, interrupts: u64) {
         let stats = queue.stats();
         let limits = queue.limits();
@@ -242,67 +248,68 @@ impl DeviceResult {
     }
 }
 
-/// Time series of a direction of a link.
+/// Time series of one direction of a link.
 #[derive(Debug, Default, Serialize)]
 pub struct LinkSeries {
-    /// Packets in the queue.
+    /// Number of packets in the queue.
     pub backlog_packets: Vec<u64>,
-    /// Bytes in the queue.
+    /// Number of bytes in the queue.
     pub backlog_bytes: Vec<u64>,
     /// Maximum waiting time of the packets that left since the previous sample, in seconds.
     pub sojourn_max_s: Vec<f64>,
-    /// Delivery rate in bits per second since the previous sample.
+    /// Mean delivery rate since the previous sample, in bits per second.
     pub delivered_bps: Vec<f64>,
-    /// Packets dropped or lost since the previous sample.
+    /// Number of packets dropped or lost since the previous sample.
     pub dropped: Vec<u64>,
 }
 
-/// Means over the seeds of a variant.
+/// Means of a variant's figures over its seeds.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// Name of the variant.
     pub variant: String,
-    /// Number of runs.
+    /// Number of runs of the variant.
     pub runs: usize,
-    /// Whether all runs have the same figures, so that the seed has no influence.
+    /// Whether all runs have the same figures. The seed then has no influence.
     pub is_same: bool,
-    /// Figures of flows and links.
+    /// Mean figures of all flows and links.
     pub figures: Vec<Figure>,
 }
 
 /// Mean of a figure over several runs.
 #[derive(Debug, Serialize)]
 pub struct Figure {
-    /// Name of the flow or link.
+    /// Name of the flow or link that the figure belongs to.
     pub of: String,
-    /// Name of the figure, as in [`FlowResult`] and [`LinkResult`].
+    /// Name of the figure, which is a field of [`FlowResult`] or [`LinkResult`].
     pub figure: &'static str,
-    /// Mean.
+    /// Mean of the figure over all runs.
     pub mean: f64,
-    /// Half width of the 95 % confidence interval (Student's t).
+    /// Half width of the mean's 95 % confidence interval (Student's t distribution).
     pub ci95: f64,
 }
 
-/// Returns Jain's fairness index.
+/// Returns Jain's fairness index of the values. `None` if it is undefined.
 pub fn fairness(values: &[f64]) -> Option<f64> {
     let (sum, squares) =
         values.iter().fold((0., 0.), |(sum, squares), v| (sum + v, squares + v * v));
     (values.len() > 1 && squares > 0.).then(|| sum * sum / (values.len() as f64 * squares))
 }
 
-/// 97.5 % quantiles of Student's t distribution, for 1 to 30 degrees of freedom.
+/// 97.5 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
 const T95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// Minimum number of common samples for which the goodputs of flows are compared.
+/// Minimum number of common samples that is required to compare the goodputs of flows over these
+/// samples.
 const TOGETHER_MIN: usize = 10;
 
-/// Returns Jain's index of `flows` over the samples in which all of them were active; each flow
-/// comes with its end in seconds. With too few common samples, returns the index of the total
-/// goodputs.
+/// Returns Jain's index of `flows` over the samples in which all of them were active. Each flow is
+/// given with its end in seconds. If there are too few common samples, returns the index of the
+/// total goodputs.
 pub fn fairness_together(flows: &[(&FlowResult, f64)], sample_s: &[f64]) -> Option<f64> {
     let from = flows.iter().map(|(flow, _)| flow.start_s).fold(0., f64::max);
     let to = flows.iter().map(|(_, end)| *end).fold(f64::MAX, f64::min);
@@ -322,7 +329,7 @@ pub fn fairness_together(flows: &[(&FlowResult, f64)], sample_s: &[f64]) -> Opti
     fairness(&flows.iter().map(|(flow, _)| bits(flow)).collect::<Vec<f64>>())
 }
 
-/// Summarizes the variants that have several runs.
+/// Computes the summary of each variant that has several runs.
 pub fn summarize(runs: &[RunResult]) -> Vec<Summary> {
     let mut summaries = Vec::new();
     for of_variant in runs.chunk_by(|a, b| a.variant == b.variant) {
@@ -368,7 +375,7 @@ fn figure_of(of: &str, figure: &'static str, values: &[f64]) -> Figure {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1.);
-    // The normal distribution is a good approximation beyond 30 degrees of freedom.
+    // Use the normal distribution, which is a good approximation beyond 30 degrees of freedom.
     let t = T95.get(values.len() - 2).copied().unwrap_or(1.96);
     Figure { of: of.to_owned(), figure, mean, ci95: t * (variance / n).sqrt() }
 }
@@ -388,7 +395,8 @@ mod tests {
     fn a_confidence_interval_is_students() {
         let figure = figure_of("x", "y", &[1., 2., 3.]);
         assert_eq!(figure.mean, 2.);
-        // Standard deviation 1, and t for 2 degrees of freedom: 4.303 / sqrt(3).
+        // The standard deviation is 1, and t for 2 degrees of freedom is 4.303: the result is 4.303
+        // / sqrt(3).
         assert!((figure.ci95 - 2.4843).abs() < 1e-3, "{}", figure.ci95);
     }
 }

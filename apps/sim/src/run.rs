@@ -1,4 +1,4 @@
-//! Executes a run: steps the world, samples it, and creates the result.
+//! Executes one run: handles the events of the world, samples it, and creates the result.
 
 use crate::batch::BatchOptions;
 use crate::capture::Captures;
@@ -12,22 +12,22 @@ use crate::units::{Size, Time};
 use crate::world::{World, memory_of_places};
 use towpath_tcp::Info;
 
-/// Memory of a sample of a flow or a link in bytes.
+/// Memory in bytes that a sample of a flow or a link uses.
 const SAMPLE_BYTES: u64 = 48;
 
-/// Totals of a flow over both endpoints.
+/// Totals of a flow, combined from both endpoints.
 #[derive(Debug, Default, Clone)]
 struct FlowEnds {
-    /// Payload bytes received by the endpoint that the flow sends to.
+    /// Number of payload bytes received by the endpoint to which the flow sends.
     bytes: u64,
-    /// TCP state of the endpoint that sends most.
+    /// TCP state of the endpoint that sends most. `None` if it has no connection.
     tcp: Option<Info>,
 }
 
-/// Runs a plan with a seed. `progress` is called some hundred times with the completed fraction.
+/// Runs a plan with a seed. Calls `progress` some hundred times with the completed fraction.
 ///
 /// # Errors
-/// Fails if a limit was reached, or a file could not be written.
+/// Returns an error message if a limit was reached, or if a file could not be written.
 pub fn run(
     plan: &Plan,
     seed: u64,
@@ -35,7 +35,8 @@ pub fn run(
     progress: &mut dyn FnMut(f64),
 ) -> Result<RunResult, String> {
     let plan = &*plan.drawn(seed);
-    // Check before creating the hosts, because thousands of them may exceed the machine's memory.
+    // Check the memory before creating the hosts, because thousands of hosts may exceed the memory
+    // of the machine.
     check_memory(plan, 0, memory_of_places(plan.hosts.len(), plan.links.len() * 2))?;
     let captures = options.captures.map(|folder| Captures::create(folder, plan, seed));
     let mut world = World::new(plan, seed, captures.transpose()?);
@@ -67,7 +68,8 @@ pub fn run(
     recorder.result(plan, seed, world)
 }
 
-/// Number of events between two checks of the memory: their packets use less than half a gigabyte.
+/// Number of events between two checks of the memory. The packets of these events use less than
+/// half a gigabyte.
 const EVENTS_BETWEEN_LOOKS: u64 = 200_000;
 
 fn check_memory(plan: &Plan, now_ns: u64, memory: u64) -> Result<(), String> {
@@ -85,14 +87,14 @@ fn check_memory(plan: &Plan, now_ns: u64, memory: u64) -> Result<(), String> {
     ))
 }
 
-/// Samples recorded so far.
+/// Samples of all flows and links that were recorded so far.
 struct SampleRecorder {
     sample_s: Vec<f64>,
     flows: Vec<FlowSeries>,
     flow_bytes: Vec<u64>,
     links: Vec<LinkSeries>,
     devices: Vec<Option<DeviceResult>>,
-    /// Delivered bytes and drops of each direction at the last sample.
+    /// Number of delivered bytes and of drops of each direction at the last sample.
     link_counts: Vec<(u64, u64)>,
 }
 
@@ -164,7 +166,8 @@ impl SampleRecorder {
         for ((flow, plan), ends) in flows.iter_mut().zip(&plan.flows).zip(&ends) {
             flow.bytes = ends.bytes;
             flow.retransmitted_bytes = ends.tcp.as_ref().map(|tcp| tcp.bytes_retrans);
-            // A flow with a random start may start after its stop, and then transfers nothing.
+            // A flow with a random start time may start after its stop time. It then transfers
+            // nothing.
             let whole_s = plan.stop_ns.saturating_sub(plan.start_ns) as f64 / 1e9;
             let active_s = flow.completion_s.unwrap_or(whole_s).max(f64::MIN_POSITIVE);
             flow.goodput_bps = rounded(ends.bytes as f64 * 8. / active_s);
@@ -203,18 +206,18 @@ impl SampleRecorder {
     }
 }
 
-/// Rounds to integer bits per second.
+/// Rounds a rate to integer bits per second.
 fn rounded(bps: f64) -> f64 {
     bps.round()
 }
 
-/// Returns the totals of all flows.
+/// Returns the totals of all flows at the current time.
 fn ends(plan: &Plan, world: &mut World) -> Vec<FlowEnds> {
     let mut ends = vec![FlowEnds::default(); plan.flows.len()];
     world.each_tally(|flow, is_source, tally| {
         let asks = matches!(plan.flows[flow].traffic, Traffic::Request { .. });
         let is_ping = matches!(plan.flows[flow].traffic, Traffic::Ping { .. });
-        // For requests and echoes, the responses that the source received are counted.
+        // For requests and echoes, count the responses that the source received.
         if is_source == (asks || is_ping) {
             ends[flow].bytes = tally.bytes;
         }
@@ -247,7 +250,7 @@ fn flow_result(plan: &Plan, flow: &FlowPlan, series: FlowSeries) -> FlowResult {
     }
 }
 
-/// Adds the totals of one endpoint.
+/// Adds the totals of one endpoint to the result of its flow.
 fn add(flow: &mut FlowResult, plan: &FlowPlan, is_source: bool, tally: &mut Tally) {
     let asks = matches!(plan.traffic, Traffic::Request { .. });
     if is_source {

@@ -1,27 +1,28 @@
-//! Event queue: calls each actor at its scheduled time.
+//! Event queue of a simulation. It determines which actor is called next, and at which time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Scheduled times of actors, ordered by time and then by actor number.
+/// Scheduled time of each actor. Events are ordered by time, and then by the number of the actor.
 ///
 /// If an actor postpones its time, as a host does whenever it restarts a timer, its heap entry is
 /// kept. When that entry expires, it is moved to the later time. Actors scheduled for the current
 /// time bypass the heap.
 pub struct Schedule {
-    /// Scheduled time of each actor; `u64::MAX` for none. Heap entries with another time are stale.
+    /// Scheduled time of each actor, or `u64::MAX` if none is scheduled. Heap entries with another
+    /// time are stale.
     wanted: Vec<u64>,
-    /// Time of the earliest heap entry of each actor.
+    /// Time of the earliest entry of each actor in the heap.
     entered: Vec<u64>,
     heap: BinaryHeap<Reverse<Key>>,
-    /// Actors scheduled for the current time.
+    /// Numbers of the actors scheduled for the current time.
     present: BinaryHeap<Reverse<u32>>,
-    /// Current time: that of the last event.
+    /// Current time, which is the time of the last event.
     now: u64,
 }
 
-/// Time in the upper and actor number in the lower bits, so that the heap compares without
-/// branches.
+/// Heap key with the time in the upper bits and the actor's number in the lower bits, so that the
+/// heap compares keys without branches.
 type Key = u128;
 
 fn key(at: u64, actor: u32) -> Key {
@@ -33,7 +34,7 @@ fn parts(key: Key) -> (u64, u32) {
 }
 
 impl Schedule {
-    /// Creates a schedule for `actors` actors without any event.
+    /// Creates a schedule for `actors` actors, none of which is scheduled.
     pub fn new(actors: usize) -> Self {
         Self {
             wanted: vec![u64::MAX; actors],
@@ -44,8 +45,8 @@ impl Schedule {
         }
     }
 
-    /// Schedules an actor at a time that must not be in the past, unless an earlier time is
-    /// scheduled.
+    /// Schedules an actor at the time `at`, unless an earlier time is scheduled. `at` must not be
+    /// in the past.
     pub fn arm(&mut self, actor: usize, at: u64) {
         if at >= self.wanted[actor] {
             return;
@@ -59,17 +60,18 @@ impl Schedule {
         }
     }
 
-    /// Returns the scheduled time of an actor; `u64::MAX` for none.
+    /// Returns the scheduled time of an actor, or `u64::MAX` if none is scheduled.
     pub fn at(&self, actor: usize) -> u64 {
         self.wanted[actor]
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event. `None` if no actor is scheduled.
     pub fn next(&mut self) -> Option<u64> {
         self.first().map(|(key, _)| parts(key).0)
     }
 
-    /// Removes the next event up to `end`, and returns its time and actor.
+    /// Removes the next event, and returns its time and its actor. `None` if there is no event up
+    /// to the time `end`.
     pub fn pop(&mut self, end: u64) -> Option<(u64, usize)> {
         let (first, is_present) = self.first()?;
         let (at, actor) = parts(first);
@@ -87,7 +89,7 @@ impl Schedule {
         Some((at, actor as usize))
     }
 
-    /// Returns the first event, and whether it is from `present`.
+    /// Returns the key of the first event, and whether the event is from `present`.
     fn first(&mut self) -> Option<(Key, bool)> {
         let entry = self.first_entry().unwrap_or(Key::MAX);
         while let Some(&Reverse(actor)) = self.present.peek() {
@@ -100,7 +102,7 @@ impl Schedule {
         (entry != Key::MAX).then_some((entry, false))
     }
 
-    /// Returns the first valid heap entry. Removes stale entries and moves postponed ones.
+    /// Returns the first valid entry of the heap. Removes stale entries, and moves postponed ones.
     fn first_entry(&mut self) -> Option<Key> {
         loop {
             let &Reverse(first) = self.heap.peek()?;
@@ -135,8 +137,8 @@ mod tests {
         }
         assert_eq!((schedule.next(), schedule.pop(3)), (Some(4), None));
         assert_eq!([4, 5].map(|end| schedule.pop(end)), [Some((4, 2)), Some((5, 1))]);
-        // The actor that was called, and one with a smaller number, are scheduled for the same time
-        // again.
+        // The actor that was just called, and one with a smaller number, are scheduled again for
+        // the same time.
         schedule.arm(1, 5);
         schedule.arm(0, 5);
         assert_eq!([0, 1, 3].map(|_| schedule.pop(9)), [0, 1, 3].map(|actor| Some((5, actor))));
@@ -153,7 +155,8 @@ mod tests {
             for _ in 0..400 {
                 for _ in 0..dice.below(4) {
                     let actor = dice.below(actors as u64) as usize;
-                    // Most times are near, some are now, and some are far and postponed later.
+                    // Most times are near, and some are the current time. Others are far, and
+                    // postponed later.
                     let at = now + [0, dice.below(3), dice.below(50)][dice.below(3) as usize];
                     schedule.arm(actor, at);
                     list[actor] = list[actor].min(at);

@@ -1,73 +1,73 @@
-//! Traces of a few connections as seen by the sending host, for time-sequence charts.
+//! Traces of a few connections as the sending host sees them, for time-sequence charts.
 
 use crate::scenario::Plan;
 use crate::traffic::flow_of;
 
-/// Maximum number of traced connections.
+/// Maximum number of connections that are traced.
 const TRACED_MAX: usize = 6;
-/// Maximum number of points of a connection; later ones are discarded.
+/// Maximum number of points in the trace of a connection. Later points are discarded.
 const POINTS_MAX: usize = 400_000;
 
-/// Sent segment with payload.
+/// Segment with payload that the host sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentSegment {
-    /// Time in ns at which the host passed it to its device.
+    /// Time in ns at which the host passed the segment to its device.
     pub at_ns: u64,
-    /// Stream offset of its first byte.
+    /// Stream offset of the first payload byte.
     pub from: u64,
-    /// Payload length in bytes.
+    /// Length of the payload in bytes.
     pub len: u32,
-    /// Whether any of its bytes was sent before.
+    /// Whether at least one byte of the payload was sent before.
     pub is_again: bool,
 }
 
-/// Received acknowledgement.
+/// Acknowledgement that the host received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckRecord {
-    /// Time of arrival in ns.
+    /// Time in ns at which the acknowledgement arrived.
     pub at_ns: u64,
-    /// Total number of acknowledged bytes.
+    /// Total number of stream bytes that are acknowledged.
     pub to: u64,
 }
 
-/// Range of a received selective acknowledgement (RFC 2018).
+/// Range of a selective acknowledgement (RFC 2018) that the host received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sacked {
-    /// Time of arrival in ns.
+    /// Time in ns at which the acknowledgement arrived.
     pub at_ns: u64,
-    /// Stream offsets of the first byte of the range, and of the byte after it.
+    /// Stream offset of the first byte in the range, and of the first byte after it.
     pub range: (u64, u64),
 }
 
-/// Trace of a connection.
+/// Trace of one connection.
 #[derive(Debug, Default)]
 pub struct Trace {
     /// Index of the flow.
     pub flow: usize,
-    /// Segments sent.
+    /// Segments with payload that the host sent.
     pub sent: Vec<SentSegment>,
-    /// Acknowledgements received.
+    /// Acknowledgements that the host received.
     pub acks: Vec<AckRecord>,
-    /// SACK ranges received.
+    /// SACK ranges that the host received.
     pub sacks: Vec<Sacked>,
-    /// Sequence number of the first byte.
+    /// Sequence number of the first byte of the stream. `None` until it is known.
     first: Option<u32>,
     /// Number of stream bytes that were sent at least once.
     high: u64,
-    /// Number of acknowledged bytes.
+    /// Number of stream bytes that are acknowledged.
     una: u64,
 }
 
-/// Traces of a world.
+/// Traces of all traced connections of a world.
 #[derive(Debug, Default)]
 pub struct Traces {
     /// Traces, in the order of the flows.
     pub traces: Vec<Trace>,
-    /// Index of each flow's trace in `traces`.
+    /// Index in `traces` of each flow's trace. `None` if the flow is not traced.
     by_flow: Vec<Option<u8>>,
 }
 
-/// Fields of a segment that are traced.
+/// Fields of a segment that are recorded in a trace.
 struct TracedSegment<'a> {
     ports: [u16; 2],
     seq: u32,
@@ -79,7 +79,7 @@ struct TracedSegment<'a> {
 }
 
 impl Traces {
-    /// Starts traces for the first flows that use TCP.
+    /// Starts traces for the first flows of the plan that use TCP.
     pub fn new(plan: &Plan) -> Self {
         let mut all = Self::default();
         for (number, flow) in plan.flows.iter().enumerate() {
@@ -92,12 +92,12 @@ impl Traces {
         all
     }
 
-    /// Returns whether no connection is traced.
+    /// Returns whether no connection is being traced.
     pub fn is_empty(&self) -> bool {
         self.traces.is_empty()
     }
 
-    /// Records a frame that a host sends or receives.
+    /// Records a frame that a host sends, or receives if `is_sent` is false.
     pub fn on_frame(&mut self, at_ns: u64, frame: &[u8], is_sent: bool) {
         let Some(segment) = parse(frame) else { return };
         let server = segment.ports[usize::from(is_sent)];
@@ -111,7 +111,7 @@ impl Traces {
         }
     }
 
-    /// Returns the memory in use, in bytes.
+    /// Returns the memory that the traces use, in bytes.
     pub fn bytes(&self) -> u64 {
         let of = |trace: &Trace| {
             trace.sent.len() * size_of::<SentSegment>()
@@ -153,13 +153,13 @@ impl Trace {
     }
 }
 
-/// Returns the stream offset nearest to `base` whose lower 32 bits are `low`.
+/// Returns the stream offset that is nearest to `base` and has the lower 32 bits `low`.
 fn near(base: u64, low: u32) -> u64 {
     let ahead = i64::from(low.wrapping_sub(base as u32) as i32);
     base.saturating_add_signed(ahead)
 }
 
-/// Parses the TCP segment in an Ethernet frame with IPv4.
+/// Parses the TCP segment in an Ethernet frame with IPv4. `None` if there is none.
 fn parse(frame: &[u8]) -> Option<TracedSegment<'_>> {
     if frame.get(12..14)? != [0x08, 0x00] {
         return None;

@@ -1,4 +1,5 @@
-//! Parses and formats times, rates, sizes and probabilities: "20ms", "10mbit", "64KiB", "1%".
+//! Parses and formats times, rates, sizes and fractions, such as "20ms", "10mbit", "64KiB" and
+//! "1%".
 //!
 //! Units are those of tc(8): `mbit` is 10^6 bits per second. `mbps`, which means bytes in tc, is
 //! refused because many readers take it for bits.
@@ -13,7 +14,7 @@ use towpath_link::Probability;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time(pub u64);
 
-/// Rate in bits per second, not 0.
+/// Rate in bits per second. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(pub u64);
 
@@ -21,7 +22,7 @@ pub struct Rate(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// Fraction: "1%" or 0.01.
+/// Fraction, given as a percentage such as "1%" or as a number such as 0.01.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Share(pub Probability);
 
@@ -39,11 +40,11 @@ const SIZES: &[(&str, f64)] = &[
     ("gib", 1073741824.),
 ];
 
-/// Maximum value in ns, bits or bytes, so that a double represents every integer below it.
+/// Maximum value in ns, bits or bytes. A double represents every integer up to this value.
 const MOST: f64 = 9e15;
 
-/// Parses a number followed by one of `units`. If `bare`, a number without a unit is in the first
-/// one.
+/// Parses a number followed by one of `units`. If `bare` is set, a number without a unit is in the
+/// first unit.
 fn parse(text: &str, units: &[(&str, f64)], bare: bool) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')));
@@ -57,7 +58,7 @@ fn parse(text: &str, units: &[(&str, f64)], bare: bool) -> Option<u64> {
     (0. ..=MOST).contains(&value).then_some(value as u64)
 }
 
-/// Formats a value in the largest of `units` that represents it as an integer, as "30s".
+/// Formats a value in the largest of `units` in which it is an integer, for example "30s".
 fn exact(value: u64, units: &[(&str, f64)]) -> String {
     let whole = |(_, factor): &&(&str, f64)| value.is_multiple_of(*factor as u64);
     let (unit, factor) = units.iter().rev().find(whole).copied().unwrap_or(units[0]);
@@ -65,12 +66,12 @@ fn exact(value: u64, units: &[(&str, f64)]) -> String {
 }
 
 impl Time {
-    /// Parses a time with its unit, as "20ms".
+    /// Parses a time with its unit, for example "20ms".
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, TIMES, false).map(Self)
     }
 
-    /// Formats the time for [`Time::parse`], in the largest unit that represents it as an integer.
+    /// Formats the time for [`Time::parse`], in the largest unit in which it is an integer.
     pub(crate) fn exact(self) -> String {
         exact(self.0, &TIMES[..4])
     }
@@ -82,26 +83,26 @@ impl Time {
 }
 
 impl Rate {
-    /// Parses a rate with its unit, as "10mbit". 0 is invalid.
+    /// Parses a rate with its unit, for example "10mbit". `None` for a rate of 0.
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, RATES, false).filter(|rate| *rate > 0).map(Self)
     }
 
-    /// Formats the rate for [`Rate::parse`], in the largest unit that represents it as an integer.
+    /// Formats the rate for [`Rate::parse`], in the largest unit in which it is an integer.
     pub(crate) fn exact(self) -> String {
         exact(self.0, RATES)
     }
 }
 
 impl Size {
-    /// Parses a size, as "64KiB" or "1500".
+    /// Parses a size in bytes with an optional unit, for example "64KiB" or "1500".
     pub fn parse(text: &str) -> Option<Self> {
         parse(text, SIZES, true).map(Self)
     }
 }
 
 impl Share {
-    /// Parses "1%", or a number from 0 to 1.
+    /// Parses a percentage such as "1%", or a number from 0 to 1.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let number = match text.strip_suffix('%') {
@@ -133,7 +134,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Formats a time in seconds, using a unit that keeps the number short.
+/// Formats a time given in seconds, with the unit that keeps the number short.
 pub fn seconds(value: f64) -> String {
     let (number, unit) = match value {
         v if v <= 0. => (0., "s"),
@@ -144,7 +145,7 @@ pub fn seconds(value: f64) -> String {
     format!("{} {unit}", short(number))
 }
 
-/// Formats a rate, using a unit that keeps the number short.
+/// Formats a rate given in bits per second, with the unit that keeps the number short.
 pub fn bits_per_second(value: f64) -> String {
     let (number, unit) = match value {
         v if v >= 1e9 => (v / 1e9, "Gbit/s"),
@@ -155,7 +156,7 @@ pub fn bits_per_second(value: f64) -> String {
     format!("{} {unit}", short(number))
 }
 
-/// Formats a number with three digits, or with more if its integer part has more.
+/// Formats a number with three digits. If its integer part has more digits, all of them are kept.
 pub fn short(number: f64) -> String {
     match number {
         0. => "0".to_owned(),
@@ -214,12 +215,12 @@ deserialize!(Share, "a share, as \"1%\" or a number from 0 to 1", |number| {
     Probability::new(number).map(Share)
 });
 
-/// Start time, or a range from which each run draws one: "1s", or ["0s", "1s"].
+/// Start time such as "1s", or a range such as ["0s", "1s"] from which each run draws a start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartTime {
-    /// Earliest start.
+    /// Earliest start time.
     pub from: Time,
-    /// Latest start, not before `from`.
+    /// Latest start time, which is not before `from`.
     pub to: Time,
 }
 
@@ -261,7 +262,8 @@ impl<'de> Deserialize<'de> for StartTime {
     }
 }
 
-/// Names of hosts: a name, a list, or a pattern that ends with a star.
+/// Names of hosts in a scenario: a single name, a list of names, or a pattern that ends with a
+/// star.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostNames(pub Vec<String>);
 

@@ -1,4 +1,4 @@
-//! Checks every frame and the state of every host against rules of TCP.
+//! Checks every frame and the state of every host against the rules of TCP.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,47 +12,48 @@ use towpath_wire::{IpProtocol, checksum};
 use crate::fault::RuleFault;
 use crate::packet::{SimPort, Towards};
 
-/// Addresses of a connection, the sender's first.
+/// Addresses of the two endpoints of a connection. The sender's address is first.
 type Ends = (SocketAddr, SocketAddr);
 
-/// Maximum advance of a sequence number between two turns.
+/// Maximum number by which a sequence number may advance between two turns.
 const STEP_MAX: u32 = 1 << 30;
 
-/// Segments and state of all connections, as needed by the rules.
+/// Sent segments and state of all connections, to the extent that the rules need them.
 #[derive(Debug, Default)]
 pub struct Watch {
     ends: BTreeMap<Ends, SentSegments>,
-    /// Acknowledgements received by a host, by its number and the endpoints of the connection.
+    /// Acknowledgements that each host has received, by the host's number and the endpoints of the
+    /// connection.
     heard: BTreeMap<(usize, Ends), AcksHeard>,
     sockets: BTreeMap<(usize, SocketId), WatchMarks>,
-    /// First violation of a rule.
+    /// First violation of a rule. `None` if there was none.
     pub fault: Option<RuleFault>,
 }
 
-/// Segments sent by one endpoint of a connection.
+/// State derived from the segments that one endpoint of a connection has sent.
 #[derive(Debug, Clone, Copy, Default)]
 struct SentSegments {
     isn: Option<SeqNum>,
     scale: Option<u8>,
-    /// Sequence number after the last byte sent so far.
+    /// Sequence number after the last byte that was sent so far.
     high: Option<SeqNum>,
     fin: Option<SeqNum>,
     ack: Option<SeqNum>,
-    /// Right edge of the advertised window.
+    /// Right edge of the last advertised window.
     edge: Option<SeqNum>,
     has_reset: bool,
 }
 
-/// Acknowledgements received from the peer.
+/// Acknowledgements that a host has received from its peer.
 #[derive(Debug, Default)]
 struct AcksHeard {
-    /// Times of arrival, in ms.
+    /// Times at which acknowledgements arrived, in ms.
     at_ms: Vec<u64>,
-    /// Highest acknowledgement received.
+    /// Highest acknowledgement number received.
     ack: Option<SeqNum>,
 }
 
-/// State variables of a socket that must not decrease.
+/// State variables of a socket that must never decrease.
 #[derive(Debug, Clone, Copy)]
 struct WatchMarks {
     snd_una: SeqNum,
@@ -62,7 +63,7 @@ struct WatchMarks {
     bytes_received: u64,
 }
 
-/// Parsed TCP segment of a frame.
+/// Frame whose TCP segment was parsed.
 struct Frame<'a> {
     ends: Ends,
     header: &'a Header,
@@ -70,7 +71,7 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Returns the length of the segment in sequence numbers, including SYN and FIN.
+    /// Returns the length of the segment in sequence numbers. SYN and FIN count as one each.
     fn seq_len(&self) -> u32 {
         let flags = self.header.flags;
         self.payload + u32::from(flags.contains(Flags::SYN)) + u32::from(flags.contains(Flags::FIN))
@@ -78,19 +79,20 @@ impl Frame<'_> {
 }
 
 impl SentSegments {
-    /// Records a sent segment, and returns the rule that it violates. `peer` has the peer's
-    /// segments.
+    /// Records a sent segment, and returns the rule that it violates, if any. `peer` contains the
+    /// segments sent by the peer.
     fn note(&mut self, frame: &Frame<'_>, peer: &SentSegments) -> Option<&'static str> {
         let header = frame.header;
         let flags = header.flags;
         if flags.contains(Flags::SYN) && self.isn != Some(header.seq) {
-            // A SYN with a new initial sequence number starts a new connection of these addresses.
+            // A SYN with a new initial sequence number starts a new connection between these
+            // addresses.
             let (isn, scale) = (Some(header.seq), header.options.window_scale);
             *self = SentSegments { isn, scale, ..SentSegments::default() };
         }
         if flags.contains(Flags::RST) {
-            // An unacceptable ACK, e.g. of an older handshake, is answered by a RST with that ACK's
-            // number (RFC 9293 section 3.10.7.4).
+            // An unacceptable ACK, for example of an older handshake, is answered by a RST with the
+            // number of that ACK (RFC 9293 section 3.10.7.4).
             let is_of_this = |(isn, high): (SeqNum, SeqNum)| header.seq.is_within(isn, high - isn);
             self.has_reset |= self.isn.zip(self.high).is_none_or(is_of_this);
             return None;
@@ -112,7 +114,7 @@ impl SentSegments {
         let header = frame.header;
         let flags = header.flags;
         let end = header.seq + frame.seq_len();
-        // A gap in sequence numbers is valid, because segments are dropped before the device if ARP
+        // Allow a gap in sequence numbers, because segments are dropped before the device if ARP
         // fails.
         let high = self.high.unwrap_or(header.seq);
         if let Some(fin) = self.fin
@@ -153,8 +155,8 @@ impl SentSegments {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left
         //# (SHLD-14).
-        // The field counts units of the scale, so the edge may lose a remainder of one unit (RFC
-        // 7323 section 2.4).
+        // Allow the edge to move left by less than one unit, because the window field counts units
+        // of the scale (RFC 7323 section 2.4).
         let unit = 1u32 << shift;
         let has_shrunk = before.is_some_and(|before| (edge + (unit - 1)).lt(before));
         has_shrunk.then_some("the right edge of the window does not move to the left")
@@ -164,8 +166,8 @@ impl SentSegments {
         let most = self.edge.unwrap_or(header.ack);
         let is_sound = header.options.sack.iter().enumerate().all(|(n, (left, right))| {
             let is_known = peer.high.is_none_or(|high| right.leq(high));
-            // The first block may report a duplicate below the acknowledgement (RFC 2883 section
-            // 4.1).
+            // The first block may report a duplicate below the acknowledgement number (RFC 2883
+            // section 4.1).
             let is_dsack = n == 0 && right.leq(header.ack);
             left.lt(right) && (left.gt(header.ack) || is_dsack) && is_known && right.leq(most)
         });
@@ -174,14 +176,14 @@ impl SentSegments {
 }
 
 impl Watch {
-    /// Checks a frame that a host sends or receives.
+    /// Checks a frame that a host sends, or receives if `is_sent` is false.
     pub fn on_frame(&mut self, now: u64, host: usize, frame: &[u8], is_sent: bool) {
         let Some((ends, header, payload)) = parse(frame) else { return };
         let towards = Towards::read(frame);
         let frame = Frame { ends, header: &header, payload };
         if !is_sent {
-            // No checksum covers the link header, so a corrupted frame may reach another host,
-            // which drops it.
+            // Ignore a frame for another host. A corrupted frame may arrive here, because no
+            // checksum covers the link header, and this host drops it.
             if towards == Towards::Host(host as u16) {
                 self.heard.entry((host, (ends.1, ends.0))).or_default().note(now, &frame);
             }
@@ -196,7 +198,7 @@ impl Watch {
         }
     }
 
-    /// Checks a host's state after its turn.
+    /// Checks the state of a host after its turn.
     pub fn on_turn(&mut self, now: u64, host: usize, node: &Node<SimPort>) {
         if let Some((id, rule)) = node.stack.audit() {
             let of = id.and_then(|id| node.stack.info(node.now(), id));
@@ -212,8 +214,8 @@ impl Watch {
         }
     }
 
-    /// Returns the last time, up to `now`, at which `host` received a new acknowledgement on a
-    /// connection to `server`, or on one of its own.
+    /// Returns the last time, up to `now`, at which `host` received a new acknowledgement on one of
+    /// its own connections, or on one to `server`.
     pub fn last_heard(&self, host: usize, server: SocketAddr, now: u64) -> Option<u64> {
         let last = |((at, ends), heard): (&(usize, Ends), &AcksHeard)| {
             let is_own = *at == host && (ends.0 == server || ends.1 == server);
@@ -229,7 +231,7 @@ impl Watch {
         self.fault.get_or_insert(RuleFault { rule: rule.to_owned(), what: at });
     }
 
-    /// Records a sent segment, and returns the rule that it violates.
+    /// Records a sent segment, and returns the rule that it violates, if any.
     fn sent(&mut self, frame: &Frame<'_>) -> Option<&'static str> {
         let (from, to) = frame.ends;
         let peer = self.ends.get(&(to, from)).copied().unwrap_or_default();
@@ -238,7 +240,8 @@ impl Watch {
 }
 
 impl AcksHeard {
-    /// Records a segment that acknowledges new data. Other segments do not reset the R2 timeout.
+    /// Records a received segment that acknowledges new data. Other segments do not reset the R2
+    /// timeout.
     fn note(&mut self, now: u64, frame: &Frame<'_>) {
         let header = frame.header;
         if header.flags.contains(Flags::RST) || !header.flags.contains(Flags::ACK) {
@@ -276,7 +279,8 @@ impl WatchMarks {
     }
 }
 
-/// Parses the TCP segment in an Ethernet frame with IPv4. Returns `None` if its checksum is wrong.
+/// Parses the TCP segment in an Ethernet frame with IPv4. `None` if there is none, or if its
+/// checksum is wrong.
 fn parse(frame: &[u8]) -> Option<(Ends, Header, u32)> {
     if frame.get(12..14)? != [0x08, 0x00] {
         return None;

@@ -1,4 +1,4 @@
-//! A direction of a link, with the network device that feeds it.
+//! One direction of a link, together with the network device that feeds it.
 
 use std::collections::VecDeque;
 
@@ -12,52 +12,52 @@ use crate::queue::{QueueSpec, Sojourns};
 use crate::result::TimeDistribution;
 use crate::scenario::{DevicePlan, Outage, Place, WayPlan};
 
-/// Maximum number of packets in a host's device without a queueing discipline, so that it is never
-/// idle.
+/// Maximum number of packets in a host's device without a queueing discipline. This number suffices
+/// to keep the device from becoming idle.
 const DEVICE_RING: usize = 4;
 
-/// Maximum frame length in bytes.
+/// Maximum length of a frame in bytes.
 const FRAME_MAX: u64 = 1_514;
 
-/// Number of free descriptors from which a device wakes its queue, so that each wake-up serves a
-/// batch.
+/// Number of free descriptors at which a device wakes its queue. Each wake-up thus serves a batch
+/// of packets.
 const WAKE_ROOM: usize = 32;
 
-/// A direction of a link.
+/// One direction of a link.
 ///
 /// If the plan has a device with a ring, the device is the bottleneck instead of the link. The
 /// queueing discipline is then above the device, and the link only adds delay and impairments.
 pub struct Wire {
-    /// Waiting times of packets in the queue.
+    /// Waiting times of the packets in the queue.
     pub sojourns: Sojourns,
-    /// Start of the direction.
+    /// Host or switch at the start of the direction.
     pub from: Place,
-    /// End of the direction.
+    /// Host or switch at the end of the direction.
     pub to: Place,
     link: Link<SimPacket>,
     device: Option<TransmitPath<SimPacket, RingDevice<SimPacket>>>,
-    /// Whether the sending host has more packets than the wire had room for.
+    /// Whether the sending host has more packets to send than the wire had room for.
     pub sender_waits: bool,
-    /// Whether the host holds back packets while the device is busy.
+    /// Whether the sending host holds back packets while its device is busy.
     has_ring: bool,
-    /// Whether packets leave in their order of arrival after a constant delay, and none is dropped
-    /// after it was queued.
+    /// Whether packets leave in their order of arrival after a constant delay, and no packet is
+    /// dropped after it was queued.
     keeps_order: bool,
     /// Properties of the link outside of outages.
     config: LinkConfig,
-    /// Current and future outages, in order of time.
+    /// Current and future outages in order of time.
     outages: VecDeque<Outage>,
 }
 
 impl Wire {
-    /// Creates an idle direction.
+    /// Creates a direction without any packet.
     pub fn new(from: Place, to: Place, way: &WayPlan, mut dice: Dice) -> Self {
         let sojourns = Sojourns::default();
         let is_switch = matches!(from, Place::Switch(_));
         let queue = match (&way.queue, is_switch) {
             (Some(queue), _) => queue.build(dice.next_u64(), &sojourns),
             (None, true) => QueueSpec::default().build(0, &sojourns),
-            // The queue needs no limit here, because the host's own queue has one.
+            // Use an unlimited queue here, because the host's own queue has a limit.
             (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
         };
         let has_ring = way.queue.is_none() && !is_switch;
@@ -91,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// Queues a packet.
+    /// Adds a packet to the queue of the wire. Dropped packets are added to `drops`.
     pub fn on_packet(&mut self, now: u64, item: SimPacket, drops: &mut Vec<Dropped<SimPacket>>) {
         match &mut self.device {
             None => self.link.on_packet(now, item, drops),
@@ -102,7 +102,8 @@ impl Wire {
         }
     }
 
-    /// Returns the next packet that is delivered by `now`.
+    /// Returns the next packet that is delivered at or before the time `now`. `None` if there is
+    /// none.
     pub fn poll_packet(
         &mut self,
         now: u64,
@@ -112,7 +113,8 @@ impl Wire {
         self.link.poll_packet(now, drops)
     }
 
-    /// Returns the time at which [`Wire::poll_packet`] must be called next.
+    /// Returns the next time at which [`Wire::poll_packet`] must be called. `None` if the wire is
+    /// idle.
     pub fn next_timeout_ns(&self, now: u64) -> Option<u64> {
         let link = self.link.next_timeout_ns();
         if self.device.is_none() && self.outages.is_empty() {
@@ -122,13 +124,13 @@ impl Wire {
         [link, device, self.next_switch(now)].into_iter().flatten().min()
     }
 
-    /// Returns whether the wire need not be called before the first packet is delivered, although
-    /// packets may wait for the rate. The next call sends these at their correct times.
+    /// Returns whether the wire need not be called before it delivers its first packet. Packets may
+    /// wait for the rate meanwhile, and the next call sends them at their correct times.
     pub fn may_sleep(&self) -> bool {
         self.keeps_order && !self.sender_waits
     }
 
-    /// Starts or ends outages that are due.
+    /// Starts and ends the outages that are due at the time `now`.
     pub fn switch(&mut self, now: u64) {
         if self.outages.is_empty() {
             return;
@@ -142,14 +144,16 @@ impl Wire {
         self.link.configure(config);
     }
 
-    /// Returns the time at which the next outage begins or the current one ends.
+    /// Returns the time at which the next outage begins, or the current one ends. `None` if there
+    /// is no such time.
     fn next_switch(&self, now: u64) -> Option<u64> {
         let outage = self.outages.front()?;
         let at = if outage.from_ns > now { outage.from_ns } else { outage.until_ns };
         (at != u64::MAX).then_some(at)
     }
 
-    /// Returns how many packets the sending host may send now. Call [`Wire::poll_packet`] first.
+    /// Returns the number of packets that the sending host may send now. [`Wire::poll_packet`] must
+    /// be called before.
     pub fn room(&self) -> usize {
         match &self.device {
             _ if !self.has_ring => usize::MAX,
@@ -158,7 +162,8 @@ impl Wire {
         }
     }
 
-    /// Returns whether the sending host should be called because it has more to send.
+    /// Returns whether the sending host must be called, because it has more packets to send and the
+    /// wire has room.
     pub fn wakes_sender(&self) -> bool {
         self.sender_waits && self.has_ring && (self.device.is_none() || self.room() > 0)
     }
@@ -168,23 +173,23 @@ impl Wire {
         &self.link
     }
 
-    /// Returns the device, if there is one.
+    /// Returns the device with its queueing discipline. `None` if the plan has no device.
     pub fn device(&self) -> Option<&TransmitPath<SimPacket, RingDevice<SimPacket>>> {
         self.device.as_ref()
     }
 
-    /// Returns the queueing discipline.
+    /// Returns the queueing discipline of the device, or of the link if there is no device.
     pub fn queue(&self) -> &dyn Qdisc<SimPacket> {
         self.device.as_ref().map_or(self.link.queue(), |path| path.qdisc())
     }
 
-    /// Returns the waiting times of packets in the queue.
+    /// Returns the distribution of the waiting times in the queue.
     pub fn sojourn_times(&self) -> TimeDistribution {
         let sent = self.queue().stats().sent_packets;
         self.sojourns.with(|times| (&times.waits.with_zeros(sent)).into())
     }
 
-    /// Returns the capacity in bits per second.
+    /// Returns the capacity in bits per second. `None` if it is unlimited.
     pub fn rate(&self) -> Option<u64> {
         match &self.device {
             Some(path) => Some(path.device().config().rate),
@@ -192,7 +197,7 @@ impl Wire {
         }
     }
 
-    /// Returns the number of packets that entered.
+    /// Returns the number of packets that entered the wire.
     pub fn entered(&self) -> u64 {
         match &self.device {
             Some(path) => path.qdisc().stats().enqueued_packets,
@@ -200,19 +205,19 @@ impl Wire {
         }
     }
 
-    /// Returns the number of packets dropped by the queue.
+    /// Returns the number of packets that the queue dropped.
     pub fn queue_dropped(&self) -> u64 {
         let above = self.device.as_ref().map_or(0, |path| path.qdisc().stats().dropped);
         above + self.link.stats().queue_dropped
     }
 
-    /// Returns the number of packets dropped or lost.
+    /// Returns the number of packets that the queue dropped or the link lost.
     pub fn dropped(&self) -> u64 {
         let above = self.device.as_ref().map_or(0, |path| path.qdisc().stats().dropped);
         above + self.link.stats().dropped()
     }
 
-    /// Returns the number of packets in the queue, the device and the link.
+    /// Returns the number of packets in the queue, the device and the link together.
     pub fn held(&self) -> usize {
         let above = self
             .device
@@ -221,7 +226,7 @@ impl Wire {
         above + self.link.held()
     }
 
-    /// Returns the memory of the queue and its measurements in bytes, without the packets.
+    /// Returns the memory of the queue and its measurements in bytes. The packets are not included.
     pub fn memory_bytes(&self) -> u64 {
         self.queue().memory_bytes() + self.sojourns.with(|times| times.waits.memory_bytes())
     }
@@ -245,7 +250,7 @@ fn path(
     TransmitPath::new(queue, control, RingDevice::new(device.ring))
 }
 
-/// Returns the number of free descriptors at which a stopped ring wakes its queue.
+/// Returns the number of free descriptors at which a stopped ring of `descriptors` wakes its queue.
 pub fn wake_room(descriptors: usize) -> usize {
     WAKE_ROOM.min(descriptors / 4)
 }

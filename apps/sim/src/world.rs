@@ -1,9 +1,9 @@
-//! Event loop of a simulated network.
+//! Simulated network, and its event loop.
 //!
-//! Links and hosts are actors. Each has one time at which it is called, and [`Schedule`] returns
-//! the earliest. Actors with the same time are called in the order of their numbers. Links precede
-//! hosts, so that a host sees all packets that arrive at a time. The result is a function of the
-//! plan and the seed.
+//! Links and hosts are actors. Each actor has one time at which it is called, and [`Schedule`]
+//! returns the earliest. Actors with the same time are called in the order of their numbers. Links
+//! precede hosts, so that a host sees all packets that arrive at the same time. The result of a run
+//! depends only on the plan and the seed.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -24,23 +24,24 @@ use crate::traffic::Programs;
 use crate::watch::Watch;
 use crate::wire::Wire;
 
-/// Time of the stacks at the start of a run, in ns. Not 0, because some fields use 0 for "never".
+/// Time of the stacks at the start of a run, in ns. Must not be 0, because some fields use 0 for
+/// "never".
 pub const EPOCH_NS: u64 = 1_000_000_000;
 
-/// Maximum number of consecutive turns of a host at one time, so that links are called again.
+/// Maximum number of consecutive turns of a host at the same time. Links are then called again.
 const ROUNDS_MAX: usize = 64;
 
 struct SimHost {
     node: Node<SimPort>,
     programs: Programs,
-    /// Index of the wire from the host to the network.
+    /// Index of the wire from this host to the network.
     wire: usize,
     /// Whether the stack has more to send than the wire had room for.
     is_waiting: bool,
 }
 
 impl SimHost {
-    /// Returns the time of the node's next turn; `u64::MAX` for none.
+    /// Returns the time of the node's next turn, or `u64::MAX` for none.
     fn node_due(&self) -> u64 {
         self.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS))
     }
@@ -51,47 +52,48 @@ impl SimHost {
     }
 }
 
-/// Interface of a host; loopback has number 0.
+/// Interface of each host. The loopback interface has number 0.
 const ETH0: IfaceId = IfaceId(1);
 
 struct Switch {
-    /// Outgoing wires.
+    /// Indices of the outgoing wires.
     wires: Vec<usize>,
-    /// Outgoing wire to each host, by host number.
+    /// Index of the outgoing wire that leads to each host, by the host's number.
     towards: Vec<usize>,
 }
 
-/// A simulated network.
+/// Simulated network with its hosts, switches and links.
 pub struct World {
     /// Virtual time since the start, in ns.
     pub now: u64,
-    /// Number of events so far.
+    /// Number of events that were handled so far.
     pub events: u64,
-    /// Directions of links: link `i` has the wires `2 i` and `2 i + 1`.
+    /// Directions of the links. Link `i` has the wires `2 i` and `2 i + 1`.
     pub wires: Vec<Wire>,
-    /// Traces of some connections; empty unless requested.
+    /// Traces of some connections. Empty unless they are requested.
     pub traces: Traces,
-    /// Checks of rules, if enabled.
+    /// Checks of TCP rules. `None` if they are disabled.
     pub watch: Option<Watch>,
     hosts: Vec<SimHost>,
     switches: Vec<Switch>,
     by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
     schedule: Schedule,
-    /// Number of packets that a host may send to each idle wire. None if the wire has a device with
-    /// a variable limit.
+    /// Number of packets that a host may send to each wire while the wire is idle. `None` if the
+    /// wire has a device with a variable limit.
     rooms: Vec<Option<usize>>,
     pool: Pool,
-    /// Number of packets copied by switches.
+    /// Number of packets that switches have copied.
     copies: u64,
-    /// Packets sent by the current host. Empty between events; kept to reuse its memory.
+    /// Packets sent by the current host. Empty between events, and kept only to reuse its memory.
     outbox: Batch,
-    /// Packets dropped by the current link. Empty between events; kept to reuse its memory.
+    /// Packets dropped by the current link. Empty between events, and kept only to reuse its
+    /// memory.
     drops: Vec<Dropped<SimPacket>>,
 }
 
 impl World {
-    /// Creates an idle network, in which all programs are about to start.
+    /// Creates a network without any packet. Its programs have not started yet.
     pub fn new(plan: &Plan, seed: u64, captures: Option<Captures>) -> Self {
         let wires: Vec<Wire> = plan
             .links
@@ -157,8 +159,8 @@ impl World {
         world
     }
 
-    /// Runs until `end`. Returns false if `events_max` is reached first; another call then
-    /// continues. Settles all queues at that time.
+    /// Handles events until the time `end`, and settles all queues at that time. Returns false if
+    /// `events_max` is reached before, and another call then continues.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
         loop {
             if self.events >= events_max {
@@ -176,12 +178,12 @@ impl World {
         true
     }
 
-    /// Returns the time of the next event. Returns `None` if the world is idle.
+    /// Returns the time of the next event. `None` if the world is idle.
     pub fn next_event(&mut self) -> Option<u64> {
         self.schedule.next()
     }
 
-    /// Advances the time to the next event and calls its actor.
+    /// Advances the time to the next event, and calls the actor of that event.
     pub fn step(&mut self) {
         if let Some((at, actor)) = self.schedule.pop(u64::MAX) {
             self.call(at, actor);
@@ -197,7 +199,7 @@ impl World {
         }
     }
 
-    /// Closes all sockets of all hosts. Open connections are reset.
+    /// Closes all sockets of all hosts, which resets open connections.
     pub fn end_programs(&mut self) {
         for at in 0..self.hosts.len() {
             let node = &mut self.hosts[at].node;
@@ -207,7 +209,8 @@ impl World {
         }
     }
 
-    /// Returns sockets, packets or buffers left in an idle world. None means that nothing leaked.
+    /// Describes sockets, packets or buffers that are left in an idle world. `None` if nothing
+    /// leaked.
     pub fn leftovers(&self) -> Option<String> {
         for (number, host) in self.hosts.iter().enumerate() {
             let usage = host.node.stack.usage();
@@ -230,22 +233,25 @@ impl World {
         self.missing_buffers()
     }
 
-    /// Returns the number of packet buffers that were not returned to a pool.
+    /// Describes the packet buffers that were not returned to a pool. `None` if no buffer is
+    /// missing.
     fn missing_buffers(&self) -> Option<String> {
-        // Include the pools of hosts, because packets dropped during a host's turn return to its
-        // pool.
+        // Include the pools of the hosts, because a packet dropped during a host's turn returns to
+        // the pool of that host.
         let pools = || self.hosts.iter().map(|host| &host.node.pool).chain([&self.pool]);
         let duplicates = self.wires.iter().map(|wire| wire.link().stats().duplicated);
         let copies = self.copies + duplicates.sum::<u64>();
         let expected = pools().map(Pool::allocated).sum::<u64>() + copies;
         let kept = pools().map(Pool::kept).sum::<usize>() as u64;
-        // Skip the check for more buffers, because a full pool returns further ones to the system.
+        // Skip the check for larger numbers of buffers, because a full pool returns further buffers
+        // to the system.
         let is_known = expected <= Pool::KEPT_MAX as u64;
         (is_known && kept != expected)
             .then(|| format!("{kept} of {expected} buffers are back in the pool"))
     }
 
-    /// Calls `look` with the tally of every program: flow, whether it is the source, and counts.
+    /// Calls `look` with the tally of every program. Further arguments are the index of the flow,
+    /// and whether the program is its source.
     pub fn each_tally(&mut self, mut look: impl FnMut(usize, bool, &mut crate::traffic::Tally)) {
         for host in &mut self.hosts {
             let SimHost { node, programs, .. } = host;
@@ -255,7 +261,7 @@ impl World {
         }
     }
 
-    /// Returns the memory of hosts, links, queued packets, socket buffers and measurements, in
+    /// Returns the memory of all hosts, links, queued packets, socket buffers and measurements, in
     /// bytes.
     pub fn memory(&mut self) -> u64 {
         let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
@@ -269,7 +275,7 @@ impl World {
     /// Flushes the captures.
     ///
     /// # Errors
-    /// Returns the first file that could not be written.
+    /// Returns an error message for the first file that could not be written.
     pub fn finish(mut self) -> Result<(), String> {
         self.captures.take().map_or(Ok(()), Captures::finish)
     }
@@ -284,8 +290,8 @@ impl World {
         }
     }
 
-    /// Sends queued packets of a link up to the current time. No packet is delivered: its delivery
-    /// would have been an event of its own.
+    /// Sends the queued packets of a link up to the current time. This delivers no packet, because
+    /// the delivery would have been an event of its own.
     fn settle(&mut self, at: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         let first = drops.len();
         let out = self.wires[at].poll_packet(self.now, drops);
@@ -293,13 +299,14 @@ impl World {
         self.give_up(at, first, drops);
     }
 
-    /// Returns how many packets the host may send to a wire now. Uses a cached value for an idle
-    /// wire, because accessing the wire often causes a cache miss.
+    /// Returns the number of packets that a host may send to a wire now. Uses a cached value for an
+    /// idle wire, because accessing the wire often causes a cache miss.
     fn room(&mut self, wire: usize, drops: &mut Vec<Dropped<SimPacket>>) -> usize {
         match self.rooms[wire] {
             Some(room) if self.schedule.at(wire) == u64::MAX => room,
             _ => {
-                // A wire with a delivery at the current time was settled when that packet entered.
+                // A wire that delivers a packet at the current time was settled when that packet
+                // entered.
                 if self.schedule.at(wire) > self.now {
                     self.settle(wire, drops);
                 }
@@ -308,7 +315,7 @@ impl World {
         }
     }
 
-    /// Passes the packets that a link delivers to a switch or host.
+    /// Passes the packets that a link delivers to the switch or host at its end.
     fn run_wire(&mut self, at: usize) {
         let mut drops = std::mem::take(&mut self.drops);
         self.wires[at].switch(self.now);
@@ -342,7 +349,7 @@ impl World {
         self.arm_host(host, self.now);
     }
 
-    /// Forwards a frame to its destination, or floods it.
+    /// Forwards a frame to its destination, or floods it if the destination is unknown.
     fn forward(
         &mut self,
         switch: usize,
@@ -352,15 +359,15 @@ impl World {
     ) {
         let host = match item.towards() {
             Towards::Host(host) => Some(usize::from(host)),
-            // Forward an ARP request only to the owner of the address, as with ARP suppression.
-            // Flooding would create a packet per host of the network.
+            // Forward an ARP request only to the owner of the address, as switches with ARP
+            // suppression do. Flooding would create a packet per host of the network.
             Towards::Asked(address) => self.by_address.get(&address).copied(),
             Towards::All => None,
         };
         match host.and_then(|host| self.switches[switch].towards.get(host)) {
             Some(&wire) => self.enter(wire, item, drops),
             None => {
-                // `came ^ 1` is the reverse direction of the same link.
+                // Exclude `came ^ 1`, which is the reverse direction of the same link.
                 let wires = self.switches[switch].wires.clone();
                 for wire in wires.into_iter().filter(|wire| *wire != came ^ 1) {
                     self.copies += 1;
@@ -376,13 +383,15 @@ impl World {
         let before = drops.len();
         self.wires[wire].on_packet(self.now, item, drops);
         self.give_up(wire, before, drops);
-        // Schedule the wire unless it is scheduled for an earlier packet and may sleep until then.
+        // Schedule the wire, unless it is scheduled for an earlier packet already and may sleep
+        // until then.
         if self.schedule.at(wire) == u64::MAX || !self.wires[wire].may_sleep() {
             self.arm_wire(wire);
         }
     }
 
-    /// Records the drops of a wire from index `first` on, and returns their memory to the pool.
+    /// Records the drops of a wire from index `first` of `drops` on, and returns their memory to
+    /// the pool.
     fn give_up(&mut self, wire: usize, first: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         for Dropped { item, cause } in drops.drain(first..) {
             if let Some(captures) = &mut self.captures {
@@ -392,7 +401,7 @@ impl World {
         }
     }
 
-    /// Alternates turns of a host's node and its programs until both are idle.
+    /// Alternates between turns of a host's node and calls of its programs, until both are idle.
     fn run_host(&mut self, at: usize) {
         let (now, wire) = (self.now, self.hosts[at].wire);
         std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
@@ -429,7 +438,8 @@ impl World {
             called |= host.programs.on_timeout(&mut host.node, now);
             let has_more =
                 turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
-            // Skip the turn if programs only read data, because the stack then usually has no work.
+            // Skip the turn if the programs have only read data, because the stack then usually has
+            // no work.
             let has_more = called || has_more || has_heard && host.has_work(now);
             if !has_more {
                 break;
@@ -455,15 +465,15 @@ impl World {
     }
 }
 
-/// Returns the memory of the hosts and links of an idle world, in bytes.
+/// Returns the memory of all hosts and links in an idle world, in bytes.
 pub fn memory_of_places(hosts: usize, wires: usize) -> u64 {
     hosts as u64 * HOST_BYTES + (wires * size_of::<Wire>()) as u64
 }
 
-/// Memory of an idle host in bytes: its stack, with empty tables.
+/// Memory of an idle host in bytes: a stack with empty tables.
 const HOST_BYTES: u64 = 100_000;
 
-/// Memory of a packet on a link in bytes, including its buffer.
+/// Memory of a packet on a link in bytes, including the buffer of the packet.
 const PACKET_BYTES: u64 = 2_304;
 
 fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
@@ -498,18 +508,18 @@ fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
     node
 }
 
-/// First random stream of the hosts' keys. Flows use the streams below, and start times those
-/// above.
+/// Number of the first random stream for the hosts' keys. Flows use the streams below this number,
+/// and start times those above.
 const HOST_STREAMS: u64 = 1 << 33;
 
-/// Returns the locally administered MAC address that contains the number of the host.
+/// Returns the locally administered MAC address that contains the host's number.
 fn mac_of(host: usize) -> MacAddr {
     let [high, low] = (host as u16).to_be_bytes();
     MacAddr([2, 0, 0, 0, high, low])
 }
 
-/// Creates a switch with the outgoing wire to each host, which is unique because links form no
-/// loop. `leaving` has the outgoing wires of each switch.
+/// Creates switch `number`. `leaving` contains the outgoing wires of each switch. The outgoing wire
+/// to each host is unique, because the links form no loop.
 fn switch(number: usize, wires: &[Wire], leaving: &[Vec<usize>], hosts: usize) -> Switch {
     let mut towards = vec![usize::MAX; hosts];
     for &first in &leaving[number] {
@@ -517,7 +527,7 @@ fn switch(number: usize, wires: &[Wire], leaving: &[Vec<usize>], hosts: usize) -
         while let Some(at) = stack.pop() {
             match wires[at].to {
                 Place::Host(host) => towards[host] = first,
-                // Skip the reverse direction of the link, which has the number `at ^ 1`.
+                // Skip the reverse direction of the link, whose number is `at ^ 1`.
                 Place::Switch(next) => {
                     stack.extend(leaving[next].iter().filter(|other| **other != at ^ 1));
                 }

@@ -1,4 +1,4 @@
-//! Addresses of a stack in the user's notation.
+//! Parses addresses in the user's notation, and chooses further addresses in their networks.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use towpath_wire::Prefix;
 /// Parses the address of a host with the prefix length of its network, such as `10.0.0.2/24`.
 ///
 /// # Errors
-/// Returns a sentence for the user if the syntax is invalid, or no host can have the address.
+/// Returns an error message if the syntax is invalid, or no host can have the address.
 pub fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let Some((ip, len)) = text.split_once('/') else {
         return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
@@ -29,20 +29,21 @@ pub fn parse_cidr(text: &str) -> Result<Prefix, String> {
     Ok(prefix)
 }
 
-/// Returns the first host address of the network, other than `own`; None if there is none.
+/// Returns the first host address in the network of `own` other than `own` itself; `None` if there
+/// is none.
 pub fn other_host(own: &Prefix) -> Option<IpAddr> {
     hosts(own).take(2).find(|ip| *ip != own.addr())
 }
 
-/// Iterates over the host addresses of a network, in ascending order.
+/// Iterates over the host addresses in the network of `own`, in ascending order.
 fn hosts(own: &Prefix) -> impl Iterator<Item = IpAddr> + '_ {
     let next = |ip: IpAddr, n: u8| match ip {
         IpAddr::V4(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V4(bits.into())),
         IpAddr::V6(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V6(bits.into())),
     };
     let bits = if own.addr().is_ipv4() { 32 } else { 128 };
-    // In a network of two addresses both are hosts (RFC 3021, RFC 6164). Otherwise the first one is
-    // the network's own address.
+    // In a network of two addresses, both belong to hosts (RFC 3021, RFC 6164). In larger networks,
+    // the first one is the network's own address.
     let first = u8::from(own.len() != bits - 1);
     let is_host = move |ip: &IpAddr| {
         let broadcast = ip.is_ipv4() && own.len() < 31 && *ip == own.last();
@@ -51,23 +52,24 @@ fn hosts(own: &Prefix) -> impl Iterator<Item = IpAddr> + '_ {
     (first..=u8::MAX).map_while(move |n| next(own.network(), n)).take_while(is_host)
 }
 
-/// Returns the address of the DNS forwarder in a network: the default address if it fits, otherwise
-/// the first free one.
+/// Chooses the address of the DNS forwarder in the network of `own`. Returns the default if it is
+/// free in this network, otherwise the first free address.
 pub(crate) fn forwarder(own: &Prefix, gateway: IpAddr, default: Option<IpAddr>) -> Option<IpAddr> {
     let free = |ip: &IpAddr| own.contains(*ip) && *ip != own.addr() && *ip != gateway;
     default.filter(free).or_else(|| hosts(own).take(3).find(free))
 }
 
-/// Formats addresses as a list for a sentence.
+/// Formats addresses as a list in a sentence, such as "10.0.0.2 and fd00::2".
 pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns the Ethernet address of a stack that shares a device with the kernel. Each start results
-/// in the same address, so neighbours with a cached entry reach the next run at once. The IP
-/// addresses are hashed too, so two stacks on one device differ.
+/// Returns the Ethernet address of a stack that shares a device with the kernel. It is the same at
+/// each start, so that neighbors that have cached it reach the next run at once. It also depends on
+/// the IP addresses, so that two stacks on one device have different ones.
 ///
-/// The bytes are an FNV-1a hash after 02, which means locally administered, unicast.
+/// The first byte, 02, means locally administered and unicast. The remaining bytes are an FNV-1a
+/// hash.
 pub fn station_mac(device: &[u8], addresses: &[Prefix]) -> [u8; 6] {
     let words = addresses.iter().map(|prefix| prefix.addr().to_string());
     let words = words.flat_map(|text| [text, " ".into()]).collect::<String>();

@@ -14,13 +14,13 @@ use crate::plan::{Connected, Dns, Plan};
 use crate::plan_error::{PlanError, Result, system};
 use crate::shape::{Resolver, Route, Shape};
 
-/// Maximum length of IP packets through the gateway, in bytes. Memory has no limit of its own, and
-/// large segments save work. An initial receive window (64 KiB) should hold several, otherwise the
-/// sender waits for window updates.
+/// Default MTU of the link to the gateway, in bytes. A link in memory has no limit of its own, and
+/// larger segments need less work. But an initial receive window (64 KiB) should hold several
+/// segments; otherwise the sender waits for window updates.
 const MTU_ROOTLESS: u32 = 16_384;
 
 impl Plan {
-    /// Returns the maximum length of IP packets on a link that has no limit of its own, in bytes.
+    /// Returns the MTU in bytes of a link that has no MTU of its own.
     pub(crate) fn mtu(&self) -> u32 {
         let is_ethernet = self.netem.is_some() || self.device.is_some();
         self.mtu.unwrap_or(if is_ethernet { MTU_ETHERNET } else { MTU_ROOTLESS })
@@ -35,16 +35,16 @@ impl Plan {
             let client = LeaseClient::new(settings.clone(), site.mac)?;
             let ports = std::mem::take(&mut connected.ports).into_iter();
             connected.ports = ports.map(|ports| client.serve(ports)).collect();
-            // The addresses are reported once they are known.
+            // Report the addresses only when the DHCP client has obtained them.
             (connected.dhcp, connected.facts) = (Some(client), String::new());
         }
         Ok(Connected { followed: site.followed, replay, ..connected })
     }
 
-    /// Returns the configuration of the stack behind a device. Its default router is the kernel's,
-    /// or otherwise the first other address of its network.
+    /// Returns the configuration of the stack behind a device. Its default router is the one that
+    /// the kernel uses on this link, or otherwise the first other address of its network.
     pub(crate) fn behind(&self, site: &DeviceSite) -> Shape {
-        // A device has no DNS forwarder, so the stack reaches the nameserver directly.
+        // A device has no DNS forwarder, so the stack queries the nameserver itself.
         let resolver = match self.dns {
             Some(Dns::At(address)) => Some(Resolver { address, only_loopback: false }),
             _ => None,
@@ -69,7 +69,7 @@ impl Plan {
         let netem = self.netem.clone();
         let hosts: Vec<_> = routes.iter().filter_map(|route| route.next_hop).collect();
         Shape {
-            // For a TAP device, `hosts` are the addresses of this host at the other end.
+            // For a TAP device, `hosts` are this host's addresses at the other end of the link.
             names: self.names.text(&addresses, &hosts),
             mac,
             addresses,
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Creates a stack whose shards have these ports.
+    /// Creates the configuration of a stack with these ports, one for each shard.
     pub(crate) fn finish(
         &self,
         ports: Vec<Box<dyn Port + Send>>,
@@ -111,7 +111,7 @@ impl Plan {
         })
     }
 
-    /// Adds emulated links with delay and loss in front of ports.
+    /// Wraps each port in an emulated link with delay and loss.
     fn shaped(
         &self,
         netem: &NetemSpec,
@@ -121,7 +121,8 @@ impl Plan {
         ports.into_iter().map(shaped).collect::<io::Result<_>>().map_err(system("read netem"))
     }
 
-    /// Returns the only port of each shard, recorded if that was requested.
+    /// Returns a list with the only port of each shard. If a capture was requested, wraps each port
+    /// so that its packets are recorded.
     fn recorded(&self, ports: Vec<Box<dyn Port + Send>>) -> Result<Vec<Vec<Box<dyn Port + Send>>>> {
         Ok(match &self.capture {
             Some(file) => {

@@ -1,4 +1,5 @@
-//! Claims of runs on addresses and ports of an interface, so that two runs do not use the same.
+//! Claims of `towpath run` processes (runs) on addresses and ports of an interface, so that two
+//! runs do not use the same ones.
 //!
 //! The kernel refuses a second socket on a port, but passes frames to any number of packet sockets.
 //! Therefore, each run binds Unix sockets whose abstract names list its addresses and ports:
@@ -13,11 +14,11 @@
 //! lists that socket with the user who bound the name. Otherwise, a user without CAP_NET_RAW could
 //! reserve any port.
 //!
-//! A lock lets one run at a time look at the claims, open its device and bind its own names. A
-//! stopped process must not hold the lock for ever, so a run may go on without it. Therefore each
-//! run looks again once its own names are bound: of two concurrent runs, at least one sees the
-//! other's names. If both do, the run whose packet socket has the higher inode gives up, and the
-//! first one waits for that.
+//! A run holds a lock while it checks the claims, opens its device and binds its own names. A
+//! stopped process must not block other runs forever, so a run continues without the lock after
+//! some time. Therefore each run checks the claims again after it has bound its own names. Of two
+//! concurrent runs, at least one then sees the other's names. If both do, the run whose packet
+//! socket has the higher inode gives up, and the other run waits for this.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,27 +35,28 @@ use crate::plan_error::{PlanError, system};
 use crate::turns::{NamespaceLock, PATIENCE};
 use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 
-/// Name of the lock that a run holds from its check of other claims until its own names are bound.
+/// Abstract name of the Unix socket that acts as a lock. A run holds the lock from its check of
+/// existing claims until it has bound its own names.
 const LOCK: &str = "towpath-claims";
 const PREFIX: &str = "towpath-claim/";
 /// Maximum length of an abstract name in bytes: `sun_path` without the NUL in front.
 const NAME_MAX: usize = 107;
-/// Number of bytes reserved at the end of a name for a word that makes the name unique, such as
+/// Number of bytes reserved at the end of a name for a suffix that makes the name unique, such as
 /// `,#7`.
 const SPARE: usize = 3;
-/// Number of names that are tried for one part of a claim, because any user may have bound some of
-/// them.
+/// Number of names that are tried for one part of a claim. Several are needed because any user may
+/// have bound some of these names.
 const TRIES: u8 = 8;
 
-/// Addresses that a stack claims on an interface, and the ports that it claims of these.
+/// Addresses that a stack claims on an interface, and the ports that it claims on these addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Claimed {
     addresses: Vec<IpAddr>,
-    /// Ports of the addresses; empty: all ports.
+    /// Claimed ports of the addresses. Empty means all ports.
     ports: Vec<PortRange>,
 }
 
-/// Claim of a run that is about to open an interface.
+/// Guard of a run that is about to open an interface: it holds the lock on claims.
 #[derive(Debug)]
 pub struct Claims {
     own: Claimed,
@@ -63,19 +65,18 @@ pub struct Claims {
     _lock: NamespaceLock,
 }
 
-/// Claim of another run that overlaps our own.
+/// A claim of another run that overlaps with our own.
 #[derive(Debug)]
 struct Rival {
     /// Inode of the other run's packet socket.
     inode: u64,
-    /// Error to report to the user.
+    /// Error that tells the user about the conflict.
     error: PlanError,
 }
 
 impl Claims {
-    /// Waits for the lock of other runs that are about to claim. Then fails if another run has
-    /// claimed any of `addresses` and `ports` on `interface`. If `ports` is empty, all ports are
-    /// claimed.
+    /// Waits for the lock, which another run may hold. Then checks whether another run has claimed
+    /// any of `addresses` and `ports` on `interface`. Empty `ports` means all ports.
     ///
     /// # Errors
     /// Returns [`PlanError::AddressClaimed`] or [`PlanError::PortsClaimed`], or fails if no socket
@@ -89,7 +90,8 @@ impl Claims {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
         let socket = socket.map_err(|errno| system(STEP)(errno.into()))?;
-        // An unknown interface has no claims; the call that opens it reports the error.
+        // An unknown interface (index 0) has no claims. The call that opens it later reports the
+        // error.
         let index = rustix::net::netdevice::name_to_index(socket, interface).unwrap_or(0);
         let own = Claimed { addresses, ports };
         let claims = Self { own, interface: interface.to_owned(), index, _lock: lock };
@@ -103,8 +105,8 @@ impl Claims {
     /// the returned descriptors are closed.
     ///
     /// # Errors
-    /// As of [`Self::begin`], if another run has made an overlapping claim meanwhile. Also the
-    /// errors of socket(2) and bind(2).
+    /// Returns the errors of [`Self::begin`] if another run has made an overlapping claim
+    /// meanwhile, and errors of socket(2) and bind(2).
     pub fn hold(self, socket: BorrowedFd<'_>) -> Result<Vec<Fd>, PlanError> {
         let failed = |errno: Errno| system(STEP)(errno.into());
         let inode = rustix::fs::fstat(socket).map_err(failed)?.st_ino;
@@ -115,8 +117,8 @@ impl Claims {
         Ok(held)
     }
 
-    /// Returns the overlapping claim of another run with the lowest inode. `own` is the inode of
-    /// our packet socket.
+    /// Returns the claim of another run that overlaps with ours and whose packet socket has the
+    /// lowest inode. `own` is the inode of our packet socket.
     fn rival(&self, own: Option<u64>) -> Option<Rival> {
         let packets = std::fs::read_to_string("/proc/net/packet").unwrap_or_default();
         let claims = claims_on(self.index, &abstract_sockets(), &packets);
@@ -137,14 +139,14 @@ impl Claims {
     }
 }
 
-/// Name of the step in error messages.
+/// Name of this step in error messages.
 const STEP: &str = "claim an address";
 
-/// Waits until no other claim overlaps ours. `own` is the inode of our packet socket.
+/// Waits until no claim of another run overlaps with ours. `own` is the inode of our packet socket.
 ///
 /// # Errors
-/// Fails if the other run's inode is lower. Also fails if that run does not give up within
-/// `patience`, because then it is running already.
+/// Fails if the inode of the other run's packet socket is lower than ours. Also fails if that run
+/// does not give up within `patience`, because then it is running already.
 fn settle(
     own: u64,
     patience: Duration,
@@ -160,8 +162,8 @@ fn settle(
     Ok(())
 }
 
-/// Binds a socket to an abstract name. Connections to it are refused, because the socket does not
-/// listen. If the name is taken, appends a word that readers ignore.
+/// Binds a socket to an abstract name. If the name is taken, appends a word that readers of the
+/// claim ignore. The socket does not listen, so connections to it are refused.
 fn bound(name: &str) -> rustix::io::Result<Fd> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -176,12 +178,12 @@ fn bound(name: &str) -> rustix::io::Result<Fd> {
     tried.map(|()| socket.into())
 }
 
-/// Returns the claims on interface `index`, each with the inode of its packet socket and its
-/// process id, sorted by these. `packets` is the content of /proc/net/packet.
+/// Returns the claims on the interface `index`. Each has the inode of its packet socket and its
+/// process id, by which the list is sorted. `packets` is the content of /proc/net/packet.
 fn claims_on(index: u32, sockets: &[AbstractSocket], packets: &str) -> Vec<(u64, u32, Claimed)> {
     let mut all = BTreeMap::<(u64, u32), Claimed>::new();
     for AbstractSocket { name, owner, .. } in sockets {
-        // Names of other users' sockets may contain any bytes.
+        // Skip names that are not UTF-8, because other users may bind names of any bytes.
         let name = std::str::from_utf8(name).ok().and_then(|name| name.strip_prefix(PREFIX));
         let fields: Vec<_> = name.unwrap_or_default().splitn(4, '/').collect();
         let [on, inode, process, words] = fields[..] else { continue };
@@ -209,8 +211,8 @@ fn user_of_packet_socket(sockets: &str, index: u32, inode: u64) -> Option<u32> {
 }
 
 impl Claimed {
-    /// Returns an address that both claims contain, and overlapping port ranges of both; no ranges
-    /// if one claims all ports.
+    /// Returns an address that both claims contain, with a pair of overlapping port ranges. The
+    /// pair is `None` if one of the claims covers all ports.
     fn conflict(&self, other: &Self) -> Option<(IpAddr, Option<[PortRange; 2]>)> {
         let address = *self.addresses.iter().find(|address| other.addresses.contains(address))?;
         if self.ports.is_empty() || other.ports.is_empty() {
@@ -225,7 +227,7 @@ impl Claimed {
         ranges.map(|ranges| (address, Some(ranges)))
     }
 
-    /// Returns the abstract names that list the claim. A long claim needs several names.
+    /// Returns the abstract names that represent the claim. A long claim needs several names.
     fn names(&self, index: u32, inode: u64, process: u32) -> Vec<String> {
         let start = format!("{PREFIX}{index}/{inode}/{process}/");
         let ports = self.ports.iter().map(|range| PortWords(*range).to_string());
@@ -244,7 +246,8 @@ impl Claimed {
         names
     }
 
-    /// Adds the addresses and ports that a name lists. Unknown words of later versions are ignored.
+    /// Adds the addresses and ports that an abstract name lists. Words of later versions are
+    /// ignored.
     fn read(&mut self, words: &str) {
         for word in words.split(',') {
             match (word.parse(), PortWords::parse(word)) {
@@ -314,7 +317,7 @@ mod tests {
         assert!(!conflict("10.1.0.9,tcp:80-90", "10.1.0.9,tcp:91-99"));
         assert!(!conflict("10.1.0.9,tcp:80", "10.1.0.9,udp:80"));
         assert!(!conflict("10.1.0.9,tcp:80", "10.1.0.8,tcp:80"));
-        // An address without ports claims all ports of the address.
+        // An address without ports claims all of its ports.
         assert!(conflict("10.1.0.9,tcp:80", "10.1.0.9"));
     }
 

@@ -10,15 +10,15 @@ pub struct Coalescing<P> {
 }
 
 towpath_pool::counters! {
-    /// Counters of merged packets.
+    /// Counters of received packets that were merged.
     pub struct CoalescingCounters {
-        /// Packets that were merged into an earlier one.
+        /// Packets that were merged into the preceding packet of their connection.
         merged,
     }
 }
 
 impl<P> Coalescing<P> {
-    /// Merges the segments of `port`.
+    /// Creates a port that merges the TCP segments received by `port`.
     pub fn new(port: P) -> Self {
         Self { port, counters: CoalescingCounters::default() }
     }
@@ -29,7 +29,8 @@ impl<P: Port> Port for Coalescing<P> {
         let before = out.len();
         let count = self.port.poll(now_ns, pool, out, max);
         if count > 1 {
-            // Packets of other ports may be before those of this port.
+            // Leave packets that were already in `out` unchanged, because they come from other
+            // ports.
             let mut fresh = out.split_off(before);
             let merged = coalesce(self.port.link_type(), &mut fresh, pool);
             self.counters.merged += merged as u64;

@@ -1,4 +1,4 @@
-//! Counters of ports.
+//! Counters of a stack's ports, collected for reports.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use towpath_pool::{Batch, Pool, Port, PortCounters};
 /// Names and values of the counters of one layer.
 type List = Vec<(&'static str, u64)>;
 
-/// A layer of a run with its counters.
+/// A layer of a run (such as the engine or a port), with its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// Name of the layer.
@@ -29,7 +29,7 @@ pub fn layers(counters: &Counters, ports: &PortCounters) -> Vec<Layer> {
     all.map(|(name, list)| Layer { name: name.to_owned(), counters: named(list) }).collect()
 }
 
-/// Adds a port's counters to the sums of its kind.
+/// Adds the counters of a port to the sums for its kind of port.
 fn add(all: &mut PortCounters, kind: &'static str, list: List) {
     let Some((_, sums)) = all.iter_mut().find(|(known, _)| *known == kind) else {
         return all.push((kind, list));
@@ -39,38 +39,40 @@ fn add(all: &mut PortCounters, kind: &'static str, list: List) {
     }
 }
 
-/// Counters of several ports, readable by other threads than those that run the ports.
+/// Counters of several ports, which can be read on any thread.
 ///
 /// A port writes its counters here in its first turn after [`Tally::ask`], and when it is dropped.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Number of requests so far.
+    /// Number of requests for current counters so far.
     asked: AtomicU64,
     ports: Mutex<Vec<PortReport>>,
 }
 
-/// Counters of one port.
+/// Counters that one port has reported.
 #[derive(Debug)]
 struct PortReport {
     device: Option<String>,
     counters: PortCounters,
-    /// Value of [`Tally::asked`] when the port last reported. `u64::MAX` after the final report.
+    /// Number of the request ([`Tally::asked`]) that the port has answered last. `u64::MAX` after
+    /// its final report.
     answers: u64,
 }
 
 impl Tally {
-    /// Requests current counters, which each port reports in its next turn. Returns the number to
-    /// pass to [`Self::is_told`].
+    /// Requests current counters. Each port reports them in its next turn of the event loop.
+    /// Returns the number of the request, to be passed to [`Self::is_told`].
     pub fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Relaxed) + 1
     }
 
-    /// Returns whether each port has reported since the request `asked`.
+    /// Returns whether each port has reported its counters since the request with the number
+    /// `asked`.
     pub fn is_told(&self, asked: u64) -> bool {
         self.ports().iter().all(|told| told.answers >= asked)
     }
 
-    /// Returns the counters of the ports, summed for each kind of port.
+    /// Returns the counters of all ports, summed for each kind of port.
     pub fn counted(&self) -> PortCounters {
         let mut all = Vec::new();
         let ports = self.ports();
@@ -79,7 +81,7 @@ impl Tally {
         all
     }
 
-    /// Returns the name of the host's device behind the first port that has one.
+    /// Returns the name of the first port's device on the host, if a port has one.
     pub fn device(&self) -> Option<String> {
         self.ports().iter().find_map(|told| told.device.clone())
     }
@@ -89,13 +91,14 @@ impl Tally {
     }
 }
 
-/// A port that reports its counters to a [`Tally`], because the engine does not return its ports.
+/// A port that reports its counters to a [`Tally`]. Needed because the engine owns its ports and
+/// does not return them.
 pub struct Counting<P: Port> {
     port: P,
     to: Arc<Tally>,
-    /// Index of the port in the tally.
+    /// Index of this port in the tally.
     place: usize,
-    /// Value of [`Tally::asked`] at the port's last report.
+    /// Number of the request ([`Tally::asked`]) at the port's last report.
     told: u64,
 }
 
@@ -144,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Each shard has a port.
+    /// Counters of two shards' ports are summed, because the ports are of the same kind.
     #[test]
     fn ports_of_one_kind_are_summed() {
         let mut all = vec![("tap", vec![("rx_frames", 1), ("tx_frames", 2)])];
@@ -154,7 +157,7 @@ mod tests {
         assert_eq!(all, [("tap", sums), ("gateway", vec![("udp_flows", 4)])]);
     }
 
-    /// Port that counts how often it was polled.
+    /// A port for tests that counts how often it was polled.
     struct Polled(u64);
 
     impl Port for Polled {

@@ -1,11 +1,11 @@
-//! Devices: one table of drivers for runs, routers and the library.
+//! Network devices: one table of drivers for `towpath run`, routers and the library.
 //!
 //! ```text
 //!   "xdp:eth1" ── DeviceSpec::parse ── open(&DeviceRequest) ──► OpenDevice: ports, address, MTU
 //! ```
 //!
-//! Each device has a file with a [`DeviceDriver`]: its name, help texts, abilities and functions to
-//! open it. `table` lists the drivers.
+//! Each kind of device has a file with a [`DeviceDriver`]: its name, help texts, properties and
+//! functions to open it. `table` lists the drivers.
 
 mod dpdk;
 pub(crate) mod driver;

@@ -1,4 +1,5 @@
-//! DHCP client of a port: the service on its link, and the thread that applies its leases.
+//! DHCP client of a port: runs on the port's link, with a thread that applies its leases to the
+//! engine.
 
 mod lease_changes;
 mod lease_file;
@@ -25,27 +26,28 @@ pub(crate) use lease_file::{replace, unix_s};
 /// Settings of a DHCP client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DhcpSettings {
-    /// File that keeps the lease for the next start. Without a file, the lease is released at the
-    /// end.
+    /// File in which the lease is kept for the next start. Without a file, the client releases the
+    /// lease when it ends.
     pub lease_file: Option<PathBuf>,
-    /// Name that the client reports to the server.
+    /// Host name that the client sends to the DHCP server.
     pub host_name: Option<String>,
 }
 
-/// News about a lease.
+/// Notification about a lease of a DHCP client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DhcpNotice {
-    /// The stack has the address and the routes of a new lease. Not reported for extensions.
+    /// The stack now has the address and the routes of a new lease. Not sent when a lease is
+    /// extended.
     Bound(Lease),
-    /// The stack has the address no more, or the offered address is in use.
+    /// The stack no longer has the address, or another host uses the offered address.
     Lost(LeaseLoss),
-    /// The stack refuses an address or a route of the lease.
+    /// The stack rejects an address or a route of the lease. Contains the reason.
     Refused(String),
-    /// The lease could not be written to its file.
+    /// The lease could not be written to its file. Contains the reason.
     NotKept(String),
 }
 
-/// A client before the engine runs.
+/// A DHCP client that is not yet connected to a running engine.
 pub struct LeaseClient {
     service: SharedLinkService<ClientService>,
     events: Receiver<ClientEvent>,
@@ -53,11 +55,11 @@ pub struct LeaseClient {
 }
 
 impl LeaseClient {
-    /// Creates a client for a port with this Ethernet address. Reads the file with the kept lease;
-    /// an invalid one is ignored.
+    /// Creates a client for a port with this Ethernet address. Reads the lease that was kept in the
+    /// file; an invalid file is ignored.
     ///
     /// # Errors
-    /// Fails if there are no random bytes.
+    /// Fails if the kernel returns no random bytes.
     pub fn new(settings: DhcpSettings, mac: [u8; 6]) -> Result<Self, PlanError> {
         let kept = settings.lease_file.as_deref().and_then(lease_file::read);
         let config =
@@ -72,13 +74,13 @@ impl LeaseClient {
         Ok(Self { service, events, settings })
     }
 
-    /// Adds the client to the queues of its port.
+    /// Wraps the queues of a port, so that the client sends and receives on the port.
     pub fn serve(&self, queues: Vec<Box<dyn Port + Send>>) -> Vec<Box<dyn Port + Send>> {
         queues.into_iter().map(|queue| Box::new(self.service.serve(queue)) as _).collect()
     }
 
-    /// Applies leases to interface `iface` of an engine on a thread of its own. `tell` receives
-    /// news. The thread ends after the engine has closed the port.
+    /// Starts a thread that applies leases to the interface `iface` of an engine, and calls `tell`
+    /// with notifications. The thread ends after the engine has closed the port.
     ///
     /// # Errors
     /// Fails if no thread can be created.
@@ -95,12 +97,12 @@ impl LeaseClient {
     }
 }
 
-/// The client on the thread of the engine.
+/// The DHCP client, which runs on the engine's thread.
 struct ClientService {
     client: DhcpClient,
-    /// Queue of events to the follower; `None` after the port was closed.
+    /// Sends events to the thread that applies leases; `None` after the port was closed.
     events: Option<Sender<ClientEvent>>,
-    /// Whether the lease is released at the end.
+    /// Whether the client releases the lease when it ends.
     releases: bool,
 }
 
@@ -108,7 +110,7 @@ impl ClientService {
     fn report(&mut self) {
         while let Some(event) = self.client.poll_event() {
             if let Some(events) = &self.events {
-                // Fails only if no thread follows the client.
+                // Ignore errors: this fails only if no thread applies the leases.
                 let _ = events.send(event);
             }
         }
@@ -151,7 +153,7 @@ impl LinkService for ClientService {
     }
 }
 
-/// The thread that applies leases.
+/// State of the thread that applies leases.
 struct LeaseFollower<F> {
     applier: LeaseApplier,
     settings: DhcpSettings,
@@ -187,7 +189,7 @@ impl<F: Fn(DhcpNotice)> LeaseFollower<F> {
     }
 }
 
-/// Returns whether two leases differ in their times only.
+/// Returns whether two leases are equal except for their times.
 fn is_same(a: &Lease, b: &Lease) -> bool {
     let Lease { valid_until, renew_at, rebind_at, .. } = *a;
     *a == Lease { valid_until, renew_at, rebind_at, ..b.clone() }

@@ -1,4 +1,4 @@
-//! DHCP server of a port: the service on its link, and the file of its leases.
+//! DHCP server of a port: runs on the port's link, and keeps its leases in a file.
 
 use std::fs;
 use std::io;
@@ -20,10 +20,10 @@ use crate::plan_error::{PlanError, system};
 use crate::random::random;
 use crate::uplink::now_ns;
 
-/// Interval between writes of the file, so that many new leases cause few writes.
+/// Minimum interval between writes of the lease file, so that many new leases cause few writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A DHCP server of a port.
+/// A DHCP server that serves addresses to the hosts on the link of a port.
 pub struct LeaseServer {
     service: SharedLinkService<ServerService>,
     changes: Receiver<()>,
@@ -31,10 +31,11 @@ pub struct LeaseServer {
 }
 
 impl LeaseServer {
-    /// Creates a server, with the leases of `file`.
+    /// Creates a server, and reads existing leases from `file`.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or has an invalid line, or if there are no random bytes.
+    /// Fails if the file cannot be read or has an invalid line, or if the kernel returns no random
+    /// bytes.
     pub fn new(config: ServerConfig, file: Option<PathBuf>) -> Result<Self, PlanError> {
         let [a, b, c, d, e, f, g, h, ..] = random()?;
         let mut server = DhcpServer::new(config, u64::from_ne_bytes([a, b, c, d, e, f, g, h]));
@@ -46,19 +47,19 @@ impl LeaseServer {
         Ok(Self { service: SharedLinkService::new(service), changes, file })
     }
 
-    /// Adds the server to the queues of its port.
+    /// Wraps the queues of a port, so that the server sends and receives on the port.
     pub fn serve(&self, queues: Vec<Box<dyn Port + Send>>) -> Vec<Box<dyn Port + Send>> {
         queues.into_iter().map(|queue| Box::new(self.service.serve(queue)) as _).collect()
     }
 
-    /// Returns a function that sets the nameservers of clients.
+    /// Returns a function that sets the nameservers that the server announces to its clients.
     pub fn nameservers(&self) -> impl Fn(&[Ipv4Addr]) + Send + use<> {
         let service = self.service.clone();
         move |all| service.with(|service| service.server.set_nameservers(all))
     }
 
-    /// Writes changed leases to the file, on a thread that ends after the engine has closed the
-    /// port. `tell` receives sentences for the user.
+    /// Starts a thread that writes changed leases to the file. It ends after the engine has closed
+    /// the port. `tell` is called with messages for the user.
     ///
     /// # Errors
     /// Fails if no thread can be created.
@@ -80,10 +81,10 @@ impl LeaseServer {
     }
 }
 
-/// The server on the thread of the engine.
+/// The DHCP server, which runs on the engine's thread.
 struct ServerService {
     server: DhcpServer,
-    /// Notifies the thread that writes the file; `None` after the port was closed.
+    /// Notifies the thread that writes the lease file; `None` after the port was closed.
     changes: Option<Sender<()>>,
 }
 
@@ -97,7 +98,7 @@ impl LinkService for ServerService {
         if self.server.take_changed()
             && let Some(changes) = &self.changes
         {
-            // Fails only if no thread writes a file.
+            // Ignore errors: this fails only if no thread writes a file.
             let _ = changes.send(());
         }
         is_taken
@@ -124,9 +125,9 @@ impl LinkService for ServerService {
     }
 }
 
-/// Reads the leases of a file that have not ended; none if the file does not exist. Each line has
-/// the address, the Ethernet address, the end in Unix time, the identifier in hexadecimal digits,
-/// and the name of the client or `-`.
+/// Reads the leases from a file, except expired ones. Returns none if the file does not exist. A
+/// line contains the IP address, the Ethernet address, and the end in Unix time. The client
+/// identifier in hexadecimal digits, and the client's name or `-`, follow.
 fn read(path: &Path) -> io::Result<Vec<LeaseRecord>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -143,7 +144,7 @@ fn read(path: &Path) -> io::Result<Vec<LeaseRecord>> {
     Ok(records)
 }
 
-/// Parses a line. The inner value is `None` if the lease has ended.
+/// Parses a line of the lease file. The inner value is `None` if the lease has expired.
 fn parse(line: &str) -> Option<Option<LeaseRecord>> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let [address, mac, until, client, name] = words[..] else { return None };
@@ -161,7 +162,7 @@ fn parse(line: &str) -> Option<Option<LeaseRecord>> {
     Some((until_s > unix_s()).then_some(record))
 }
 
-/// Replaces the content of the file by `leases`.
+/// Replaces the content of the lease file by `leases`.
 fn write(path: &Path, leases: &[LeaseRecord]) -> io::Result<()> {
     let line = |it: &LeaseRecord| {
         let until = unix_s() + it.until.since(Instant(now_ns())).as_secs();

@@ -1,13 +1,15 @@
-//! Formats the published ports for the user when a stack starts.
+//! Formats the list of published ports that the user sees when a stack starts.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::publish::{Protocol, Publish};
 
-/// Maximum number of published ports that are listed one by one; of more, only the first and the
-/// last. Ports that the host chose are always listed, because no other message names them.
+/// Maximum number of published ports that are listed individually. If there are more, only the
+/// first and the last are shown. Ports that the host's kernel chose are always listed, because the
+/// user learns them only here.
 const FACTS_MAX: usize = 8;
-/// Formats the published ports. `bound` are their addresses on the host.
+/// Formats the list of published ports. `bound` are the addresses on the host to which they are
+/// bound.
 pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) -> String {
     let lines = |free: bool| {
         let all = publish.iter().zip(bound);
@@ -16,7 +18,7 @@ pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) 
     };
     let named = lines(false);
     let mut facts = match &named[..] {
-        // Show a range by its first and last port.
+        // Too many to list: show the first and the last port.
         [first, .., last] if named.len() > FACTS_MAX => {
             vec![format!("{first} to {last}, {} ports", named.len())]
         }
@@ -26,8 +28,8 @@ pub(crate) fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) 
     if facts.is_empty() { String::new() } else { facts.join(", ") + " (rootless)" }
 }
 
-/// Formats one published port, such as `http://127.0.0.1:8080 -> 10.0.2.15:80`, with a scheme if
-/// the program's port has a well-known one.
+/// Formats one published port, such as `http://127.0.0.1:8080 -> 10.0.2.15:80`. Adds a URL scheme
+/// if the program's port has a well-known one.
 fn published(publish: &Publish, at: SocketAddr, program: IpAddr) -> String {
     let scheme = match (publish.protocol, publish.port) {
         (Protocol::Tcp, 80) => "http://",

@@ -4,19 +4,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_wire::Prefix;
 
-/// A route of this host.
+/// A route in the main routing table of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoute {
     /// Name of the outgoing interface.
     pub interface: String,
     /// Destination prefix.
     pub prefix: Prefix,
-    /// Address of the router; None if the destination is on the link.
+    /// Address of the next router; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
 }
 
-/// Returns all routes of both IP versions. A table that cannot be read is skipped, because there
-/// may be no /proc or no IPv6.
+/// Returns all routes of this host for IPv4 and IPv6. A table that cannot be read is skipped,
+/// because there may be no /proc or no IPv6.
 pub fn all() -> Vec<HostRoute> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (read("/proc/net/route"), read("/proc/net/ipv6_route"));
@@ -24,7 +24,7 @@ pub fn all() -> Vec<HostRoute> {
     v4.chain(v6.lines().filter_map(parse_v6)).collect()
 }
 
-/// RTF_UP and RTF_REJECT of linux/route.h. Routes with RTF_REJECT are skipped.
+/// Flags RTF_UP and RTF_REJECT of linux/route.h. Routes with RTF_REJECT are skipped.
 const UP: u32 = 0x1;
 const REJECT: u32 = 0x200;
 
@@ -32,8 +32,8 @@ fn is_used(flags: u32) -> bool {
     flags & UP != 0 && flags & REJECT == 0
 }
 
-/// Parses a line such as `eth0 00000000 0102A8C0 0003 0 0 100 00000000 ...`. Addresses have the
-/// byte order of memory.
+/// Parses a line of /proc/net/route, such as `eth0 00000000 0102A8C0 0003 0 0 100 00000000 ...`.
+/// The hexadecimal addresses are in the host's byte order.
 fn parse_v4(line: &str) -> Option<HostRoute> {
     let words: Vec<_> = line.split_whitespace().collect();
     let [interface, dst, gateway, flags, _, _, _, mask, ..] = words[..] else { return None };
@@ -47,8 +47,9 @@ fn parse_v4(line: &str) -> Option<HostRoute> {
     })?
 }
 
-/// Parses `fd00...00 40 00...00 00 00...00 00000100 00000001 00000000 00000001 eth0`: destination,
-/// its length, source, its length, router, metric, references, uses, flags, interface.
+/// Parses a line of /proc/net/ipv6_route, such as `fd00...00 40 00...00 00 00...00 00000100
+/// 00000001 00000000 00000001 eth0`. Its fields: destination and its prefix length, source and its
+/// prefix length, router, metric, references, uses, flags, interface.
 fn parse_v6(line: &str) -> Option<HostRoute> {
     let words: Vec<_> = line.split_whitespace().collect();
     let [dst, len, _, _, gateway, _, _, _, flags, interface] = words[..] else { return None };

@@ -1,15 +1,16 @@
-//! Finds ports on which programs of the kernel's stack receive, in the tables of /proc/net.
+//! Finds ports on which programs receive through the kernel's own stack, using the tables in
+//! /proc/net.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_bpf::{PortRange, Transport};
 
-/// Socket states of <net/tcp_states.h>: a TCP listener, and a bound UDP socket.
+/// Socket states from <net/tcp_states.h>: that of a TCP listener, and that of a bound UDP socket.
 const LISTEN: u8 = 0x0a;
 const CLOSE: u8 = 0x07;
 
-/// Returns the ports of `ranges` on which programs of the kernel's stack receive for one of
-/// `addresses`, in ascending order. A table that cannot be read is skipped.
+/// Returns the ports in `ranges` on which kernel sockets receive packets to one of `addresses`, in
+/// ascending order. A table that cannot be read is skipped.
 pub(crate) fn in_use(addresses: &[IpAddr], ranges: &[PortRange]) -> Vec<(Transport, u16)> {
     let tables = [
         (Transport::Tcp, "/proc/net/tcp", LISTEN),
@@ -35,16 +36,16 @@ pub(crate) fn in_use(addresses: &[IpAddr], ranges: &[PortRange]) -> Vec<(Transpo
 }
 
 /// Returns whether a socket bound to `at` receives packets to `own`. A socket bound to `::` also
-/// receives IPv4, unless IPV6_V6ONLY is set, which the tables do not show.
+/// receives IPv4, unless IPV6_V6ONLY is set. The tables do not show this option.
 fn takes(at: IpAddr, own: IpAddr) -> bool {
     let is_any = at.is_unspecified() && (at.is_ipv6() || own.is_ipv4());
     is_any || at.to_canonical() == own
 }
 
-/// Iterates over the local addresses of a table's sockets that are in `state`.
+/// Iterates over the local addresses of those sockets in a table that are in `state`.
 fn receivers(table: &str, state: u8) -> impl Iterator<Item = (IpAddr, u16)> {
     table.lines().skip(1).filter_map(move |line| {
-        // Fields of a line: sl local_address rem_address st ...
+        // Fields of a line of the table: sl local_address rem_address st ...
         let mut fields = line.split_whitespace().skip(1);
         let (local, _, is) = (fields.next()?, fields.next()?, fields.next()?);
         let (address, port) = local.split_once(':')?;
@@ -53,7 +54,7 @@ fn receivers(table: &str, state: u8) -> impl Iterator<Item = (IpAddr, u16)> {
     })
 }
 
-/// Parses an address of 32-bit words, whose bytes are in memory's order.
+/// Parses an address of one or four 32-bit words in hexadecimal, each in the host's byte order.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let word = |n: usize| u32::from_str_radix(text.get(n * 8..n * 8 + 8)?, 16).ok();
     let bytes = |n| word(n).map(u32::to_ne_bytes);

@@ -9,9 +9,9 @@
 //!                                                 program, which begins again
 //! ```
 //!
-//! Each message is a packet of JSON. The launch spec may be long, so it is sent as a memory file.
-//! Calls of libc are avoided here, because in PROGRAM's process the stack's library replaces its
-//! functions.
+//! Each message is a packet that contains JSON. The launch spec may be long, so it is passed as a
+//! memory file (memfd_create(2)). Calls of libc are avoided here, because in PROGRAM's process the
+//! preloaded library replaces its functions.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -35,49 +35,50 @@ use towpath_shm::Fd;
 use crate::counting::Layer;
 use crate::shape::{PackedLink, Shape};
 
-/// Maximum number of descriptors in one packet (the kernel's SCM_MAX_FD is 253).
+/// Maximum number of descriptors in one packet. The kernel's limit, SCM_MAX_FD, is 253.
 const PASSED_MAX: usize = 250;
-/// Maximum length of a packet in bytes; a socket's default send buffer is 212992
-/// (net.core.wmem_default).
+/// Maximum length of a packet in bytes. It must fit into a socket's default send buffer of 212,992
+/// bytes (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// Description of an engine that is created in PROGRAM's process. Descriptors are sent with it: the
-/// read end of the run's parent-death pipe, and those of the link.
+/// Launch spec: description of an engine that is created in PROGRAM's process. It is sent together
+/// with descriptors: the read end of the run's parent-death pipe, and those of the link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
-    /// Shape of the stack.
+    /// Configuration of the stack on its link.
     pub shape: Shape,
-    /// The stack's link.
+    /// Configuration of the stack's link.
     pub link: PackedLink,
-    /// Whether programs that would use the host's sockets are not executed.
+    /// Whether executing a program fails if the program would use the host's sockets instead of the
+    /// stack.
     pub strict: bool,
-    /// Path of the library that is preloaded into programs which PROGRAM starts.
+    /// Path of the library that is preloaded into programs that PROGRAM executes.
     pub library: OsString,
 }
 
-/// Request of towpath to the engine in PROGRAM's process.
+/// Request from `towpath run` to the engine in PROGRAM's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LaunchMessage {
-    /// Requests [`Said::Sockets`].
+    /// Requests the list of sockets ([`Said::Sockets`]).
     Sockets,
-    /// Requests [`Said::Unsent`].
+    /// Requests the number of undelivered bytes ([`Said::Unsent`]).
     Unsent,
-    /// Sets the MTU of the interface, in bytes.
+    /// Sets the MTU of the stack's interface, in bytes.
     SetMtu(u32),
-    /// Ends the engine. Undelivered bytes are discarded.
+    /// Stops the engine. Undelivered bytes are discarded.
     Stop,
 }
 
-/// Message of PROGRAM's process to towpath.
+/// Message from PROGRAM's process to `towpath run`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Said {
-    /// A program starts, and requests a launch spec.
+    /// PROGRAM starts, and requests a launch spec.
     Begins,
     /// The stack was created.
     Ready,
     /// The stack could not be created, for this reason.
     Failed(String),
-    /// Notice of the gateway to the user.
+    /// Notice for the user from the gateway.
     Notice(Notice),
     /// The TAP device was deleted.
     DeviceGone,
@@ -87,36 +88,38 @@ pub enum Said {
         addr: IpAddr,
         /// Ethernet address of the other host; `None` if it is unknown.
         mac: Option<[u8; 6]>,
-        /// Whether the stack stopped using the address.
+        /// Whether the stack has stopped using the address.
         is_given_up: bool,
     },
-    /// The replay has delivered all its packets. Contains a sentence for the user.
+    /// The replay of a capture has delivered all packets. Contains a message for the user.
     ReplayEnded(String),
-    /// A program that does not use the stack is about to be executed.
+    /// A program that will not use the stack is about to be executed.
     Outsider {
         /// Id of the process that executes the program.
         pid: u32,
         /// Path of the program's file.
         path: Vec<u8>,
-        /// Reason, as a number of `towpath_shm::image::Outside`.
+        /// Reason, as a number defined in `towpath_shm::image::Outside`.
         why: u32,
     },
-    /// Part of the list of sockets, each serialized from `towpath_engine::SocketEntry`.
+    /// Part of the reply to [`LaunchMessage::Sockets`]: entries serialized from
+    /// `towpath_engine::SocketEntry`.
     Sockets {
-        /// Entries of the sockets.
+        /// Entries of this part, one for each socket.
         entries: Vec<serde_json::Value>,
         /// Whether this is the last part of the list.
         last: bool,
     },
-    /// PROGRAM is in exit(3): its process delivers remaining bytes, and then ends.
+    /// PROGRAM has called exit(3). Its process delivers remaining bytes, and then ends.
     Leaves,
-    /// Number of undelivered bytes; each undelivered FIN counts as one.
+    /// Reply to [`LaunchMessage::Unsent`]: number of undelivered bytes. Each undelivered FIN counts
+    /// as one.
     Unsent(u64),
     /// Final counters, sent when the engine ends.
     Counters(Vec<Layer>),
 }
 
-/// Socket between towpath and PROGRAM's process: one of its ends.
+/// One end of the socket between `towpath run` and PROGRAM's process.
 #[derive(Debug, Clone)]
 pub struct LaunchSocket(Arc<Fd>);
 
@@ -124,19 +127,19 @@ impl LaunchSocket {
     /// Creates the socket: towpath's end, and the descriptor for PROGRAM's process.
     ///
     /// # Errors
-    /// As of socketpair(2).
+    /// Returns errors of socketpair(2).
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         Ok((Self::over(own.into()), its))
     }
 
-    /// Wraps an end that this process inherited.
+    /// Wraps the end of the socket that this process has inherited.
     pub fn over(socket: Fd) -> Self {
         Self(Arc::new(socket))
     }
 
-    /// Sends PROGRAM's process its launch spec, with these descriptors.
+    /// Sends a launch spec, with these descriptors, to PROGRAM's process.
     ///
     /// # Errors
     /// Fails if there is no memory, or if too many descriptors are in flight (ETOOMANYREFS).
@@ -183,7 +186,8 @@ impl LaunchSocket {
             if received.bytes == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            // Ignore requests that were meant for the program which executed this one.
+            // Ignore requests for the program that this process executed before: they have no
+            // descriptors.
             if descriptors.is_empty() {
                 continue;
             }
@@ -203,8 +207,7 @@ impl LaunchSocket {
         Ok((serde_json::from_slice(&text)?, descriptors))
     }
 
-    /// Sends a message if the socket has room, and drops it otherwise. For threads that must not
-    /// block.
+    /// Sends a message. Drops it if the socket has no room, for callers that must not block.
     pub fn mention(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
         let _ = send(&**self.0, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
@@ -228,9 +231,10 @@ impl LaunchSocket {
     /// Sends the list of all sockets, divided into as many packets as necessary.
     ///
     /// # Errors
-    /// As [`Self::say`].
+    /// Returns the errors of [`Self::say`].
     pub fn say_sockets(&self, all: &[impl Serialize]) -> io::Result<()> {
-        /// Number of entries that fit in a packet; each entry has addresses and some sixty numbers.
+        /// Maximum number of sockets in one packet. Each entry has addresses and about sixty
+        /// numbers.
         const ENTRIES: usize = 50;
         let mut parts = all.chunks(ENTRIES).peekable();
         loop {
@@ -314,7 +318,8 @@ mod tests {
             let sent = launch_spec(ports);
             let (read, _write) = io::pipe().expect("a pipe");
             let descriptors = vec![read.as_fd(); usize::from(ports) + 1];
-            // A request to the program that this process executed before.
+            // This request is meant for the program that the process executed before, and must be
+            // ignored.
             ours.say(&LaunchMessage::Sockets).expect("room");
             ours.equip(&sent, &descriptors).expect("it is taken");
             let (received, descriptors) =

@@ -1,7 +1,7 @@
 //! Follows the MTU of the kernel's interfaces below a stack, which may change while the stack runs.
 //!
-//! A packet socket refuses frames that exceed the interface's MTU. Unless the stack learns the new
-//! MTU, it retransmits them again and again.
+//! A packet socket rejects frames that exceed the interface's MTU. If the stack did not adopt a
+//! lower MTU, it would retransmit such frames without end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,10 +12,11 @@ use towpath_engine::Remote;
 use towpath_interface::{Interface, LinkWatch};
 use towpath_stack::net::{Change, IfaceId};
 
-/// Valid MTUs in bytes: IPv6's minimum (RFC 8200, section 5) to IPv4's longest packet (RFC 791).
+/// Range of valid MTUs in bytes: from IPv6's minimum (RFC 8200, section 5) to the longest IPv4
+/// packet (RFC 791).
 pub const MTUS: std::ops::RangeInclusive<u32> = 1280..=65535;
 
-/// An interface of the kernel whose MTU a stack follows.
+/// An interface of the kernel whose MTU a stack adopts when it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
     /// Name of the interface.
@@ -24,7 +25,7 @@ pub struct Followed {
     pub index: u32,
     /// Current MTU of the interface in bytes.
     pub mtu: u32,
-    /// Maximum length of the stack's IP packets in bytes, even if the MTU is higher.
+    /// Maximum MTU of the stack in bytes, even if the interface's MTU is higher.
     pub most: u32,
 }
 
@@ -36,19 +37,19 @@ pub struct MtuFollower {
 }
 
 impl Followed {
-    /// Describes an interface. `most` limits the stack's MTU, if given.
+    /// Creates the description of an interface. `most` limits the stack's MTU in bytes, if given.
     pub fn new(interface: &Interface, most: Option<u32>) -> Self {
         let Interface { name, index, mtu, .. } = interface;
         let most = most.unwrap_or(*MTUS.end());
         Self { interface: name.clone(), index: *index, mtu: *mtu, most }
     }
 
-    /// Returns the MTU that the stack uses, in bytes.
+    /// Returns the MTU that the stack must use, in bytes.
     pub fn stack_mtu(&self) -> u32 {
         self.mtu.min(self.most).max(*MTUS.start())
     }
 
-    /// Returns a sentence for the user about an MTU change.
+    /// Returns a message for the user about a change of the interface's MTU.
     pub fn sentence(&self) -> String {
         let Self { interface, mtu, .. } = self;
         let stack = self.stack_mtu();
@@ -65,8 +66,8 @@ impl Followed {
 }
 
 impl MtuFollower {
-    /// Starts the thread. After each change of an MTU it calls `changed` with all interfaces, and
-    /// the index of the changed one.
+    /// Starts the thread. After each MTU change it calls `changed` with all interfaces, and the
+    /// position of the changed one in this list.
     ///
     /// # Errors
     /// Fails if no descriptor or thread can be created.
@@ -82,11 +83,11 @@ impl MtuFollower {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Starts the thread for the only interface of an engine. Calls `tell` with sentences for the
-    /// user.
+    /// Starts the thread for the only interface of an engine. It sets the engine's MTU, and calls
+    /// `tell` with messages for the user.
     ///
     /// # Errors
-    /// As of [`Self::start`].
+    /// Returns the errors of [`Self::start`].
     pub fn of_engine(
         followed: Followed,
         remote: Remote,
@@ -102,16 +103,16 @@ impl MtuFollower {
 
 /// Sets the MTU of the only interface of an engine.
 pub fn set_engine_mtu(remote: &Remote, mtu: u32) {
-    // Fails only if the engine has ended, which then sends no packets.
+    // Ignore errors: this fails only if the engine has ended, and so sends no packets.
     let _ = remote.apply(vec![Change::SetMtuMost { iface: IfaceId(1), mtu }]);
 }
 
 impl Drop for MtuFollower {
     fn drop(&mut self) {
-        // Cannot fail, because one write never overflows the eventfd's counter.
+        // Ignore errors: a single write never overflows the eventfd's counter.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, it has printed the panic already.
+            // Ignore a panic of the thread, because its message was already printed.
             let _ = thread.join();
         }
     }
@@ -124,7 +125,7 @@ fn follow(
     mut followed: Vec<Followed>,
     mut changed: impl FnMut(&[Followed], usize),
 ) {
-    // Ask for the current MTU, because it may have changed since the interface was opened.
+    // Request the current MTUs, because they may have changed since the interfaces were opened.
     request_all(watch, &followed);
     loop {
         let mut fds =
@@ -150,7 +151,7 @@ fn follow(
 }
 
 fn request_all(watch: &LinkWatch, followed: &[Followed]) {
-    // If this request fails, later changes are still reported.
+    // Ignore errors: even if this request fails, later changes are still reported.
     followed.iter().for_each(|known| _ = watch.request(known.index));
 }
 
@@ -177,7 +178,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let lo = Followed { interface: "lo".into(), index: 1, mtu: 1, most: 65_535 };
         let follower = MtuFollower::start(vec![lo], move |all, place| {
-            // Cannot fail, because the receiver outlives the thread.
+            // Ignore errors: the receiver outlives the thread.
             let _ = sender.send((all[place].mtu, place));
         });
         let (mtu, place) = receiver.recv().expect("a report");

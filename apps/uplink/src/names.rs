@@ -1,5 +1,5 @@
-//! Names that programs of a run can resolve in addition to those of the host (`--hostname`,
-//! `--add-host`).
+//! Host names that the programs of a run can resolve in addition to those of the host
+//! (`--hostname`, `--add-host`).
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -11,16 +11,16 @@ const HOSTNAME_MAX: usize = 64;
 /// Maximum length of a DNS name as text (RFC 1035, section 2.3.4).
 const NAME_MAX: usize = 253;
 
-/// Hostname and additional hosts of a run.
+/// Hostname and additional host names of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Result of gethostname(2); None: the kernel's hostname.
+    /// Hostname that gethostname(2) returns to programs; `None` for the kernel's hostname.
     pub hostname: Option<String>,
-    /// Additional hosts. If several have the same name, the first one applies.
+    /// Additional host names. If several entries have the same name, the first one applies.
     pub hosts: Vec<HostEntry>,
 }
 
-/// An address with its names.
+/// Names of a host, and the address to which they resolve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostEntry {
     /// Names of the host, at least one.
@@ -29,7 +29,7 @@ pub struct HostEntry {
     pub to: NameDestination,
 }
 
-/// Destination of the names of an entry.
+/// Address to which the names of an entry resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameDestination {
     /// A fixed address.
@@ -42,8 +42,8 @@ pub enum NameDestination {
 const HOST_GATEWAY: &str = "host-gateway";
 
 impl Names {
-    /// Returns the lines of hosts(5). The hostname resolves to `own`, unless an entry has that
-    /// name. `host` are the addresses at which programs reach this host.
+    /// Returns lines in the format of hosts(5). The hostname resolves to `own`, unless an entry has
+    /// the same name. `host` are the addresses at which programs reach this host.
     pub fn lines(&self, own: impl Iterator<Item = IpAddr>, host: &[IpAddr]) -> String {
         let mut text = String::new();
         for HostEntry { names, to } in &self.hosts {
@@ -52,7 +52,7 @@ impl Names {
                 NameDestination::ThisHost => host,
             };
             for ip in all {
-                // Writing to a String cannot fail.
+                // Ignore errors: writing to a String cannot fail.
                 let _ = writeln!(text, "{ip}\t{}", names.join(" "));
             }
         }
@@ -64,13 +64,13 @@ impl Names {
         text
     }
 
-    /// Returns whether a name resolves to this host.
+    /// Returns whether any name resolves to this host.
     pub fn lead_to_host(&self) -> bool {
         self.hosts.iter().any(|entry| entry.to == NameDestination::ThisHost)
     }
 
-    /// Returns the text for programs of a stack with these addresses, which reaches this host at
-    /// `host`.
+    /// Returns the hostname and lines of hosts(5) as one text for programs. `addresses` are those
+    /// of the stack, and `host` are those at which programs reach this host.
     pub fn text(&self, addresses: &[Prefix], host: &[IpAddr]) -> String {
         if *self == Self::default() {
             return String::new();
@@ -88,7 +88,7 @@ impl Names {
 /// Parses a hostname, as returned by gethostname(2).
 ///
 /// # Errors
-/// Returns a sentence for the user.
+/// Returns an error message.
 pub fn parse_hostname(text: &str) -> Result<String, String> {
     if is_name(text, HOSTNAME_MAX) {
         return Ok(text.to_owned());
@@ -101,7 +101,7 @@ pub fn parse_hostname(text: &str) -> Result<String, String> {
 impl std::str::FromStr for HostEntry {
     type Err = String;
 
-    /// Parses the syntax of podman(1): names separated by `;`, a colon, and an address.
+    /// Parses an entry in the syntax of podman(1): names separated by `;`, a colon, and an address.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!(
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// As in docker(1), there is a line for each address family.
+    /// Tests that `host-gateway` yields a line for each address family, as with docker(1).
     #[test]
     fn this_host_is_where_the_stack_reaches_it() {
         let hosts = vec!["me;host.docker.internal:host-gateway".parse().expect("an entry")];

@@ -1,4 +1,5 @@
-//! A network namespace with a device as its only link, at whose other end the gateway runs.
+//! A network namespace whose only link is a device. The gateway runs at the other end of the
+//! device.
 
 use std::net::IpAddr;
 
@@ -10,7 +11,7 @@ use crate::plan::Plan;
 use crate::plan_error::PlanError;
 use crate::rootless::Rootless;
 
-/// Configuration of both ends of the device.
+/// Configuration of the gateway, and of the namespace at the other end of the device.
 #[derive(Debug, Clone)]
 pub struct Namespaced {
     /// Configuration of the gateway.
@@ -22,14 +23,14 @@ pub struct Namespaced {
     /// Addresses of the DNS forwarder, one for each family. Empty if programs use the nameservers
     /// of the host's /etc/resolv.conf.
     pub nameservers: Vec<IpAddr>,
-    /// Lines of hosts(5) to add for programs.
+    /// Lines in the format of hosts(5) that are added for programs in the namespace.
     pub hosts: String,
 }
 
-/// Bound ports of the host that are forwarded to a namespace.
+/// Host sockets that are bound for ports to be forwarded to a namespace.
 pub struct BoundPorts {
     bound: Vec<Bound>,
-    /// Line for the user; empty if no port is published.
+    /// Line of text for the user about the ports; empty if no port is published.
     pub facts: String,
 }
 
@@ -41,8 +42,8 @@ impl BoundPorts {
 }
 
 impl Plan {
-    /// Returns the configuration for a namespace. Addresses and gateway are the same as without a
-    /// namespace.
+    /// Returns the configuration for a namespace. The addresses are the same as for a stack behind
+    /// the gateway.
     ///
     /// # Errors
     /// Fails if the kernel returns no random bytes.
@@ -59,7 +60,7 @@ impl Plan {
         })
     }
 
-    /// Binds the ports to publish.
+    /// Binds the host sockets of the ports to publish.
     ///
     /// # Errors
     /// Returns the error of the first port that cannot be bound.
@@ -72,7 +73,7 @@ impl Plan {
         Ok(BoundPorts { bound, facts: facts(&self.ports_of_host(), &places, program) })
     }
 
-    /// Lets the gateway serve bound ports. Each refuses clients until the result of
+    /// Passes the bound ports to the gateway. Each refuses clients until the result of
     /// [`Self::polled`] opens it.
     ///
     /// # Errors
@@ -82,9 +83,9 @@ impl Plan {
         served.map_err(|error| self.port_taken(error))
     }
 
-    /// Returns the ports that are opened and closed as programs in the namespace listen. If the
-    /// namespace's kernel cannot be queried for a protocol, the ports of that protocol are opened
-    /// permanently.
+    /// Returns the ports that must be polled, because they are open only while programs in the
+    /// namespace listen. If the namespace's kernel cannot be queried for a protocol, the ports of
+    /// that protocol are opened permanently.
     ///
     /// # Errors
     /// Fails if the host cannot listen on a port because of insufficient memory.

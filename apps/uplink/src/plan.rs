@@ -1,7 +1,7 @@
 //! The plan of a stack's uplink, as the user specified it, and the functions that open the link.
 //!
-//! A plan opens its device, or the gateway if there is no device (`rootless`). Then `assemble`
-//! creates the stack's configuration and ports.
+//! A plan opens its device, or the rootless gateway if there is no device. Then `assemble` creates
+//! the stack's configuration and ports.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +32,7 @@ use crate::remark::Tell;
 use crate::replay::ReplayEnd;
 use crate::shape::{LOCAL_PORTS, PackedLink, Shape};
 
-/// Nameserver for the programs of a stack.
+/// Choice of the nameserver for the programs of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dns {
     /// The nameserver at this address.
@@ -41,106 +41,111 @@ pub enum Dns {
     None,
 }
 
-/// User's specification of a stack's uplink. A plan can be sent to another thread.
+/// The user's specification of a stack's uplink. It implements `Send`.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Host ports that are forwarded to the program. [`Plan::check`] sorts them.
     pub publish: Vec<Publish>,
-    /// Bound sockets that the caller passes, which are published as further ports.
+    /// Host sockets that another process has bound and passed. They are published as further ports.
     pub passed: Vec<(Publish, Arc<OwnedFd>)>,
-    /// Device of the link; None: the rootless gateway.
+    /// Device of the link; `None` for the rootless gateway.
     pub device: Option<DeviceSpec>,
-    /// Addresses of the stack. Empty: the device or the gateway chooses them.
+    /// Addresses of the stack. If empty, the device or the gateway chooses them.
     pub addresses: Vec<Prefix>,
-    /// DHCP client that obtains the address; None: none.
+    /// Settings of the DHCP client that obtains the stack's address; `None` to use no DHCP.
     pub dhcp: Option<DhcpSettings>,
-    /// Ports that the stack takes of the kernel's addresses on the interface. Empty: the stack has
-    /// its own addresses and Ethernet address.
+    /// Ports that the stack takes over on the kernel's own addresses of the interface. If empty,
+    /// the stack has its own IP and Ethernet addresses.
     pub ports: Vec<PortRange>,
-    /// Maximum length of IP packets in bytes; None: the link's own MTU.
+    /// MTU in bytes; `None` for the link's own MTU.
     pub mtu: Option<u32>,
-    /// Whether the gateway's address is forwarded to this host's loopback.
+    /// Whether connections to the gateway's address lead to this host's loopback.
     pub host_loopback: bool,
-    /// Nameserver of the programs; None: the default of the link.
+    /// Nameserver for the programs; `None` for the default of the link.
     pub dns: Option<Dns>,
-    /// Names that programs can resolve in addition to those of the host.
+    /// Host names that programs can resolve in addition to those of the host.
     pub names: Names,
-    /// Defaults of TCP connections.
+    /// Default settings of TCP connections.
     pub tcp: TcpDefaults,
-    /// Time in microseconds for which an idle stack polls before it sleeps.
+    /// Time in µs for which an idle stack polls before it sleeps.
     pub busy_poll_us: u32,
     /// First and last ephemeral port, as in net.ipv4.ip_local_port_range.
     pub local_ports: (u16, u16),
-    /// File to which packets are recorded; None: not recorded.
+    /// File to which packets are recorded; `None` to record nothing.
     pub capture: Option<CaptureFile>,
-    /// Callback for remarks to the user.
+    /// Callback that shows remarks to the user.
     pub tell: Tell,
-    /// Whether programs that would use the host's sockets are not executed.
+    /// Whether executing a program fails if the program would use the host's sockets instead of the
+    /// stack.
     pub strict: bool,
-    /// Number of shards: a power of two.
+    /// Number of shards (threads of the stack), a power of two.
     pub shards: usize,
-    /// Whether threads are added on demand. The stack then has one shard if several would be slower
-    /// on this link.
+    /// Whether shards are added on demand. The stack then has only one shard if several would be
+    /// slower on this link.
     pub auto: bool,
-    /// Emulated links with delay and loss in front of the ports; None: not emulated.
+    /// Emulated links with delay and loss in front of the ports; `None` for no emulation.
     pub netem: Option<NetemSpec>,
-    /// Number of descriptors that the gateway may use for flows; None: the limit of the process.
+    /// Number of descriptors that the gateway may use for flows; `None` for the limit of the
+    /// process.
     pub descriptors: Option<u32>,
-    /// Counters of the ports.
+    /// Tally to which the ports report their counters.
     pub port_counters: Arc<Tally>,
 }
 
-/// Configuration and ports of an engine whose link is open.
+/// Configuration and ports of an engine, after the link was opened.
 pub struct Connected {
     /// Configuration of the engine.
     pub config: EngineConfig,
-    /// Ports of each shard, in the order of the configured interfaces.
+    /// Ports of each shard, in the order of the interfaces in the configuration.
     pub ports: Vec<Vec<Box<dyn Port + Send>>>,
     /// Addresses of the stack, each with its prefix length.
     pub addresses: Vec<Prefix>,
-    /// Published ports, each with the bound address of the host.
+    /// Published ports, each with the host address to which it is bound.
     pub published: Vec<(Publish, SocketAddr)>,
-    /// Line for the user with addresses and published ports; empty if there are none to report.
+    /// Text for the user with addresses and published ports; empty if there are none.
     pub facts: String,
-    /// Notices of the gateway to the user, sent by the engine's thread. None: there is no gateway.
+    /// Receives notices of the gateway for the user, which the engine's thread sends. `None`
+    /// without a gateway.
     pub notices: Option<Receiver<Notice>>,
-    /// Interface whose MTU changes the stack adopts by [`MtuFollower`](crate::MtuFollower); None
-    /// without one.
+    /// Kernel interface whose MTU changes the stack adopts by [`MtuFollower`](crate::MtuFollower);
+    /// `None` without one.
     pub followed: Option<Followed>,
-    /// Reports the end of a replay; None for other links.
+    /// Reports when a replay has ended; `None` for links that are no replay.
     pub replay: Option<ReplayEnd>,
-    /// DHCP client of the interface, whose leases the caller applies; None without one.
+    /// DHCP client of the interface. The caller must apply its leases. `None` without DHCP.
     pub dhcp: Option<LeaseClient>,
 }
 
-/// An open link for an engine in PROGRAM's process.
+/// An open link that can be passed to an engine in PROGRAM's process.
 pub struct Packed {
-    /// Specification that is sent to PROGRAM's process.
+    /// Launch spec that is sent to PROGRAM's process.
     pub spec: LaunchSpec,
-    /// Descriptors to be sent with the launch spec, except that of the parent-death pipe.
+    /// Descriptors that must be sent with the launch spec. That of the parent-death pipe is not
+    /// included.
     pub descriptors: Vec<OwnedFd>,
     /// Name of the device for messages, such as "the TAP device tw0"; empty without a device.
     pub device: String,
-    /// As [`Connected::facts`].
+    /// Text for the user with addresses and published ports, as [`Connected::facts`].
     pub facts: String,
-    /// As [`Connected::followed`].
+    /// Kernel interface whose MTU changes the stack adopts, as [`Connected::followed`].
     pub followed: Option<Followed>,
 }
 
-/// A link that is open for an engine in PROGRAM's process, and the description of its stack.
+/// A link that was opened for an engine in PROGRAM's process, and the configuration of its stack.
 pub(crate) struct Parted {
     pub(crate) link: PackedLink,
     pub(crate) shape: Shape,
-    /// Descriptors of the link.
+    /// Descriptors of the link, to be passed to PROGRAM's process.
     pub(crate) descriptors: Vec<OwnedFd>,
     pub(crate) facts: String,
 }
 
-/// Reason why [`Plan::pack`] refuses a DHCP client.
+/// Reason why [`Plan::pack`] fails for a plan with a DHCP client.
 const DHCP_NOT_INLINE: &str = "the client needs the engine in a process of its own";
 
 impl Plan {
-    /// Creates a plan with the defaults of its device, or of the gateway without a device.
+    /// Creates a plan with the defaults of the device, or of the rootless gateway if there is no
+    /// device.
     pub fn new(device: Option<DeviceSpec>, tell: Tell) -> Self {
         Self {
             publish: Vec::new(),
@@ -167,15 +172,15 @@ impl Plan {
         }
     }
 
-    /// Adds emulated links in front of the ports. The MTU becomes that of Ethernet on every link,
-    /// because emulated loss counts packets, and real paths with loss have that MTU.
+    /// Adds emulated links in front of the ports. The default MTU is then that of Ethernet on every
+    /// kind of link. Emulated loss counts packets, and real paths with loss have this MTU.
     pub fn set_netem(&mut self, netem: NetemSpec) {
         self.netem = Some(netem);
     }
 
     /// Checks whether parts of the plan contradict each other, and sorts the ports to publish.
-    /// Ports with a number are bound first, because the host could otherwise choose one of these as
-    /// a free port.
+    /// Ports with a given number come first. Otherwise the kernel could choose one of these when it
+    /// binds a free port.
     ///
     /// # Errors
     /// Returns [`PlanError::Mtu`], [`PlanError::GivenTwice`], [`PlanError::PortsWithoutInterface`],
@@ -201,8 +206,7 @@ impl Plan {
         if let Some((one, other)) = given_twice(&self.publish) {
             return Err(PlanError::GivenTwice(one, other));
         }
-        // In a container limited to one processor, polling would delay the program, so it is
-        // disabled.
+        // Disable polling if only one processor is available, because it would delay the program.
         let are_several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
         if !are_several {
             self.busy_poll_us = 0;
@@ -210,7 +214,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks whether the device supports the other parts of the plan.
+    /// Checks whether the device supports the remaining parts of the plan.
     fn check_device(&self, device: &DeviceSpec) -> Result<()> {
         let traits = &device.driver().traits;
         if let Some(publish) = self.ports_of_host().first() {
@@ -236,7 +240,7 @@ impl Plan {
     }
 
     /// Opens the uplink: binds the host's ports, or opens the device. `seed` is the stack's secret,
-    /// by which packets are assigned to shards.
+    /// from which the assignment of flows to shards is computed.
     ///
     /// # Errors
     /// Returns a [`PlanError`]. All descriptors are closed then.
@@ -250,10 +254,10 @@ impl Plan {
     }
 
     /// Opens the link for an engine in PROGRAM's process. `library` is preloaded into programs that
-    /// PROGRAM starts.
+    /// PROGRAM executes.
     ///
     /// # Errors
-    /// As for [`Self::build`]. Also fails if the device cannot be moved to another process.
+    /// As for [`Self::build`]. Also fails if the device cannot be passed to another process.
     pub fn pack(&self, library: OsString) -> Result<Packed> {
         let Some(device) = &self.device else {
             let Parted { link, shape, descriptors, facts } = self.parted_gateway()?;
@@ -267,7 +271,8 @@ impl Plan {
         }
         let pack =
             device.driver().pack.map_err(|why| PlanError::NotInline { device: name, why })?;
-        // With a single queue, flows need no assignment to queues.
+        // Use an empty secret, because a device with a single queue does not assign flows to
+        // queues.
         let PackedDevice { site, state, descriptors } =
             pack(device.parameters(), &self.request(&[0; 32]))?;
         let link = PackedLink::Device { name: name.into(), state };
@@ -276,9 +281,10 @@ impl Plan {
         Ok(Packed { spec, descriptors, device, facts, followed })
     }
 
-    /// Returns the device request of a stack whose secret is `seed`.
+    /// Returns the parameters for opening the device, for a stack whose secret is `seed`.
     pub(crate) fn request<'a>(&'a self, seed: &'a [u8; 32]) -> DeviceRequest<'a> {
-        // The server is on the link, so that this host does not configure its end of a device.
+        // With DHCP, use the settings of a router. Its other end is not configured here, because
+        // the DHCP server is on the link.
         let usage = if self.dhcp.is_some() { DeviceUse::Router } else { DeviceUse::Host };
         DeviceRequest {
             ports: &self.ports,
@@ -290,13 +296,13 @@ impl Plan {
         }
     }
 
-    /// Returns the counters of the ports, which are final when the ports are dropped.
+    /// Returns the counters of the ports. They are final after the ports were dropped.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.counted()
     }
 }
 
-/// Returns two ports to publish that would bind the same port of this host.
+/// Returns two published ports that would bind the same port of this host, if there are such.
 fn given_twice(publish: &[Publish]) -> Option<(Publish, Publish)> {
     let mut by_port = std::collections::HashMap::<_, Vec<&Publish>>::new();
     for one in publish {

@@ -11,60 +11,63 @@ use crate::publish::Publish;
 
 pub(crate) type Result<T> = std::result::Result<T, PlanError>;
 
-/// Reason why a [`Plan`](crate::Plan) cannot be carried out. Each message advises the user what to
-/// change.
+/// Reason why the link of a [`Plan`](crate::Plan) cannot be opened. Each message advises the user
+/// what to change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The link has no broadcasts, which DHCP needs.
+    /// DHCP was requested, but the link has no broadcasts, which DHCP needs.
     #[error("DHCP needs a device that receives broadcasts, such as packet or tap, not {device}")]
     NoDhcp {
-        /// Name of the device's driver, or of the gateway.
+        /// Name of the device's driver, or "the gateway" without a device.
         device: &'static str,
     },
-    /// The link does not support the MTU.
+    /// The link does not support the requested MTU.
     #[error("an MTU of {mtu}: {link} takes 1280 to {most} bytes")]
     Mtu {
         /// Requested MTU in bytes.
         mtu: u32,
         /// Maximum MTU of the link in bytes.
         most: u32,
-        /// Kind of link, such as "a TAP device", or the name of an interface.
+        /// Kind of link, such as "a TAP device", or the name of an interface, for the message.
         link: String,
     },
-    /// `--add-host` maps a name to host-gateway, but this host has no address on the link.
+    /// `--add-host` maps a name to host-gateway (this host), but this host has no address on the
+    /// link.
     #[error(
         "a name of --add-host leads to host-gateway, and a stack on {link} has no address of this \
          host: give the address"
     )]
     HostUnknown {
-        /// Kind of link, for the message.
+        /// Kind of link, such as "a TAP device", for the message.
         link: String,
     },
-    /// A port is published, but the link is a device, whose other hosts reach the stack's addresses
+    /// A port is published although the link is a device. Other hosts reach the stack's addresses
     /// directly.
     #[error(
         "{0} is published, which a stack with a device has no use for: others reach the stack's \
          own address; leave one of the two out"
     )]
     PublishWithDevice(Publish),
-    /// The device needs an address. Contains the message for the user.
+    /// The device needs an address, but the user gave none. Contains the beginning of the message.
     #[error("{0}: give one, as 192.0.2.7/24")]
     NoAddress(String),
     /// `--ports` was given, but the link is no interface of the kernel.
     #[error("ports of the kernel's addresses need an interface: leave them out, or give one")]
     PortsWithoutInterface,
-    /// The kernel does not have the address whose ports are to be shared.
+    /// `--ports` shares ports of one of the kernel's addresses, but the kernel does not have this
+    /// address.
     #[error(
         "{own}: the kernel does not have it on {interface}, and ports are those of its addresses"
     )]
     AddressMissing {
-        /// Requested address.
+        /// Address that the user requested for the stack.
         own: Prefix,
         /// Name of the interface.
         interface: String,
     },
-    /// The kernel has no address on the interface, so its ports cannot be shared.
+    /// `--ports` shares ports of the kernel's addresses, but the kernel has no address on the
+    /// interface.
     #[error(
         "the kernel has no address on {interface}, whose ports the stack could have: \
          `sudo ip addr add 192.0.2.7/24 dev {interface}`"
@@ -89,26 +92,26 @@ pub enum PlanError {
         advice = listen_advice(publish, error)
     )]
     PortTaken {
-        /// Port that was to be published.
+        /// Published port that cannot be bound.
         publish: Publish,
-        /// Error of the host, such as EADDRINUSE, or EACCES for a low port.
+        /// Error of the host's kernel, such as EADDRINUSE, or EACCES for a privileged port.
         error: io::Error,
     },
     /// The network of a requested address is in use on the host.
     #[error("{own}: {why}; choose another network")]
     AddressTaken {
-        /// Requested address.
+        /// Address that the user requested for the stack.
         own: Prefix,
-        /// How the host uses the network.
+        /// Part of the message: how the host uses the network.
         why: String,
     },
-    /// The host itself has the requested address on the device that leads to the stack.
+    /// The host itself has the requested address on the device that connects it with the stack.
     #[error(
         "{own}: this host has that address on {interface} itself, and would answer in place of the \
          stack; give the stack another address of that network"
     )]
     AddressOfHost {
-        /// Requested address.
+        /// Address that the user requested for the stack.
         own: Prefix,
         /// Name of the device.
         interface: String,
@@ -119,7 +122,7 @@ pub enum PlanError {
          end that run, or give another address"
     )]
     AddressClaimed {
-        /// Requested address.
+        /// Address that the user requested for the stack.
         address: IpAddr,
         /// Name of the interface.
         interface: String,
@@ -132,11 +135,11 @@ pub enum PlanError {
          (process {process}): end that run, or give other ports"
     )]
     PortsClaimed {
-        /// Requested port range.
+        /// Port range that the user requested.
         wanted: String,
-        /// Overlapping port range of the other run.
+        /// Port range of the other run that overlaps with the requested one.
         ports: String,
-        /// Address of the ports.
+        /// Address on which both runs claim the ports.
         address: IpAddr,
         /// Name of the interface.
         interface: String,
@@ -152,15 +155,15 @@ pub enum PlanError {
     /// The device cannot be opened.
     #[error(transparent)]
     Device(DeviceError),
-    /// The device cannot be moved to PROGRAM's process.
+    /// The device cannot be passed to PROGRAM's process.
     #[error("{device} with an engine in PROGRAM's process: {why}")]
     NotInline {
-        /// Name of the driver.
+        /// Name of the device's driver.
         device: &'static str,
-        /// Reason why the device cannot be moved.
+        /// Reason why the device cannot be passed to another process.
         why: &'static str,
     },
-    /// The end of the TAP device on this host cannot be set up.
+    /// This host's end of the TAP device cannot be configured.
     #[error(transparent)]
     Host(#[from] HostError),
     /// The capture file cannot be written.
@@ -176,19 +179,21 @@ pub enum PlanError {
     },
 }
 
-/// Error of a device that cannot be opened. The message contains those of its causes.
+/// Error of opening a device. Its message includes the messages of its causes.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct DeviceError {
-    /// Name of the driver, such as `xdp`.
+    /// Name of the device's driver, such as `xdp`.
     pub device: &'static str,
-    /// Kind of the system's error; `PermissionDenied` if the cause is no error of the system.
+    /// Kind of the operating system's error. `PermissionDenied` if the cause is no error of the
+    /// operating system.
     pub kind: ErrorKind,
     message: String,
 }
 
 impl PlanError {
-    /// Returns a function that converts a cause to an error of `driver`.
+    /// Returns a function that converts the cause of a failure to an error of the device's
+    /// `driver`.
     pub(crate) fn of_device<E>(driver: &DeviceDriver) -> impl Fn(E) -> Self + use<E>
     where
         E: std::error::Error,
@@ -211,12 +216,13 @@ impl PlanError {
     }
 }
 
-/// Returns a function that converts a system error to a [`PlanError`] that names the step.
+/// Returns a function that converts an error of a system call to a [`PlanError`] with the failed
+/// `step`.
 pub(crate) fn system(step: &'static str) -> impl Fn(io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }
 
-/// Returns advice for a port that the host does not allow to bind, to be appended to the message.
+/// Returns advice for the user about a port that cannot be bound. It is appended to the message.
 fn listen_advice(publish: &Publish, error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::AddrInUse if publish.at_free_port() => {

@@ -5,18 +5,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Ports of one `-p` option: a single port, or a range.
+/// The published ports of one `-p` option: a single port, or a range of ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedRange(pub Vec<Publish>);
 
-/// A port to publish, as given to `-p`.
+/// A published port: a port of the host that is forwarded to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish {
-    /// Protocol of the host's and the program's port.
+    /// Transport protocol of the host's port and of the program's port.
     pub protocol: Protocol,
-    /// Address on which the host listens. Port 0: the host chooses a free port.
+    /// Address on which the host listens. Port 0 means that the host's kernel chooses a free port.
     pub host: SocketAddr,
-    /// Port of the program.
+    /// Port of the program to which connections or datagrams are forwarded.
     pub port: u16,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Publish {
 }
 
 impl Protocol {
-    /// Returns the suffix of a port; empty for TCP.
+    /// Returns the suffix that denotes the protocol of a port; empty for TCP.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Tcp => "",
@@ -102,12 +102,12 @@ impl PublishedRange {
 }
 
 impl Publish {
-    /// Returns whether the host chooses the port.
+    /// Returns whether the host's kernel chooses the host port.
     pub fn at_free_port(&self) -> bool {
         self.host.port() == 0
     }
 
-    /// Returns whether both would bind the same port of this host.
+    /// Returns whether both published ports would bind the same port of this host.
     pub fn collides(&self, other: &Self) -> bool {
         if self.at_free_port() || other.at_free_port() {
             return false;
@@ -119,7 +119,7 @@ impl Publish {
     }
 }
 
-/// Returns whether the text is an address in the notation of `-p`.
+/// Returns whether the text is an IP address in the notation of the option `-p`.
 fn is_address(text: &str) -> bool {
     text.contains(['.', '[']) && parse_host(text).is_ok()
 }
@@ -165,8 +165,8 @@ fn parse_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     Ok(first..=last)
 }
 
-/// Maximum number of ports in a range. Each port needs a descriptor, of which most users may have
-/// 1024 (RLIMIT_NOFILE).
+/// Maximum number of ports in a range. Each port needs a descriptor, and the limit of most users is
+/// 1024 descriptors (RLIMIT_NOFILE).
 const RANGE_MAX: usize = 512;
 
 #[cfg(test)]

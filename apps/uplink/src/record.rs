@@ -13,8 +13,8 @@ use towpath_pcap::{CaptureFile, Direction, Limits, RecordFile, SNAPLEN_DEFAULT};
 pub struct Recording(CaptureFile);
 
 impl Recording {
-    /// Creates the file, or truncates it. Only its owner may read it, because packets contain
-    /// secrets. Waits for the reader of a FIFO.
+    /// Creates or truncates the capture file. Only its owner may read it, because packets may
+    /// contain secrets. If the path is a FIFO, waits for its reader.
     ///
     /// # Errors
     /// Fails if the file cannot be opened.
@@ -23,27 +23,28 @@ impl Recording {
         options.write(true).create(true).truncate(true).mode(0o600).open(path)
     }
 
-    /// Starts the thread that writes to `file`, with the signal mask of the calling thread.
+    /// Starts the thread that writes packets to `file`. It inherits the signal mask of the calling
+    /// thread.
     ///
     /// # Errors
     /// Fails if no thread can be created.
     pub fn start(file: File) -> io::Result<Self> {
         let limits = Limits { snaplen: SNAPLEN_DEFAULT, size: None };
-        // Ignore errors here, because `finish` returns the first one.
+        // Ignore errors of writing here, because `finish` returns the first one.
         CaptureFile::new(Box::new(RecordFile::new(file)), limits, |_| {}).map(Self)
     }
 
-    /// Returns the file, for [`Plan::capture`](crate::Plan::capture).
+    /// Returns the capture file, to be set as [`Plan::capture`](crate::Plan::capture).
     pub fn file(&self) -> CaptureFile {
         self.0.clone()
     }
 
-    /// Also records packets that `engine` drops.
+    /// Also records packets that the stack of `engine` drops.
     pub fn add_drops(&self, engine: &mut Engine) {
         record_drops(engine, &self.0);
     }
 
-    /// Waits until all packets are written.
+    /// Waits until all recorded packets are written to the file.
     ///
     /// # Errors
     /// Returns the first error of writing the file. The file is then incomplete.
@@ -52,8 +53,8 @@ impl Recording {
     }
 }
 
-/// Records packets that `engine` drops, each with its reason. Interfaces of the capture and the
-/// engine have the same numbers.
+/// Records packets that the stack of `engine` drops, each with the reason. An interface must have
+/// the same number in the capture and in the engine.
 pub fn record_drops(engine: &mut Engine, file: &CaptureFile) {
     let file = file.clone();
     engine.trace_drops(move |dropped| {

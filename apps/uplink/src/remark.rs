@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-/// A remark to the user about a link, which is reported without waiting for the user.
+/// A remark about a link that is shown to the user. No answer is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remark {
-    /// The link works, but differs from the user's expectation. Contains the sentence that explains
-    /// it.
+    /// The link works, but not as the user may expect. Contains the message.
     Warning(String),
-    /// The device was removed. Contains its noun, such as "the TAP device tw0".
+    /// The device was removed. Contains its name for the message, such as "the TAP device tw0".
     DeviceGone(String),
 }
 

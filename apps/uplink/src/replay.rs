@@ -1,4 +1,4 @@
-//! Starts replays, and reports their end.
+//! Starts replays of capture files, and reports when they have ended.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
@@ -7,8 +7,8 @@ use towpath_engine::Remote;
 use towpath_replay::{Counters, Replay, ReplayStats, Start};
 use towpath_stack::{DropReason, ReceiverChange, ReceiverWatch};
 
-/// Starts a replay when the first socket can receive its packets. Packets before that would be
-/// lost, because a program takes a moment to start.
+/// Observer that starts a replay when the stack's first socket can receive packets. Packets
+/// replayed earlier, while the program still starts, would be lost.
 #[derive(Debug)]
 pub(crate) struct StartWatch(pub Start);
 
@@ -20,7 +20,7 @@ impl ReceiverWatch for StartWatch {
     }
 }
 
-/// Waits for the end of a replay on a thread, and reports to the user how many packets were
+/// Waits on a thread for the end of a replay. Then tells the user how many packets the stack has
 /// received.
 #[derive(Debug)]
 pub struct ReplayEnd {
@@ -32,17 +32,17 @@ pub struct ReplayEnd {
 impl ReplayEnd {
     pub(crate) fn of(replay: &mut Replay, file: &Path) -> Self {
         let (sender, ended) = mpsc::channel();
-        // Sending fails if the waiting thread has ended, which is harmless.
+        // Ignore errors: sending fails only if the thread that waits for the end has ended.
         replay.on_end(move || _ = sender.send(()));
         Self { file: file.to_owned(), stats: replay.stats(), ended }
     }
 
-    /// Waits until the last packet was received, and returns the sentence for the user. None: the
-    /// engine of `remote` ended earlier.
+    /// Waits until the stack has received the last packet of the replay, and returns a message for
+    /// the user. Returns `None` if the engine of `remote` ended before.
     pub fn wait(self, remote: &Remote) -> Option<String> {
         self.ended.recv().ok()?;
-        // The engine answers after the turn in which the stack receives the last packet. An engine
-        // that is ending does not answer.
+        // The engine answers only after the turn of its event loop in which the stack receives the
+        // last packet. If the engine is ending, it does not answer.
         let drops = remote.counters().map(|counters| counters.drops).unwrap_or_default();
         let received = DropReason::ALL.iter().filter(|reason| !reason.is_outbound());
         let names: Vec<_> = received.map(|reason| reason.as_str()).collect();
@@ -51,8 +51,8 @@ impl ReplayEnd {
     }
 }
 
-/// Formats the sentence about the packets of a capture. `drops` are the packets that the stack
-/// dropped, by reason.
+/// Formats the message about the packets of a capture. `drops` are the numbers of packets that the
+/// stack dropped, by reason.
 fn sentence(file: &Path, counters: &Counters, drops: &[(&str, u64)]) -> String {
     let named = |all: &[(&str, u64)]| {
         let words = all.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}"));
@@ -102,7 +102,7 @@ mod tests {
         );
     }
 
-    /// Header of a pcap file of Ethernet frames.
+    /// Header of a pcap file that contains Ethernet frames.
     const HEADER: [u8; 24] =
         [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
 }

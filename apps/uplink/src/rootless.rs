@@ -1,4 +1,5 @@
-//! Uplinks through the rootless gateway: chooses its addresses, and binds the host's ports.
+//! Uplinks through the rootless gateway: chooses the addresses, and binds host sockets for
+//! published ports.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,15 +24,15 @@ use crate::remark::Remark;
 use crate::shape::{PackedLink, Resolver, Shape};
 use crate::uplink::now_ns;
 
-/// Addresses that guests have in slirp4netns and QEMU's user network, so that users and scripts
-/// need no changes.
+/// Default addresses of the stack. slirp4netns and QEMU's user network give guests the same ones,
+/// so users and scripts need no changes.
 const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 
 /// Configuration of a gateway, and of the stack behind it.
 pub(crate) struct Rootless {
     pub(crate) config: GatewayConfig,
     pub(crate) shape: Shape,
-    /// Address of the program.
+    /// Preferred address of the program, for messages about published ports.
     pub(crate) program: IpAddr,
 }
 
@@ -43,14 +44,14 @@ impl Plan {
         let (sender, notices) = channel();
         for gateway in &mut gateways {
             let sender = sender.clone();
-            // Sending fails only after the run, when no receiver needs the notices.
+            // Ignore errors: sending fails only after the run has ended.
             gateway.on_notice(move |notice| {
                 let _ = sender.send(notice);
             });
         }
         let bound = self.bound()?;
         let watch = PublishWatch::new(&config, &bound, move |notice| {
-            // Sending fails only after the run, when no receiver needs the notices.
+            // Ignore errors: sending fails only after the run has ended.
             let _ = sender.send(notice);
         });
         let places: Vec<_> = bound.iter().map(|bound| bound.host).collect();
@@ -88,7 +89,7 @@ impl Plan {
             addresses = Vec::from(parsed);
         }
         let own = |v4: bool| addresses.iter().find(|prefix| prefix.addr().is_ipv4() == v4);
-        // The default network's gateway is 10.0.2.2, as in other rootless networks.
+        // In the default network, the gateway's address is 10.0.2.2, as in other rootless networks.
         let gateway = |v4: bool, default: Option<IpAddr>| {
             let own = own(v4)?;
             let fits = default.filter(|ip| own.contains(*ip) && *ip != own.addr());
@@ -135,8 +136,8 @@ impl Plan {
         Ok(Rootless { config, shape, program })
     }
 
-    /// Warns if an address of the gateway is also a router of this host's network, which the
-    /// program then cannot reach.
+    /// Warns if an address of the gateway is also that of a router in this host's network. The
+    /// program cannot reach that router then.
     fn warn_of_routers(&self, config: &GatewayConfig) {
         let ours = [
             config.gateway_v4.map(IpAddr::V4),
@@ -152,13 +153,15 @@ impl Plan {
         }
     }
 
-    /// Returns the ports to bind here, followed by those that the caller has bound.
+    /// Returns all published ports: those to bind here, followed by those whose sockets the caller
+    /// has passed.
     pub(crate) fn ports_of_host(&self) -> Vec<Publish> {
         let passed = self.passed.iter().map(|(publish, _)| publish);
         self.publish.iter().chain(passed).copied().collect()
     }
 
-    /// Returns the sockets of [`Self::ports_of_host`].
+    /// Returns the host sockets of all ports that [`Self::ports_of_host`] returns, in the same
+    /// order.
     pub(crate) fn bound(&self) -> Result<Vec<Bound>> {
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let mut bound = Bound::all(&forwards).map_err(|error| self.port_taken(error))?;
@@ -175,13 +178,13 @@ impl Plan {
         let publish = ports.iter().find(|publish| forward(publish) == error.which);
         match publish {
             Some(&publish) => PlanError::PortTaken { publish, error: error.source },
-            // The error names a port that was passed to the gateway, so a port is always found.
+            // Unreachable: the error is about one of the published ports, so the search finds it.
             None => system("listen on the host")(error.source),
         }
     }
 }
 
-/// Returns the addresses of `ours` that are also routers of this host.
+/// Returns those of the addresses `ours` that are also the address of a router of this host.
 fn hidden_routers(routes: &[HostRoute], ours: &[Option<IpAddr>]) -> Vec<IpAddr> {
     let routers: Vec<_> = routes.iter().filter_map(|route| route.gateway).collect();
     ours.iter().flatten().copied().filter(|ip| routers.contains(ip)).collect()

@@ -14,7 +14,7 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::netem::NetemSpec;
 
-/// Interface name that programs see, as is usual on a machine with one network.
+/// Interface name that programs see. It is the usual one on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
 /// Default range of ephemeral ports, as Linux's net.ipv4.ip_local_port_range.
@@ -23,75 +23,76 @@ pub const LOCAL_PORTS: (u16, u16) = (32768, 60999);
 /// Configuration of a stack with one interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Shape {
-    /// Ethernet address of the interface; unused on an IP link.
+    /// Ethernet address of the interface; unused if the link has no Ethernet header.
     pub mac: [u8; 6],
     /// Addresses of the interface, each with its prefix length.
     #[serde(with = "text")]
     pub addresses: Vec<Prefix>,
-    /// Maximum length of IP packets in bytes.
+    /// MTU of the interface in bytes.
     pub mtu: u32,
-    /// Routes to destinations beyond the link.
+    /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
-    /// Nameserver that programs find; `None`: that of the host's /etc/resolv.conf.
+    /// Nameserver for programs; `None` for those in the host's /etc/resolv.conf.
     pub resolver: Option<Resolver>,
-    /// Names that programs can resolve, see [`EngineConfig::names`].
+    /// Host names that programs can resolve, in the format of [`EngineConfig::names`].
     pub names: String,
-    /// Defaults of TCP connections.
+    /// Default settings of TCP connections.
     #[serde(with = "tcp_text")]
     pub tcp: TcpDefaults,
-    /// Time in microseconds for which the stack polls before it sleeps: see
-    /// [`EngineConfig::busy_poll`].
+    /// Time in µs for which an idle stack polls before it sleeps: see [`EngineConfig::busy_poll`].
     pub busy_poll_us: u32,
-    /// First and last ephemeral port.
+    /// First and last ephemeral port, as in net.ipv4.ip_local_port_range.
     pub local_ports: (u16, u16),
-    /// Emulated links with delay and loss in front of the port; `None`: not emulated.
+    /// Emulated links with delay and loss in front of the port; `None` for no emulation.
     pub netem: Option<NetemSpec>,
-    /// Whether the other end of an IP link is a gateway in this process.
+    /// Whether a gateway in this process is at the other end of the link.
     pub in_process: bool,
 }
 
-/// A route through the interface.
+/// A route of the stack through its interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Route {
     /// Destination prefix.
     #[serde(with = "text::one")]
     pub prefix: Prefix,
-    /// Address of the router; None: the destination is on the link.
+    /// Address of the next router; `None` if the destination is on the link.
     pub next_hop: Option<IpAddr>,
 }
 
-/// Nameserver of a stack, see [`ResolverConfig`].
+/// Nameserver for the programs of a stack: see [`ResolverConfig`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Resolver {
     /// Address of the nameserver.
     pub address: IpAddr,
-    /// Whether only nameservers on the host's loopback are replaced.
+    /// Whether `address` is used only in place of nameservers on the host's loopback.
     pub only_loopback: bool,
 }
 
-/// Link of a stack in PROGRAM's process.
+/// Link of a stack in PROGRAM's process, which `towpath run` has opened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum PackedLink {
-    /// The rootless gateway. For each forwarded port, one descriptor is sent, in order.
+    /// The rootless gateway. The descriptors of the forwarded ports are sent with it, in the same
+    /// order.
     Gateway {
         /// Configuration of the gateway.
         config: Box<GatewayConfig>,
-        /// Forwarded ports, each with the bound address of its socket.
+        /// Forwarded ports, each with the host address to which its socket is bound.
         forwards: Vec<(Forward, std::net::SocketAddr)>,
-        /// Number of ports at the end of `forwards` whose sockets the caller has bound.
+        /// Number of ports at the end of `forwards` whose sockets were bound by the process that
+        /// started towpath.
         passed: usize,
     },
-    /// A device, whose descriptors are sent with this.
+    /// A device, whose descriptors are sent with this message.
     Device {
-        /// Name of its driver.
+        /// Name of the device's driver.
         name: String,
-        /// State that the driver packed.
+        /// State of the open device, which its driver needs in the other process.
         state: serde_json::Value,
     },
 }
 
 impl PackedLink {
-    /// Returns the number of descriptors that the link's ports may open, in addition to those sent.
+    /// Returns the maximum number of further descriptors that the link's ports may open.
     pub fn descriptors_used_max(&self) -> usize {
         match self {
             Self::Gateway { .. } => DESCRIPTORS_USED_MAX,
@@ -104,8 +105,8 @@ impl Shape {
     /// Name of the interface that programs see.
     pub const INTERFACE_NAME: &'static str = INTERFACE_NAME;
 
-    /// Creates the configuration of a host on an IP link with this MTU in bytes, which leads only
-    /// to the host's own networks.
+    /// Creates the configuration of a host on a link without Ethernet header. Its routes lead only
+    /// to the host's own networks. `mtu` is in bytes.
     pub fn ip_link(addresses: Vec<Prefix>, mtu: u32) -> Self {
         Self {
             mac: [0; 6],
@@ -122,8 +123,8 @@ impl Shape {
         }
     }
 
-    /// Returns default routes for the families of `addresses`, through `router`. On an IP link,
-    /// which delivers all packets, they have no next hop.
+    /// Returns default routes through `router` for the address families of `addresses`. On a link
+    /// without Ethernet header, the routes need no next hop, because the link delivers all packets.
     pub fn default_routes(
         addresses: &[Prefix],
         link: LinkType,
@@ -139,8 +140,8 @@ impl Shape {
         all.into_iter().filter_map(route).collect()
     }
 
-    /// Returns the configuration of an engine with this stack, whose interface is driven by `port`.
-    /// The engine ends with its last program.
+    /// Returns the configuration of an engine with this stack, whose interface uses `port`. The
+    /// engine ends when its last program has ended.
     pub fn config(&self, port: &dyn Port) -> EngineConfig {
         let in_process = port.link_type() == LinkType::Ip && self.in_process;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
@@ -166,7 +167,8 @@ impl Shape {
             addresses: self.addresses.clone(),
             slaac: false,
             any_address: false,
-            // The gateway forwards through sockets of the host, whose kernel fragments packets.
+            // The gateway forwards through sockets of the host, whose kernel fragments packets to
+            // the path MTU.
             kernel_cuts: in_process,
             in_process: in_process && self.netem.is_none(),
         });

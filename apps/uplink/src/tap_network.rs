@@ -1,5 +1,5 @@
-//! Chooses the network between this host and the stack behind a TAP device, so that several runs
-//! fit on one host.
+//! Chooses the network between this host and the stack behind a TAP device. Each run on a host gets
+//! a different network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,20 +9,20 @@ use crate::host_routes::{self, HostRoute};
 use crate::plan_error::{PlanError, Result};
 use crate::turns::NamespaceLock;
 
-/// A network of an interface of this host, or the destination of a route.
+/// A network that this host uses: that of an interface address, or the destination of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     interface: String,
     network: Prefix,
-    /// Address of this host in the network; None for a route.
+    /// Address of this host in the network; `None` if the entry is a route.
     own: Option<IpAddr>,
 }
 
-/// Name of the lock, which all runs in this network namespace share.
+/// Name of the lock, which is shared by all runs in this network namespace.
 const LOCK: &str = "towpath-tap-network";
 
-/// Lock on choosing a network, because two runs that start at once must not choose the same. Held
-/// until the addresses are set.
+/// Lock on choosing a network, held until the addresses are set. Otherwise two runs that start at
+/// the same time could choose the same network.
 #[derive(Debug)]
 pub struct Choosing(#[expect(dead_code, reason = "held, not used")] NamespaceLock);
 
@@ -32,9 +32,9 @@ impl Choosing {
         NamespaceLock::wait(LOCK).map(Self).map_err(system)
     }
 
-    /// Returns the addresses of the stack behind `device`. Addresses that the user `asked` for are
-    /// returned if the host can have the other end. Otherwise returns those of the first network
-    /// that the host does not use.
+    /// Returns the addresses of the stack behind `device`. If the user `asked` for addresses,
+    /// returns these, unless they conflict with the host's. Otherwise returns those of the first
+    /// network that the host does not use.
     pub fn addresses(&self, device: &str, asked: &[Prefix]) -> Result<Vec<Prefix>> {
         let held = held_by_host()?;
         if asked.is_empty() {
@@ -50,8 +50,8 @@ impl Choosing {
 /// Private blocks (RFC 1918) that are searched in this order for a free network.
 const BLOCKS: [[u8; 2]; 3] = [[10, 77], [172, 31], [192, 168]];
 
-/// Iterates over the stack's addresses in all candidate networks, an IPv4 and an IPv6 address each.
-/// The host gets the first address of each network.
+/// Iterates over the stack's addresses, one IPv4 and one IPv6 address, in all networks that may be
+/// chosen. The host gets the first address of each network.
 fn networks() -> impl Iterator<Item = [Prefix; 2]> {
     let prefix = |ip: IpAddr, len| Prefix::new(ip, len).expect("shorter than an address");
     let all = BLOCKS.into_iter().flat_map(|block| (0..=u8::MAX).map(move |n| (block, n)));
@@ -62,8 +62,8 @@ fn networks() -> impl Iterator<Item = [Prefix; 2]> {
     })
 }
 
-/// Returns the addresses in networks that an administrator has assigned to the device, or in the
-/// first free networks.
+/// Returns the stack's addresses in the networks that an administrator has assigned to the device.
+/// If there are none, returns those in the first free networks.
 fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
     let (ours, others): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.interface == device);
     let meets = |held: &[&Held], networks: &[Prefix; 2]| {
@@ -73,7 +73,7 @@ fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
     free().find(|networks| meets(&ours, networks)).or_else(|| free().next())
 }
 
-/// Returns an error if the stack behind `device` cannot have an address.
+/// Returns an error if the stack behind `device` cannot have the address `own`.
 fn refusal(held: &[Held], device: &str, own: &Prefix) -> Option<PlanError> {
     let own = *own;
     if of_host(held, &own).is_some_and(|held| held.interface == device) {
@@ -88,8 +88,8 @@ fn refusal(held: &[Held], device: &str, own: &Prefix) -> Option<PlanError> {
     Some(PlanError::AddressTaken { own, why })
 }
 
-/// Returns a network or route of this host that the new network would override. Part of a larger
-/// network behind a router is allowed, because that may be intended.
+/// Returns the network or route of this host that conflicts with the new network. A new network
+/// inside a larger one that is reached through a router is allowed, because this may be intended.
 fn collision<'a>(held: &'a [Held], device: &str, asked: &Prefix) -> Option<&'a Held> {
     held.iter().find(|held| {
         let taken = held.own.is_some() || held.network.len() >= asked.len();
@@ -105,7 +105,8 @@ fn system(source: std::io::Error) -> PlanError {
     PlanError::System { step: "read the addresses of this host", source }
 }
 
-/// Refuses addresses that an interface of this host has, because both hosts would answer for them.
+/// Returns an error if an interface of this host has one of the addresses. Both hosts would answer
+/// for it.
 pub(crate) fn refuse_own_address(addresses: &[Prefix]) -> Result<()> {
     let held = held_by_host()?;
     let taken = |own: &Prefix| Some((*own, of_host(&held, own)?.interface.clone()));
@@ -118,7 +119,7 @@ pub(crate) fn refuse_own_address(addresses: &[Prefix]) -> Result<()> {
     }
 }
 
-/// Returns the entry of an interface whose address equals `own`.
+/// Returns the network of this host in which the host's own address equals that of `own`.
 fn of_host<'a>(held: &'a [Held], own: &Prefix) -> Option<&'a Held> {
     held.iter().find(|held| held.own == Some(own.addr()))
 }
@@ -162,7 +163,8 @@ fn held_by_host() -> Result<Vec<Held>> {
 mod tests {
     use super::*;
 
-    /// Parses addresses with prefix lengths; an entry that begins with `via` is a route.
+    /// Parses addresses with prefix lengths, given with their interface. A text that begins with
+    /// `via` is a route.
     fn held(list: &[(&str, &str)]) -> Vec<Held> {
         let entry = |(name, text): &(&str, &str)| {
             let (route, text) = match text.strip_prefix("via ") {
@@ -186,11 +188,12 @@ mod tests {
         assert_eq!(first(&[("tp0", "10.77.0.1/24")]), "10.77.1.2 fd00:77:1::2");
         let both = [("a", "10.77.0.9/32"), ("b", "fd00:77:1::1/64")];
         assert_eq!(first(&both), "10.77.2.2 fd00:77:2::2");
-        // The administrator has assigned this network to the device.
+        // The interface has an address, so an administrator has assigned this network to the
+        // device.
         assert_eq!(first(&[("tp1", "10.77.0.1/24")]), "10.77.0.2 fd00:77::2");
         let prepared = [("tp0", "10.77.0.1/24"), ("tp1", "10.77.9.1/24")];
         assert_eq!(first(&prepared), "10.77.9.2 fd00:77:9::2");
-        // Networks that are reached through routers are in use, too.
+        // Networks that are reached through routers are in use, too, and must not be chosen.
         assert_eq!(first(&[("vpn", "via 10.77.0.0/22")]), "10.77.4.2 fd00:77:4::2");
         assert_eq!(first(&[("vpn", "via 10.0.0.0/8")]), "172.31.0.2 fd00:77:100::2");
         assert_eq!(
@@ -222,12 +225,12 @@ mod tests {
         let taken = |own: &str| collision(&held, "tp1", &own.parse().unwrap()).is_some();
         assert!(taken("192.168.5.2/24"));
         assert!(taken("192.168.5.1/24"));
-        // The new network contains the host's own network, so the host's end of the link would get
-        // the address of the host's router.
+        // Refused, because the new network contains this host's own network.
         assert!(taken("192.168.5.50/25") && taken("192.168.5.50/28"));
         assert!(!taken("192.168.5.130/25"));
         assert!(!taken("192.168.6.2/24"));
-        // Allowed: part of a network behind a router, and a network that contains such a network.
+        // Allowed: a part of a network behind a router. Refused: a network that contains a used
+        // one.
         assert!(!taken("10.9.0.2/24"));
         assert!(taken("172.16.9.2/24") && taken("10.0.0.2/8"));
     }

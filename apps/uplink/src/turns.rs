@@ -1,4 +1,4 @@
-//! Locks between the runs in a network namespace.
+//! Locks that are shared by the runs of towpath in a network namespace.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 
-/// Maximum time for which a run may hold the lock, for example to open a device.
+/// Maximum time for which other runs wait for a lock that a run holds, for example while it opens a
+/// device.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// Number of names of one lock. Names that another user has bound are skipped.
+/// Number of abstract names of one lock. Names that another user has bound are skipped.
 const NAMES: usize = 8;
 
-/// `SOCK_STREAM` of <linux/net.h>.
+/// Value of `SOCK_STREAM` in <linux/net.h>.
 const SOCK_STREAM: u8 = 1;
 
 /// Lock that only one run of a user in a network namespace can hold. A user's run also waits while
@@ -38,8 +39,8 @@ impl NamespaceLock {
         Self::wait_unless(name, |name| holder(name).is_some_and(|user| user != 0 && user != own))
     }
 
-    /// As [`Self::wait`], but skips the names for which `is_foreign` returns true, because another
-    /// user has bound them.
+    /// Waits for the lock like [`Self::wait`]. Skips names for which `is_foreign` returns true,
+    /// because another user has bound them.
     fn wait_unless(name: &str, is_foreign: impl Fn(&str) -> bool) -> io::Result<Self> {
         let end = Instant::now() + PATIENCE;
         for number in 0..NAMES {
@@ -62,7 +63,7 @@ impl NamespaceLock {
 /// `None` if there is no such socket, or the kernel does not report its owner.
 fn holder(name: &str) -> Option<u32> {
     let is_it = |socket: &AbstractSocket| {
-        // A socket of another type may have the same name.
+        // Compare the type, too: sockets of different types may have the same name.
         socket.kind == SOCK_STREAM && socket.name == name.as_bytes()
     };
     abstract_sockets().into_iter().find(is_it)?.owner
@@ -84,7 +85,7 @@ mod tests {
         let began = Instant::now();
         let turn = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(turn._lock.is_some() && began.elapsed() < PATIENCE);
-        // The lock's second name also excludes other runs of this user.
+        // This lock uses the second name, and still excludes other runs of the same user.
         let again = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(again._lock.is_none() && began.elapsed() >= PATIENCE);
     }
@@ -101,7 +102,7 @@ mod tests {
     fn a_lock_of_this_user_is_waited_for() {
         let name = format!("towpath-test-turns-own/{}", std::process::id());
         let first = held(&name);
-        // Without unix_diag the kernel reports no owner.
+        // Without unix_diag, the kernel reports no owner of the socket.
         let own = rustix::process::geteuid().as_raw();
         assert!(holder(&name).is_none_or(|user| user == own));
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Lists Unix sockets with abstract names by sock_diag(7).
 //!
-//! /proc/net/unix has the same list as text, but any user could forge lines by a name that contains
-//! a newline.
+//! /proc/net/unix contains the same list as text, but any user can forge lines in it by a name that
+//! contains a newline.
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
@@ -15,7 +15,7 @@ pub(crate) struct AbstractSocket {
     pub kind: u8,
     /// Name without the leading NUL.
     pub name: Vec<u8>,
-    /// User that created the socket. `None`: the kernel does not report the user (before Linux 5.3,
+    /// User id of the socket's creator; `None` if the kernel does not report it (before Linux 5.3,
     /// or without CONFIG_UNIX_DIAG).
     pub owner: Option<u32>,
 }
@@ -35,14 +35,13 @@ const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_UID: u16 = 7;
 /// Size of `struct nlattr` in bytes.
 const NLATTR_LEN: usize = 4;
-/// Size of the receive buffer in bytes. The kernel puts at most 32 KiB into one packet
-/// (netlink_dump).
+/// Size of the receive buffer in bytes. The kernel returns at most 32 KiB at a time (netlink_dump).
 const BUFFER_LEN: usize = 32 << 10;
 
 /// Returns the Unix sockets of this network namespace that have an abstract name.
 pub(crate) fn abstract_sockets() -> Vec<AbstractSocket> {
-    // Without sock_diag the owner of no socket is known, so forged lines are no worse than real
-    // names.
+    // Fall back to /proc/net/unix. Without sock_diag, no owner is known, so forged lines do no more
+    // harm than real names that any user can bind.
     by_sock_diag().unwrap_or_else(|| {
         let text = std::fs::read("/proc/net/unix").unwrap_or_default();
         text.split(|byte| *byte == b'\n').filter_map(of_line).collect()
@@ -57,7 +56,7 @@ fn by_sock_diag() -> Option<Vec<AbstractSocket>> {
     send(&socket, &request(), SendFlags::empty()).ok()?;
     let (mut found, mut buffer) = (Vec::new(), vec![0; BUFFER_LEN]);
     loop {
-        // The kernel has queued the first part of the answer in send(2), and continues in recv(2).
+        // Receive one part of the answer after another, until the list is complete.
         let (len, _) = recv(&socket, &mut buffer[..], RecvFlags::empty()).ok()?;
         if read_messages(&buffer[..len], &mut found)? {
             return Some(found);
@@ -73,15 +72,16 @@ fn request() -> Vec<u8> {
     request.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
     request.extend([0; 8]);
     request.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
-    // Select any state and inode, without a cookie (INET_DIAG_NOCOOKIE).
+    // Select sockets of any state and inode. Both words of the cookie are all ones
+    // (INET_DIAG_NOCOOKIE).
     for word in [u32::MAX, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_UID, u32::MAX, u32::MAX] {
         request.extend(word.to_ne_bytes());
     }
     request
 }
 
-/// Adds the sockets of a packet of messages. Returns whether the list is complete; None if the
-/// kernel reports an error.
+/// Adds the sockets that a packet of netlink messages describes. Returns whether the list is
+/// complete, or `None` if the kernel reports an error.
 fn read_messages(mut packet: &[u8], found: &mut Vec<AbstractSocket>) -> Option<bool> {
     while !packet.is_empty() {
         let (len, kind) = (word(packet, 0)? as usize, half(packet, 4)?);
@@ -95,7 +95,8 @@ fn read_messages(mut packet: &[u8], found: &mut Vec<AbstractSocket>) -> Option<b
     Some(false)
 }
 
-/// Returns the socket that a message describes, if its name is abstract.
+/// Parses a netlink message. Returns the socket that it describes if the socket has an abstract
+/// name.
 fn read_socket(message: &[u8]) -> Option<AbstractSocket> {
     let kind = *message.get(1)?;
     let (mut name, mut owner) = (None, None);
@@ -121,9 +122,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Returns the socket that a line of /proc/net/unix describes, if its name is abstract.
+/// Parses a line of /proc/net/unix. Returns the socket that it describes if the socket has an
+/// abstract name.
 fn of_line(line: &[u8]) -> Option<AbstractSocket> {
-    // Fields of a line: Num RefCount Protocol Flags Type St Inode Path.
+    // Fields of a line of /proc/net/unix: Num RefCount Protocol Flags Type St Inode Path.
     let line = std::str::from_utf8(line).ok()?;
     let mut fields = line.split_whitespace().skip(4);
     let kind = u8::from_str_radix(fields.next()?, 16).ok()?;
@@ -150,7 +152,7 @@ mod tests {
         let forged = format!("x\n0: 00000002 00000000 00010000 0001 01 79 @{inner}");
         let plain = format!("towpath-test-plain/{own}");
         let _sockets = [bound(forged.as_bytes()), bound(plain.as_bytes())];
-        // Without unix_diag the kernel reports no owner.
+        // Without unix_diag, the kernel reports no owner of a socket.
         let Some(found) = by_sock_diag() else { return };
         let find = |name: &str| found.iter().find(|socket| socket.name == name.as_bytes());
         let user = rustix::process::geteuid().as_raw();

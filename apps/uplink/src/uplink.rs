@@ -24,15 +24,15 @@ pub struct Uplink {
     pub config: EngineConfig,
     /// Port of the engine's interface.
     pub port: Box<dyn Port + Send>,
-    /// Counters of the port, final after the port was dropped.
+    /// Counters of the port. They are final after the port was dropped.
     pub counters: Arc<Tally>,
-    /// Reports the end of a replay; `None` for other links.
+    /// Reports when a replay has ended; `None` for links that are no replay.
     pub replay: Option<ReplayEnd>,
 }
 
 impl LaunchSpec {
-    /// Creates the port from the link's `descriptors`. The port may open `many` further
-    /// descriptors. Sends later notices for the user to `socket`.
+    /// Creates the port of the link from `descriptors`, which `towpath run` has opened. The port
+    /// may open up to `many` further descriptors. Notices for the user are sent over `socket`.
     ///
     /// # Errors
     /// Fails if descriptors are missing, or if no further descriptor or thread can be created.
@@ -63,7 +63,7 @@ impl LaunchSpec {
         Ok(Uplink { config, port, counters, replay })
     }
 
-    /// Returns the port, behind emulated links if there are any.
+    /// Returns the port. If there are emulated links, wraps the port in them.
     fn joined(
         &self,
         port: Box<dyn Port + Send>,
@@ -76,8 +76,8 @@ impl LaunchSpec {
     }
 }
 
-/// Returns the forwarded ports with their descriptors. The caller of `towpath run` has bound the
-/// last `passed` of them.
+/// Returns the forwarded ports with their sockets. The process that started `towpath run` has bound
+/// the last `passed` of them.
 fn bound(
     forwards: &[(Forward, SocketAddr)],
     passed: usize,
@@ -97,7 +97,7 @@ fn bound(
     bound.collect()
 }
 
-/// Creates the gateway, which serves bound ports.
+/// Creates the gateway, which accepts clients on the bound host sockets.
 fn gateway(
     config: &GatewayConfig,
     bound: Vec<Bound>,
@@ -115,7 +115,7 @@ fn gateway(
     Ok(UnpackedDevice { receivers: Some(watch), ..UnpackedDevice::new(gateway, counters) })
 }
 
-/// Returns the time of CLOCK_MONOTONIC, which is also the engine's clock.
+/// Returns the time of CLOCK_MONOTONIC in ns. The engine uses the same clock.
 pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -21,20 +21,21 @@ use towpath_uplink::{Plan, Protocol, Publish, PublishedRange};
 
 use crate::error::{ExitCode, Failure};
 
-/// Sockets to pass to PROGRAM, starting at descriptor 3.
+/// Sockets that towpath passes to PROGRAM, starting at descriptor 3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activation {
     count: usize,
-    /// Names of LISTEN_FDNAMES, separated by colons there. None if the variable is not set.
+    /// Names of the sockets from LISTEN_FDNAMES, where colons separate them. `None` if the variable
+    /// is not set.
     names: Option<Vec<OsString>>,
 }
 
-/// Parsed value of `-p`.
+/// Parsed value of `-p`: a range of ports, or passed sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublishArg {
     /// Range of ports that towpath binds.
     Bind(PublishedRange),
-    /// Sockets passed to towpath.
+    /// Sockets that were passed to towpath.
     Passed(PassedArg),
 }
 
@@ -43,7 +44,7 @@ pub enum PublishArg {
 pub struct PassedArg {
     which: Which,
     port: u16,
-    /// Protocol; None: that of the socket.
+    /// Protocol of the sockets. `None` selects the protocol of each socket.
     protocol: Option<Protocol>,
 }
 
@@ -53,9 +54,9 @@ enum Which {
     Name(String),
 }
 
-/// SD_LISTEN_FDS_START: number of the first passed descriptor.
+/// Descriptor of the first passed socket (SD_LISTEN_FDS_START).
 const FIRST: RawFd = 3;
-/// Maximum number of passed sockets. systemd passes the sockets of a unit, which are few.
+/// Maximum number of passed sockets. systemd passes only the few sockets of one unit.
 const COUNT_MAX: usize = 4096;
 
 impl FromStr for PublishArg {
@@ -90,7 +91,8 @@ impl FromStr for PublishArg {
 }
 
 impl Activation {
-    /// Returns the sockets that LISTEN_PID and LISTEN_FDS assign to this process.
+    /// Returns the sockets that LISTEN_PID and LISTEN_FDS assign to this process. `None` if there
+    /// are none.
     pub fn at_start() -> Option<Self> {
         let own = std::env::var("LISTEN_PID").ok()?.parse() == Ok(std::process::id());
         let count = std::env::var("LISTEN_FDS").ok()?.parse().ok()?;
@@ -98,7 +100,7 @@ impl Activation {
         (own && (1..=COUNT_MAX).contains(&count)).then_some(Self { count, names })
     }
 
-    /// Encodes the number of sockets and their names as an argument for the guardian.
+    /// Encodes the number of sockets and their names as a command-line argument for the guardian.
     pub fn encode(&self) -> OsString {
         let mut word = OsString::from(self.count.to_string());
         for name in self.names.iter().flatten() {
@@ -108,7 +110,7 @@ impl Activation {
         word
     }
 
-    /// Decodes the result of [`Self::encode`].
+    /// Decodes the result of [`Self::encode`]. `None` if `word` is invalid.
     pub fn decode(word: &OsStr) -> Option<Self> {
         let mut parts = split(word).into_iter();
         let count = parts.next()?.to_str()?.parse().ok()?;
@@ -116,7 +118,8 @@ impl Activation {
         Some(Self { count, names: (!names.is_empty()).then_some(names) })
     }
 
-    /// Returns variables for PROGRAM's environment; a value of None removes the variable.
+    /// Returns the environment variables for PROGRAM. A variable whose value is `None` must be
+    /// removed.
     pub fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
         let some = self.count > 0;
         let names = self.names.as_ref().map(|names| join(names)).filter(|_| some);
@@ -124,23 +127,24 @@ impl Activation {
             ("LISTEN_PID", None),
             ("LISTEN_FDS", some.then(|| self.count.to_string().into())),
             ("LISTEN_FDNAMES", names),
-            // LISTEN_PIDFDID refers to a pidfd of towpath. Set by systemd 259 and later.
+            // Remove LISTEN_PIDFDID, because it refers to a pidfd of towpath. systemd 259 and later
+            // set it.
             ("LISTEN_PIDFDID", None),
         ]
     }
 
-    /// Returns the variable to be set to PROGRAM's process id.
+    /// Returns the name of the environment variable that must contain PROGRAM's process id.
     pub fn process_id(&self) -> Option<CString> {
         (self.count > 0).then(|| c"LISTEN_PID".to_owned())
     }
 
-    /// Returns the numbers of the sockets with this name.
+    /// Returns the descriptors of the sockets with this name.
     fn numbered(&self, name: &str) -> Vec<RawFd> {
         let names = self.names.iter().flatten().take(self.count);
         (FIRST..).zip(names).filter(|(_, is)| *is == name).map(|(number, _)| number).collect()
     }
 
-    /// Removes the sockets in `taken`, and renumbers the remaining ones for PROGRAM.
+    /// Removes the sockets in `taken`, and renumbers the remaining sockets for PROGRAM.
     fn leave(&mut self, taken: &[RawFd]) -> io::Result<()> {
         let end = FIRST + self.count as RawFd;
         let kept: Vec<_> = (FIRST..end).filter(|number| !taken.contains(number)).collect();
@@ -154,10 +158,10 @@ impl Activation {
     }
 }
 
-/// Adds the ports of `-p` to `plan`. Passed sockets among them are not passed on to PROGRAM.
+/// Adds the ports of `-p` to `plan`. Passed sockets that `-p` selects are not passed on to PROGRAM.
 ///
 /// # Errors
-/// Fails if a socket does not exist, or cannot be used as a published port.
+/// Returns an error if a socket does not exist, or cannot be used as a published port.
 pub fn publish(
     args: &[PublishArg],
     activation: &mut Option<Activation>,
@@ -205,7 +209,7 @@ impl PassedArg {
         }
     }
 
-    /// Returns the numbers of the descriptors that the argument selects.
+    /// Returns the descriptors of the sockets that this argument selects.
     fn numbers(&self, activation: Option<&Activation>) -> Result<Vec<RawFd>> {
         let name = match &self.which {
             Which::Number(number) => return Ok(vec![*number]),
@@ -214,8 +218,8 @@ impl PassedArg {
         let mut numbers = activation.map(|all| all.numbered(name)).unwrap_or_default();
         if let Some(protocol) = self.protocol {
             let is_it = |number: &RawFd| {
-                // Keep a descriptor that cannot be inspected, because `take` returns a specific
-                // error.
+                // Keep a descriptor whose protocol is unknown, because `take` returns a more
+                // specific error.
                 kind_of(*number).is_none_or(|is| is == protocol)
             };
             numbers.retain(is_it);
@@ -231,11 +235,10 @@ impl PassedArg {
         Ok(numbers)
     }
 
-    /// Takes ownership of the socket if it can be a published port.
+    /// Takes ownership of a socket that can be a published port.
     ///
     /// # Errors
-    /// Returns a predicate for a sentence whose subject is the socket, such as the reason of the
-    /// failure.
+    /// Returns the reason as a predicate, for a sentence whose subject is the socket.
     fn take(&self, number: RawFd) -> Result<(Publish, OwnedFd), String> {
         let socket =
             caller::take_inherited(number).map_err(|error| match error.raw_os_error() {
@@ -253,7 +256,8 @@ impl PassedArg {
     }
 }
 
-/// Returns the protocol of socket `number`. Inspects a duplicate, so the descriptor stays open.
+/// Returns the protocol of the socket with descriptor `number`. Inspects a duplicate, so that the
+/// descriptor stays open.
 fn kind_of(number: RawFd) -> Option<Protocol> {
     let pid = rustix::process::getpid();
     let own = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
@@ -266,7 +270,7 @@ fn kind_of(number: RawFd) -> Option<Protocol> {
     }
 }
 
-/// Returns protocol and address of a socket that clients can reach.
+/// Returns the protocol and the address of a socket, if clients can reach it.
 fn inspect(socket: &OwnedFd) -> Result<(Protocol, SocketAddr), String> {
     let fd = socket.as_fd();
     let failed = |error: Errno| match error {

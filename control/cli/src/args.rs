@@ -277,10 +277,10 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Whether PROGRAM's process can have the stack, if it shall.
+    /// Checks that no other option conflicts with `--inline`.
     ///
     /// # Errors
-    /// Another option needs the stack in towpath's process.
+    /// Returns an error if another option needs the stack in towpath's process.
     pub fn check_inline(&self) -> Result<()> {
         let device = self.device.device().map(DeviceSpec::driver);
         let (option, why) = match device.map(|driver| (driver.name, driver.obstacle_to_inline())) {
@@ -295,11 +295,11 @@ impl RunArgs {
         Err(Failure::error(ExitCode::Failed, message))
     }
 
-    /// Into how many parts the stack is divided.
+    /// Returns the number of shards of the stack.
     ///
     /// # Errors
-    /// Several were asked for, and the stack is to be in PROGRAM's process or behind a link, where
-    /// there is one.
+    /// Returns an error if several shards were requested, but `--inline` or `--netem` allows only
+    /// one.
     pub fn shards(&self) -> Result<usize> {
         match self.shards {
             Shards::Count(count) if self.inline && count > 1 => {
@@ -322,13 +322,13 @@ impl RunArgs {
     }
 }
 
-/// Validates a value of `--tcp`.
+/// Checks a value of `--tcp`, and returns it unchanged.
 fn parse_tcp(text: &str) -> Result<String, TcpDefaultError> {
     TcpDefaults::default().set_all(text)?;
     Ok(text.to_owned())
 }
 
-/// Returns the help of `--tcp`, with the table of the defaults.
+/// Returns the help text of `--tcp`, with the table of the TCP defaults.
 fn tcp_help() -> String {
     let mut text = "Set defaults of TCP connections, as sysctl(8) does for the kernel\n\nA list \
                     NAME=VALUE,NAME=VALUE; the option may be repeated. NAME is one of these, or \
@@ -340,7 +340,7 @@ fn tcp_help() -> String {
     text
 }
 
-/// Names of `--congestion`.
+/// Returns the parser for the names of `--congestion`.
 fn congestion_names() -> impl TypedValueParser<Value = CongestionKind> {
     let value = |kind: &CongestionKind| {
         PossibleValue::new(kind.name()).aliases(kind.aliases()).help(kind.document())
@@ -349,7 +349,8 @@ fn congestion_names() -> impl TypedValueParser<Value = CongestionKind> {
         .map(|word| CongestionKind::from_word(&word).expect("it is a possible value"))
 }
 
-// Paragraphs are single lines: clap wraps them to the terminal. Aligned text is kept short.
+// Write each paragraph on a single line, because clap wraps it to the width of the terminal. Keep
+// aligned text short.
 
 const LONG_ABOUT: &str = "\
 Run programs on a TCP/IP stack of their own.
@@ -593,7 +594,7 @@ mod tests {
         let args = run(&["-q", "--", "prog", "--mtu", "9", "-p", "x"]).unwrap();
         assert!(args.quiet);
         assert_eq!(args.program, ["prog", "--mtu", "9", "-p", "x"]);
-        // The dashes are optional once the program is named.
+        // The dashes are optional after the name of the program.
         assert_eq!(run(&["-q", "prog", "-v"]).unwrap().program, ["prog", "-v"]);
     }
 

@@ -1,4 +1,5 @@
-//! Controls PROGRAM and its descendants through the guardian: start, signals, and end.
+//! Controls PROGRAM and its descendants through the guardian: starts them, sends signals, and ends
+//! them.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -26,23 +27,23 @@ pub struct ProgramChild {
     /// Process id of PROGRAM.
     program: u32,
     link: Link,
-    /// Children of this process that are not part of the run. A program that executes towpath keeps
-    /// its children, which become ours.
+    /// Children of this process that do not belong to the run. If a program executes towpath in its
+    /// place, its children become children of this process.
     others: Vec<Pid>,
-    /// Write end of the parent-death pipe; the guardian has another one.
+    /// Write end of the parent-death pipe. The guardian has another write end.
     lifeline: OwnedFd,
 }
 
-/// Exit status of PROGRAM.
+/// How PROGRAM ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Exited with this status.
+    /// PROGRAM exited with this status.
     Exited(u8),
-    /// Killed by this signal.
+    /// PROGRAM was killed by this signal.
     Killed(i32),
 }
 
-/// Event of PROGRAM and its descendants.
+/// Change in the state of PROGRAM or its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChildEvent {
     /// PROGRAM has ended.
@@ -54,8 +55,8 @@ pub enum ChildEvent {
 }
 
 impl ProgramChild {
-    /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the
-    /// parent-death pipe.
+    /// Starts PROGRAM with its sockets on the stack behind `control`. `lifeline` is the write end
+    /// of the parent-death pipe.
     pub fn start(job: &Job, control: BorrowedFd<'_>, lifeline: OwnedFd) -> Result<Self> {
         let mut child = Self::begin(job, Some(control), lifeline)?;
         child.await_program(job)?;
@@ -65,7 +66,7 @@ impl ProgramChild {
     /// Starts the guardian in a new network namespace. [`Self::go`] then starts PROGRAM there.
     ///
     /// # Errors
-    /// Fails with a message for the user if the namespace cannot be created.
+    /// Returns an error message for the user if the namespace cannot be created.
     pub fn in_namespace(job: &Job, lifeline: OwnedFd) -> Result<(Self, Device)> {
         let child = Self::begin(job, None, lifeline)?;
         match guardian::receive_device(child.link.fd())? {
@@ -77,13 +78,13 @@ impl ProgramChild {
     /// Starts PROGRAM in the namespace.
     ///
     /// # Errors
-    /// Fails if PROGRAM cannot be executed.
+    /// Returns an error if PROGRAM cannot be executed.
     pub fn go(&mut self, job: &Job) -> Result<()> {
         self.link.command(GuardianCommand::Go);
         self.await_program(job)
     }
 
-    /// Returns the process id of the guardian, which stays in PROGRAM's namespaces until
+    /// Returns the process id of the guardian. The guardian stays in PROGRAM's namespaces until
     /// [`Self::finish`].
     pub fn guardian(&self) -> Pid {
         self.guardian
@@ -91,8 +92,8 @@ impl ProgramChild {
 
     fn begin(job: &Job, control: Option<BorrowedFd<'_>>, lifeline: OwnedFd) -> Result<Self> {
         caller::expect_children();
-        // Become a child subreaper. If the guardian is killed, orphaned processes become our
-        // children, so that we can end them.
+        // Become a child subreaper: if the guardian is killed, orphaned processes become children
+        // of this process, which can then end them.
         let own = Some(rustix::process::getpid());
         rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
         let child = start_guardian(lifeline).context("the guardian of the run")?;
@@ -121,7 +122,7 @@ impl ProgramChild {
         }
     }
 
-    /// Waits for the guardian's first report, or its end.
+    /// Waits for the guardian's first report, or the end of the guardian.
     fn first_report(&self) -> Result<GuardianReport> {
         loop {
             wait(&mut [PollFd::new(&self.link.fd(), PollFlags::IN)], None)?;
@@ -138,32 +139,33 @@ impl ProgramChild {
         self.program
     }
 
-    /// Returns the descriptor that becomes readable when there is an event.
+    /// Returns the descriptor that becomes readable when an event is available.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.link.fd()
     }
 
-    /// Sends PROGRAM a signal. Has no effect if it has ended.
+    /// Sends a signal to PROGRAM. Has no effect if PROGRAM has ended.
     pub fn send(&self, signal: Signal) {
         self.link.command(GuardianCommand::Signal(signal as i32));
     }
 
-    /// Requests one [`ChildEvent::Stopped`] when PROGRAM is stopped.
+    /// Requests a single [`ChildEvent::Stopped`], which is reported when PROGRAM is stopped.
     pub fn await_stop(&self) {
         self.link.command(GuardianCommand::AwaitStop);
     }
 
-    /// Ends the remaining processes of the run: SIGTERM, and SIGKILL after the grace period.
+    /// Ends the remaining processes of the run with SIGTERM, and with SIGKILL after the time
+    /// `grace`.
     pub fn end(&self, grace: Duration) {
         let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
         self.link.command(GuardianCommand::End { grace_ms });
     }
 
-    /// Returns the next event, if there is one.
+    /// Returns the next event. `None` if no event is available.
     ///
     /// # Errors
-    /// Fails if the guardian was killed. In that case, all processes of the run were ended here
-    /// before the return.
+    /// Returns an error if the guardian was killed. In that case, this function has ended all
+    /// processes of the run.
     pub fn next(&self) -> Result<Option<ChildEvent>> {
         let news = match self.link.report()? {
             Received::Nothing => return Ok(None),
@@ -181,14 +183,15 @@ impl ProgramChild {
         }))
     }
 
-    /// Waits until the guardian has exited. No process may be left in the run.
+    /// Waits until the guardian has exited. Must be called only when no process of the run is left.
     pub fn finish(self) {
         let Self { guardian, link, .. } = self;
         drop(link);
         while let Err(Errno::INTR) = waitpid(Some(guardian), WaitOptions::empty()) {}
     }
 
-    /// Ends the processes of the run, because the guardian that should do it has ended.
+    /// Ends the processes of the run after the guardian has ended unexpectedly. Returns the error
+    /// message.
     fn guardian_has_gone(&self) -> anyhow::Error {
         let left = if guardian::end_children(&self.others, KILL_PATIENCE) {
             "has been ended"
@@ -208,13 +211,13 @@ fn start_guardian(lifeline: OwnedFd) -> Result<ProgramChild> {
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let mut actions = PosixSpawnFileActions::init()?;
     actions.add_dup2(its.as_fd().as_raw_fd(), rustix::stdio::raw_stdin())?;
-    // Block signals in the guardian from its start, so that none ends it before it blocks all
+    // Block signals in the guardian from its start. Otherwise one could end it before it blocks all
     // signals itself.
     let attributes = PosixSpawnAttr::init()?;
     let name = CString::new(guardian::name(std::process::id()))?;
     let environment: Vec<CString> =
         std::env::vars_os().map(|(name, value)| assignment(name, &value)).collect::<Result<_>>()?;
-    // Use /proc/self/exe, because the file at our path may have been replaced meanwhile.
+    // Use /proc/self/exe, because the file at the path of towpath may have been replaced meanwhile.
     let file = c"/proc/self/exe";
     let pid = posix_spawn(file, &actions, &attributes, &[name], &environment)?;
     let guardian = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;

@@ -1,4 +1,4 @@
-//! `towpath stats`: the counters of a running stack, once or as they change.
+//! `towpath stats`: prints the counters of a running stack, once or periodically.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub struct StatsArgs {
     pub watch: Option<Duration>,
 }
 
-/// Counters named `layer.name`, in the order of the run's answer.
+/// Counters with names of the form `layer.name`, in the order of the run's response.
 type Counted = Vec<(String, u64)>;
 
-/// Runs the command.
+/// Runs `towpath stats`.
 pub fn stats(args: &StatsArgs) -> Result<()> {
     let client = args.which.client_to_look().map_err(failure)?;
     let mut before = counted(&client).map_err(failure)?;
@@ -62,7 +62,7 @@ fn failure(error: Error) -> anyhow::Error {
     Failure::error(ExitCode::Usage, text)
 }
 
-/// Queries the counters of the layers, followed by those of each interface.
+/// Queries the counters of all layers, followed by the counters of each interface.
 fn counted(client: &Client) -> Result<Counted, Error> {
     let layers = client.counters()?;
     let of_layers = layers.iter().flat_map(|Layer { name, counters }| {
@@ -86,7 +86,8 @@ fn of_interface(interface: &Interface) -> Counted {
     counters.into_iter().map(named).collect()
 }
 
-/// Prints the counters. JSON includes all of them, text only those that are not zero.
+/// Prints the counters. The JSON format includes all counters, the text format only those that are
+/// not zero.
 fn print(counted: &Counted, json: bool, periods: bool) -> Result<()> {
     match json {
         true => output::write_json(&document(counted)?),
@@ -109,7 +110,7 @@ fn document(counted: &Counted) -> Result<String> {
 fn list(counted: &Counted, periods: bool) -> String {
     let mut out = String::new();
     for (name, value) in counted.iter().filter(|(_, value)| *value > 0) {
-        // Writing to a String cannot fail.
+        // Ignore the result: writing to a String cannot fail.
         let _ = writeln!(out, "{name:<40} {value:>12}");
     }
     if periods {

@@ -1,4 +1,4 @@
-//! DHCP clients of runs and routers: options, and messages about leases.
+//! DHCP clients of runs and routers: parses their options, and formats messages about leases.
 
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -15,15 +15,15 @@ use crate::messages::Messages;
 use crate::signals::Signals;
 use crate::supervise::asked_to_end;
 
-/// Interval at which a run that waits for its first lease looks for signals.
+/// Interval at which a run checks for signals while it waits for its first lease.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Parses the value of `--dhcp` of a run, which may be empty.
+/// Parses the value of `--dhcp` for a run. The value may be empty.
 pub fn parse_run_settings(options: &str) -> Result<DhcpSettings, String> {
     if options.is_empty() { Ok(DhcpSettings::default()) } else { parse_settings(options) }
 }
 
-/// Parses `lease=FILE,hostname=NAME`.
+/// Parses DHCP options of the form `lease=FILE,hostname=NAME`.
 pub fn parse_settings(options: &str) -> Result<DhcpSettings, String> {
     let mut settings = DhcpSettings::default();
     for option in options.split(',') {
@@ -45,11 +45,11 @@ pub fn parse_settings(options: &str) -> Result<DhcpSettings, String> {
     Ok(settings)
 }
 
-/// Applies the leases of a run, and waits for the first one. Unless `keeps_dns`, programs find the
-/// first nameserver of the lease.
+/// Waits for the first lease of a run, and applies all its leases. Unless `keeps_dns` is set,
+/// programs use the first nameserver of the lease.
 ///
 /// # Errors
-/// Fails if the lease cannot be used, or if a signal ends the wait.
+/// Returns an error if the lease cannot be used, or if a signal ends the wait.
 pub fn obtain(
     client: LeaseClient,
     remote: &Remote,
@@ -66,7 +66,7 @@ pub fn obtain(
                 if !keeps_dns {
                     set_resolver(&of_thread, &lease);
                 }
-                // Only the first one is received.
+                // Ignore the result: only the first message is received.
                 let _ = sender.send(Ok(()));
             }
             DhcpNotice::Refused(why) => drop(sender.send(Err(why))),
@@ -93,12 +93,12 @@ pub fn obtain(
 fn set_resolver(remote: &Remote, lease: &Lease) {
     if let Some(address) = lease.nameservers.first() {
         let resolver = ResolverConfig { address: (*address).into(), only_loopback: false };
-        // Fails only if the engine has ended.
+        // Ignore errors: this fails only if the engine has ended.
         let _ = remote.set_resolver(Some(resolver));
     }
 }
 
-/// Formats news about a lease.
+/// Formats a notice of the DHCP client as a message for the user.
 pub fn describe(notice: &DhcpNotice) -> String {
     match notice {
         DhcpNotice::Bound(lease) => bound(lease),

@@ -1,27 +1,28 @@
-//! Errors with an exit code.
+//! Errors that determine the exit code of towpath.
 
 use std::fmt;
 
 use rustix::io::Errno;
 
-/// Exit status of `towpath` if it is not PROGRAM's own. `run` uses 125, 126 and 127, as env(1),
-/// timeout(1) and docker do. Other values would be ambiguous, because PROGRAM may return them.
+/// Exit code of `towpath` if it does not return PROGRAM's exit status. `run` uses 125, 126 and 127,
+/// as env(1), timeout(1) and docker do. Other values would be ambiguous, because PROGRAM may return
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Invalid command line of `ip`, as in ip(8), which uses 2 for errors of the kernel.
+    /// Invalid command line of `ip`. ip(8) has the same value, and uses 2 for errors of the kernel.
     IpUsage = 1,
     /// Invalid command line of all commands except `run` and `ip`.
     Usage = 2,
-    /// A bound of `load --assert` was violated.
+    /// A measured value violated a bound of `load --assert`.
     BoundMissed = 3,
-    /// The server of `load` accepted no connection, or sent no answer.
+    /// The server tested by `load` accepted no connection, or sent no response.
     NoAnswer = 4,
-    /// `load --search` ended because the tester fell behind.
+    /// `load --search` ended because the load generator fell behind its schedule.
     TesterBehind = 5,
-    /// Internal error, or a resource was not available.
+    /// An internal error occurred, or a resource was not available.
     Failed = 125,
-    /// PROGRAM cannot be executed.
+    /// PROGRAM exists, but cannot be executed.
     NotExecutable = 126,
     /// PROGRAM was not found.
     NotFound = 127,
@@ -33,16 +34,16 @@ impl From<ExitCode> for std::process::ExitCode {
     }
 }
 
-/// An error that carries its exit code through `anyhow`.
+/// Error that carries an exit code through `anyhow`.
 #[derive(Debug)]
 pub struct Failure {
-    /// Exit status of towpath.
+    /// Exit code of towpath.
     pub code: ExitCode,
     message: String,
 }
 
 impl Failure {
-    /// Creates an error with a complete message and an exit code.
+    /// Creates an error with a complete error message and an exit code.
     pub fn error(code: ExitCode, message: impl Into<String>) -> anyhow::Error {
         Self { code, message: message.into() }.into()
     }
@@ -56,14 +57,15 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Returns the exit code of an error; [`ExitCode::Failed`] if it has none.
+/// Returns the exit code of an error, or [`ExitCode::Failed`] if it has none.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<Failure>().map_or(ExitCode::Failed, |failure| failure.code) as u8
 }
 
-/// Returns advice to append to a message, if the system's error alone is not helpful.
+/// Returns advice to append to an error message whose system error alone is not helpful. Empty for
+/// other errors.
 pub fn advice(error: &anyhow::Error) -> &'static str {
-    // Compare the text, because errors of several crates and threads arrive as text.
+    // Compare the text of the error, because errors of several crates and threads arrive as text.
     let full = format!("(os error {})", Errno::MFILE.raw_os_error());
     match format!("{error:#}").contains(&full) {
         true => ": raise the limit of open files, as with `ulimit -n 1024`",

@@ -1,8 +1,9 @@
-//! Explains to the user why clients of a published port were refused, using the program's sockets.
+//! Tells the user why clients of a published port were refused, by looking at the program's
+//! sockets.
 //!
-//! The gateway sees the packets, but does not know the program's sockets. Its notices are created
-//! on the engine's thread, which must not wait for a query of sockets. A separate thread therefore
-//! sends the query.
+//! The gateway handles the packets, but does not know the program's sockets. Its notices come from
+//! the engine's thread, which must not wait for the list of sockets. Therefore a separate thread
+//! requests the list.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,8 +16,8 @@ use towpath_gateway::{ForwardProtocol, Notice};
 
 use crate::messages::Messages;
 
-/// Starts the thread that reports `notices` to the user. The thread ends when all senders are
-/// dropped.
+/// Starts the thread that reports `notices` to the user. It ends when all senders of the channel
+/// are dropped.
 ///
 /// # Errors
 /// Fails if the thread cannot be created.
@@ -42,7 +43,7 @@ pub fn start(
                 },
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            // If the engine has ended, report the notice without information about sockets.
+            // If the engine has ended, use an empty list of sockets.
             let sockets = remote.sockets().unwrap_or_default();
             if let Some(text) = text(notice, &sockets, name) {
                 messages.post(&text);
@@ -51,12 +52,13 @@ pub fn start(
     })
 }
 
-/// Time that we wait for a server to listen on further addresses, because some servers begin with
-/// loopback.
+/// Time that we wait before reporting that a server listens only on the loopback address. Some
+/// servers open this socket first, and then further ones.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Returns the text of a notice. Names the program's socket if it accepts only connections from the
-/// program's own loopback. Returns `None` if the program has opened a suitable socket meanwhile.
+/// Returns the text of a notice. If the program's socket accepts only connections from the
+/// program's own loopback, the text names this socket. Returns `None` if the program has opened a
+/// suitable socket in the meantime.
 fn text(
     notice: Notice,
     sockets: &[SocketEntry],
@@ -80,7 +82,7 @@ fn text(
     };
     let mut found = sockets.iter().filter_map(|entry| Some((on_port(entry)?, entry))).peekable();
     let Some(&(local, server)) = found.peek() else { return plain() };
-    // The program may have opened a suitable socket meanwhile, which serves the next client.
+    // The program may have opened a suitable socket in the meantime. It will serve the next client.
     if !found.all(|(local, _)| local.ip().to_canonical().is_loopback()) {
         return plain();
     }
@@ -100,7 +102,7 @@ fn text(
     ))
 }
 
-/// Returns the name of a process, with control characters escaped, because a terminal would
+/// Returns the name of a process. Control characters are escaped, because a terminal would
 /// interpret them.
 fn name(pid: u32) -> Option<String> {
     let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
@@ -154,7 +156,7 @@ mod tests {
         ];
         assert_eq!(tcp(&others), None);
         assert_eq!(tcp(&[]), None);
-        // A suitable listener was opened meanwhile.
+        // The program has opened a suitable listener in the meantime.
         assert_eq!(tcp(&[loopback(), socket("tcp", "LISTEN", "0.0.0.0:80")]), None);
 
         let mut nameless = socket("udp", "UNCONN", "[::1]:53");

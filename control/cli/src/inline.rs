@@ -1,5 +1,5 @@
-//! Towpath's side of a stack in PROGRAM's own process (`--inline`): sends the launch spec, and
-//! receives reports.
+//! Towpath's side of a stack that runs in PROGRAM's own process (`--inline`). Sends the launch
+//! spec, and receives reports.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -27,35 +27,38 @@ use crate::served::is_somewhere;
 use crate::unintercepted::ExecGate;
 use crate::uplink::{conflict, device_gone, in_options};
 
-/// Timeout for a request to PROGRAM's process. The process answers at once, unless it is stopped.
+/// Time limit for the answer to a request to PROGRAM's process. The process answers at once, unless
+/// it is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum number of layers that PROGRAM's process may report, because the process is not trusted.
+/// Maximum number of layers of counters that are accepted from PROGRAM's process, which is not
+/// trusted.
 const LAYERS_MAX: usize = 16;
 const COUNTERS_MAX: usize = 1024;
 
-/// A stack that PROGRAM's process will run.
+/// A stack that is prepared for PROGRAM's process.
 pub struct Begun {
-    /// Description of the uplink for the user.
+    /// Text about the uplink for the user.
     pub facts: String,
-    /// Descriptor that PROGRAM receives in place of a control socket.
+    /// Descriptor that PROGRAM receives instead of a control socket.
     pub control: OwnedFd,
     /// Client for requests to PROGRAM's process.
     pub desk: LaunchServer,
-    /// Receiver, to run on a thread of its own.
+    /// Receiver of messages, which must run on its own thread.
     pub listener: Listener,
-    /// Readable while PROGRAM is in exit(3), where its process delivers unsent bytes.
+    /// Descriptor that is readable while PROGRAM is in exit(3), where its process delivers unsent
+    /// bytes.
     pub leaves: OwnedFd,
-    /// Interface whose MTU the stack should follow.
+    /// Kernel interface whose MTU the stack must adopt when it changes; `None` without one.
     pub followed: Option<Followed>,
 }
 
-/// Client for requests to PROGRAM's process.
+/// Client that sends requests to the engine in PROGRAM's process.
 #[derive(Clone)]
 pub struct LaunchServer {
     home: LaunchSocket,
-    /// Process id of PROGRAM; 0 until it is known.
+    /// Process id of PROGRAM; 0 until PROGRAM was started.
     program: Arc<AtomicU32>,
-    /// Answers from the process. The lock ensures that one request is pending at a time.
+    /// Channels of answers from the process. Locked during a request, so that only one is pending.
     answers: Arc<Mutex<Answers>>,
 }
 
@@ -64,23 +67,23 @@ struct Answers {
     unsent: Receiver<u64>,
 }
 
-/// Receiver of messages from PROGRAM's process.
+/// Receives messages from PROGRAM's process on its own thread.
 pub struct Listener {
     home: LaunchSocket,
     messages: Messages,
     gate: ExecGate,
-    /// Description of the device, as "the TAP device tw0"; may be empty.
+    /// Name of the device for messages, such as "the TAP device tw0"; empty without a device.
     device: String,
     sockets: Sender<Vec<Value>>,
     unsent: Sender<u64>,
     leaves: OwnedFd,
-    /// Launch spec for each program that starts in the process: PROGRAM, and programs that it
+    /// Launch spec that is sent to PROGRAM, and again to each program that PROGRAM's process
     /// executes.
     outfit: LaunchSpec,
     descriptors: Vec<OwnedFd>,
 }
 
-/// Prepares the link of the stack for the process that becomes PROGRAM.
+/// Opens the link of the stack, to be passed to the process that becomes PROGRAM.
 pub fn begin(
     plan: &Plan,
     messages: &Messages,
@@ -116,7 +119,7 @@ pub fn begin(
 }
 
 impl LaunchServer {
-    /// Stops the stack. Bytes that are not delivered are discarded.
+    /// Stops the stack. Undelivered bytes are discarded.
     pub fn stop(&self) {
         self.home.mention(&LaunchMessage::Stop);
     }
@@ -126,12 +129,12 @@ impl LaunchServer {
         self.home.mention(&LaunchMessage::SetMtu(mtu));
     }
 
-    /// Sets PROGRAM's process id.
+    /// Records PROGRAM's process id, for messages.
     pub fn set_program(&self, pid: u32) {
         self.program.store(pid, Relaxed);
     }
 
-    /// Answers a request, if PROGRAM's process can.
+    /// Answers a control request. Fails if PROGRAM's process does not support it.
     pub fn answer(&self, call: &Call, reply: &mut Reply) {
         let done = match call {
             Call::Info => Ok(()),
@@ -152,11 +155,10 @@ impl LaunchServer {
         reply.error = done.err();
     }
 
-    /// Requests the list of all sockets.
+    /// Requests the list of all sockets from PROGRAM's process.
     ///
     /// # Errors
-    /// Returns a predicate for a sentence whose subject is the run, such as the reason of the
-    /// failure.
+    /// Returns the reason for the failure, as the predicate of a message about the run.
     fn sockets(&self) -> Result<Vec<ShownSocket>, String> {
         let entries = self.ask(LaunchMessage::Sockets, |answers| &answers.sockets);
         let entries = entries.map_err(|why| match why {
@@ -170,19 +172,20 @@ impl LaunchServer {
         Ok(entries.into_iter().filter_map(socket).collect())
     }
 
-    /// Explains why the process sent no answer.
+    /// Returns the reason why PROGRAM's process sent no answer, as the predicate of a message.
     fn silence(&self) -> String {
         let pid = self.program.load(Relaxed);
         let why = if is_stopped(pid) { "is stopped" } else { "does not answer" };
         format!("has its stack in PROGRAM's process (--inline), process {pid}, which {why}")
     }
 
-    /// Returns the number of undelivered bytes. Returns `None` if the process does not answer.
+    /// Returns the number of undelivered bytes; `None` if the process does not answer.
     pub fn unsent(&self) -> Option<u64> {
         self.ask(LaunchMessage::Unsent, |answers| &answers.unsent).ok()
     }
 
-    /// Sends a request and waits for its answer. Fails with `Disconnected` if the stack has ended.
+    /// Sends a request to PROGRAM's process, and waits for the answer. Fails with `Disconnected` if
+    /// the stack has ended.
     fn ask<T>(
         &self,
         what: LaunchMessage,
@@ -190,7 +193,7 @@ impl LaunchServer {
     ) -> Result<T, RecvTimeoutError> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = which(&answers);
-        // Discard late answers to earlier requests.
+        // Discard late answers to earlier requests, which have timed out.
         receiver.try_iter().for_each(drop);
         self.home.mention(&what);
         receiver.recv_timeout(PATIENCE)
@@ -205,7 +208,7 @@ fn is_stopped(pid: u32) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// Converts a serialized `towpath_engine::SocketEntry`.
+/// Converts a serialized `towpath_engine::SocketEntry` to the type of the control protocol.
 fn socket(mut entry: Value) -> Option<ShownSocket> {
     let fields = entry.as_object_mut()?;
     let holders = fields.remove("pids")?;
@@ -217,7 +220,7 @@ fn socket(mut entry: Value) -> Option<ShownSocket> {
 }
 
 impl Listener {
-    /// Receives messages until PROGRAM's process has ended, or sends an invalid one.
+    /// Receives messages until PROGRAM's process has ended or sends an invalid message.
     pub fn hear(mut self) -> Outcome {
         let mut outcome = Outcome { attached: false, layers: Vec::new() };
         let mut entries = Vec::new();
@@ -233,7 +236,8 @@ impl Listener {
                 Said::Notice(notice) => self.messages.post(&notice.to_string()),
                 Said::Conflict { addr, mac, is_given_up } => {
                     let mac = mac.map(MacAddr);
-                    // The message does not name the interface.
+                    // Use any interface, because the message does not contain it and the text does
+                    // not show it.
                     let iface = IfaceId::LOOPBACK;
                     let found = Conflict { iface, addr, mac, is_given_up };
                     self.messages.post(&conflict(&found));
@@ -252,16 +256,16 @@ impl Listener {
                     entries.extend(some);
                     entries.truncate(SLOTS_MAX as usize);
                     if last {
-                        // The requesting thread may have stopped waiting, which is harmless.
+                        // Ignore errors: the thread that sent the request may no longer wait.
                         let _ = self.sockets.send(std::mem::take(&mut entries));
                     }
                 }
                 Said::Leaves => {
-                    // Ignore an error: the eventfd's counter cannot overflow.
+                    // Ignore errors: the eventfd's counter cannot overflow.
                     let _ = rustix::io::write(&self.leaves, &1u64.to_ne_bytes());
                 }
                 Said::Unsent(bytes) => {
-                    // The requesting thread may have timed out.
+                    // Ignore errors: the thread that sent the request may no longer wait.
                     let _ = self.unsent.send(bytes);
                 }
                 Said::Counters(layers) => outcome.layers = believed(layers),
@@ -279,7 +283,8 @@ impl Listener {
     }
 }
 
-/// Filters a report: limits its size, and removes names that are unsafe to print on a terminal.
+/// Validates reported counters: limits their number, and removes those whose names are unsafe to
+/// print on a terminal.
 fn believed(mut layers: Vec<Layer>) -> Vec<Layer> {
     let is_word = |name: &str| name.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
     layers.truncate(LAYERS_MAX);

@@ -3,8 +3,8 @@
 //! `run` is the largest command. The command checks PROGRAM (`program`), starts the stack and its
 //! uplink on a thread (`uplink`), and starts PROGRAM with the preload library (`preload`, `child`).
 //! PROGRAM is a child of the guardian, which ends processes that PROGRAM leaves behind
-//! (`guardian`). `run` then passes on signals, and waits until all have ended (`supervise`,
-//! `signals`).
+//! (`guardian`). `run` then forwards signals to PROGRAM, and waits until all processes have ended
+//! (`supervise`, `signals`).
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `router`
 //! forwards packets between networks (`apps/router`). `ss`, `ip`, `acl`, `port` and `stats` query
@@ -107,15 +107,15 @@ fn parse() -> Cli {
                  {word}"
             ));
         } else {
-            // Ignore an error, because standard error may be closed.
+            // Ignore errors, because standard error may be closed.
             let _ = error.print();
         }
         std::process::exit(code)
     })
 }
 
-/// Fails if this program is set-user-ID or set-group-ID. PROGRAM and the environment are the user's
-/// choice, so that the user would gain these privileges.
+/// Fails if this program is set-user-ID or set-group-ID. The user chooses PROGRAM and the
+/// environment, and would gain the privileges of the file's owner.
 fn unprivileged() -> anyhow::Result<()> {
     use rustix::process::{getegid, geteuid, getgid, getuid};
     let raised = getuid() != geteuid() || getgid() != getegid();

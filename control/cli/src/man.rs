@@ -1,4 +1,4 @@
-//! `towpath man`: generates manual pages from the help texts.
+//! Implements `towpath man`, which generates manual pages from the help texts.
 
 use anyhow::{Result, bail};
 use clap::CommandFactory;
@@ -15,10 +15,10 @@ pub fn man(of: &[String]) -> Result<()> {
 
 fn command(of: &[String]) -> Result<clap::Command> {
     let mut all = Cli::command();
-    // Let clap compute the full names and inherited options of all commands.
+    // Let clap compute the full names and the inherited options of all commands.
     all.build();
     let mut found = &all;
-    // `sim tc` and `sim-tc` name the same page.
+    // Accept a name in both forms: `sim tc` and `sim-tc`.
     for name in of.iter().flat_map(|word| word.split('-')) {
         let Some(command) = found.find_subcommand(name) else {
             let names: Vec<_> = found.get_subcommands().map(clap::Command::get_name).collect();
@@ -27,7 +27,7 @@ fn command(of: &[String]) -> Result<clap::Command> {
         };
         found = command;
     }
-    // Pages are named towpath-NAME, as those of git and cargo.
+    // Pages are named towpath-NAME, as git and cargo name theirs.
     Ok(found.clone())
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Standard error may be closed: the message is then lost without an error (`eprintln!` would
 //! panic). Standard error may also be a full pipe, on which a write blocks, possibly forever. While
-//! PROGRAM runs, neither the engine's thread, which serves connections, nor the main thread, which
-//! passes on signals, may block. Therefore a separate thread writes.
+//! PROGRAM runs, neither the engine's thread, which handles connections, nor the main thread, which
+//! forwards signals, may block. Therefore a separate thread writes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 
 use towpath_model::printable;
 
-/// Maximum number of queued messages. A run usually prints only a few.
+/// Maximum number of queued messages; further ones are lost. A run usually prints only a few.
 const QUEUE_MAX: usize = 64;
-/// Maximum time that [`Messages::say`] waits for its line to be written, enough for any active
-/// reader.
+/// Maximum time that [`Messages::say`] waits until its line is written. Any process that reads
+/// standard error is faster.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Interval at which [`Messages::finish`] checks whether to continue.
+/// Interval at which [`Messages::finish`] calls `go_on` while it waits.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Writes to standard error on this thread. May block, so it must only be used before PROGRAM
-/// starts and after the run has ended.
+/// Writes to standard error on this thread. May block, so call it only before PROGRAM is started or
+/// after the run has ended.
 pub fn write(text: &str) {
-    // Ignore an error, because standard error may be closed.
+    // Ignore errors, because standard error may be closed.
     let _ = crate::output::write_all(rustix::stdio::stderr(), text.as_bytes());
 }
 
-/// Formats one or more lines with a prefix. Replaces control characters, because names may come
-/// from a peer, a file or another user.
+/// Formats a message of one or more lines with the prefix "towpath: ". Replaces control characters,
+/// because names in the message may come from a peer, a file or another user.
 fn line(text: &str) -> String {
     let lines: Vec<_> = text.lines().map(printable).collect();
     format!("towpath: {}\n", lines.join("\n"))
 }
 
-/// Prints the error that ended the command.
+/// Prints the error that has ended the command.
 pub fn error(text: &str) {
     write(&line(text));
 }
@@ -54,15 +54,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<String>,
-    /// Whether the thread is writing a message that it took from the queue.
+    /// Whether the writing thread is writing a message that it has removed from the queue.
     writing: bool,
-    /// Whether any message must be written before the end: see [`Messages::put`].
+    /// Whether any message must be written before the process ends: see [`Messages::put`].
     awaited: bool,
     lost: u64,
 }
 
 impl Messages {
-    /// Starts the writing thread. With `quiet`, remarks are suppressed.
+    /// Starts the writing thread. If `quiet`, remarks are dropped.
     pub fn start(quiet: bool) -> std::io::Result<Self> {
         Self::start_with(quiet, write)
     }
@@ -76,22 +76,22 @@ impl Messages {
         Ok(Self { shared, quiet })
     }
 
-    /// Queues a remark without waiting. May be called from any thread.
+    /// Queues a remark without waiting. Can be called on any thread.
     pub fn post(&self, text: &str) {
         if !self.quiet {
             self.queue(line(text), false);
         }
     }
 
-    /// Queues a remark that should precede PROGRAM's output. Waits until it is written, at most
-    /// [`PATIENCE`].
+    /// Queues a remark that should appear before PROGRAM's output. Waits until the remark is
+    /// written, for at most [`PATIENCE`].
     pub fn say(&self, text: &str) {
         self.post(text);
         self.wait_until(patience());
     }
 
-    /// Queues text that the user requested (counters) or must see (errors), without a prefix, and
-    /// even with `--quiet`. [`Self::finish`] waits until it is written.
+    /// Queues text that the user has requested (counters) or must see (errors). The text gets no
+    /// prefix, and is printed even with `--quiet`. [`Self::finish`] waits until it is written.
     pub fn put(&self, text: String) {
         self.queue(text, true);
     }
@@ -107,13 +107,13 @@ impl Messages {
         self.shared.changed.notify_all();
     }
 
-    /// Queues an error message, as [`Self::put`].
+    /// Queues an error message with the prefix, which is handled like text of [`Self::put`].
     pub fn put_error(&self, text: &str) {
         self.put(line(text));
     }
 
-    /// Waits until all messages are written. For messages of [`Self::put`] waits while `go_on`
-    /// returns true, for remarks at most [`PATIENCE`].
+    /// Waits until all messages are written. If there are messages of [`Self::put`], waits while
+    /// `go_on` returns true; if there are only remarks, waits at most [`PATIENCE`].
     pub fn finish(&self, go_on: impl FnMut() -> bool) {
         let awaited = self.shared.lock().awaited;
         if awaited { self.wait_until(go_on) } else { self.wait_until(patience()) }
@@ -128,7 +128,7 @@ impl Messages {
     }
 }
 
-/// Returns a condition that is true for [`PATIENCE`].
+/// Returns a function that returns true for the time [`PATIENCE`].
 fn patience() -> impl FnMut() -> bool {
     let end = Instant::now() + PATIENCE;
     move || Instant::now() < end
@@ -139,7 +139,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loop of the writing thread, which ends with the process.
+    /// Main loop of the writing thread, which runs until the process ends.
     fn write_all(&self, write: impl Fn(&str)) {
         loop {
             let mut queue = self.lock();
@@ -180,7 +180,8 @@ mod tests {
             let _ = sender.send(text.to_owned());
         })
         .unwrap();
-        // While the first message is being written, the queue fills up, and two messages are lost.
+        // While the first message is being written, fill the queue. Two more messages are then
+        // lost.
         messages.post("0");
         begun.recv().unwrap();
         messages.say("1");

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Writes `text` to standard output. A closed pipe (`| head`) is not an error.
+/// Writes `text` to standard output. Succeeds if the reader has closed the pipe, as `head` does.
 pub fn write(text: &[u8]) -> Result<()> {
     match write_all(rustix::stdio::stdout(), text) {
         Err(Errno::PIPE) => Ok(()),
@@ -15,15 +15,16 @@ pub fn write(text: &[u8]) -> Result<()> {
     }
 }
 
-/// Writes text that may contain names of other processes, users or peers. Replaces control
-/// characters except line breaks and tabs by U+FFFD, because a terminal would interpret them.
+/// Writes text that may contain names of other processes, users or peers to standard output.
+/// Replaces control characters by U+FFFD, except line breaks and tabs, because a terminal would
+/// interpret them.
 pub fn write_text(text: &str) -> Result<()> {
     let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
     write(text.replace(|c| !is_plain(c), "\u{fffd}").as_bytes())
 }
 
-/// Writes JSON that may contain names of other processes, users or peers. Control characters beyond
-/// ASCII in strings are replaced by equivalent escapes.
+/// Writes JSON that may contain names of other processes, users or peers to standard output.
+/// Replaces control characters beyond ASCII in strings by equivalent escapes.
 pub fn write_json(json: &str) -> Result<()> {
     write(escaped(json).as_bytes())
 }
@@ -32,7 +33,7 @@ fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if c.is_control() && c != '\n' {
-            // Writing to a String cannot fail.
+            // Ignore errors: writing to a String cannot fail.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {
             out.push(c);
@@ -41,8 +42,8 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// Writes `text` completely. Waits while the stream is full, even if O_NONBLOCK is set: the flag
-/// belongs to the open file description, which PROGRAM and towpath's caller share. std's
+/// Writes `text` completely. Waits while the stream is full, even if O_NONBLOCK is set. PROGRAM or
+/// towpath's caller may have set it, because they share the open file description. std's
 /// `write_all` would fail with EAGAIN and lose the remaining text.
 pub fn write_all(to: BorrowedFd<'_>, mut text: &[u8]) -> Result<(), Errno> {
     while !text.is_empty() {
@@ -50,7 +51,7 @@ pub fn write_all(to: BorrowedFd<'_>, mut text: &[u8]) -> Result<(), Errno> {
             Ok(written) => text = &text[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // Ignore the result, because the next write returns the error, if there is one.
+                // Ignore errors of poll, because the next write then fails with the same error.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }
             Err(error) => return Err(error),

@@ -1,5 +1,5 @@
-//! Installs the libraries for programs: copies them from this binary to files that the dynamic
-//! loader can map.
+//! Installs the preload libraries: writes them from this binary to files that the dynamic loader
+//! can map.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,36 +13,39 @@ use towpath_model::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
 use towpath_shm::image;
 
 static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
-/// Library for PROGRAM if the engine runs in PROGRAM's process (`--inline`).
+/// Preload library for PROGRAM if the engine runs in PROGRAM's process (`--inline`).
 static INLINE: &[u8] = include_bytes!(env!("TOWPATH_INLINE_LIBRARY"));
 
-/// File name without extension, derived from the content. Runs of different versions therefore do
-/// not interfere, and a program that executes another one later still finds its own version.
+/// File name of the library without extension. It is derived from the content, so runs of different
+/// versions use different files. A program that executes another one later still finds its own
+/// version.
 const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 
-/// Installed library, whose file is kept while this value is alive.
+/// Installed preload library. Its file is not removed while this value exists.
 #[derive(Debug)]
 pub struct PreloadFile {
     path: PathBuf,
-    /// Library for PROGRAM if the engine runs in PROGRAM's process; None without `--inline`.
+    /// Path of PROGRAM's library if the engine runs in PROGRAM's process; `None` without
+    /// `--inline`.
     inline: Option<PathBuf>,
     refusals: Vec<Refusal>,
-    // Shared lock that marks the version as used.
+    // Shared lock that marks this version of the library as in use.
     _used: Option<Lock>,
 }
 
 impl PreloadFile {
-    /// Returns the path of the library for descendants.
+    /// Returns the path of the library for programs that PROGRAM executes.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the path of the library for PROGRAM, which is the same one without `--inline`.
+    /// Returns the path of the library for PROGRAM itself. Without `--inline` it is the same as
+    /// [`Self::path`].
     pub fn of_program(&self) -> &Path {
         self.inline.as_deref().unwrap_or(&self.path)
     }
 
-    /// Returns remarks for the user about preferred directories that were refused.
+    /// Returns remarks for the user about preferred directories that could not be used.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         let notable = self.refusals.iter().filter(|refusal| refusal.is_notable());
         let folder = self.path.parent().unwrap_or(&self.path).display();
@@ -50,8 +53,9 @@ impl PreloadFile {
     }
 }
 
-/// Returns the library to preload: that of TOWPATH_PRELOAD, or the built-in one, written to a file.
-/// With `inline`, also writes the built-in library for an engine in PROGRAM's process.
+/// Returns the library to preload: the file that TOWPATH_PRELOAD names, or else the built-in
+/// library, which is written to a file. With `inline`, also writes the built-in library for an
+/// engine in PROGRAM's process.
 pub fn library(inline: bool) -> Result<PreloadFile> {
     let own = std::env::var_os("TOWPATH_PRELOAD").map(|path| {
         let path = Path::new(&path);
@@ -83,8 +87,8 @@ fn advice() -> &'static str {
     }
 }
 
-/// Returns the value of LD_PRELOAD: the library, followed by the previous value. A runtime of
-/// AddressSanitizer that `program` is linked with must precede both.
+/// Returns the value of LD_PRELOAD: the library, followed by the previous value. If `program` is
+/// linked with a runtime of AddressSanitizer, this runtime must come first.
 pub fn environment(library: &Path, before: Option<OsString>, program: &Path) -> OsString {
     let runtime = image::open(program).ok().and_then(|file| image::sanitizer(&*file));
     let before = before.unwrap_or_default();
@@ -103,7 +107,7 @@ fn install(folder: &Folder) -> Result<PreloadFile, Unfit> {
             Ok(PreloadFile { path, inline: None, refusals: Vec::new(), _used: used })
         }
         Err(error) => {
-            // Dropping the lock also removes its file.
+            // Dropping the lock allows its file to be removed below.
             drop(used);
             remove_unused(folder, None);
             Err(error.into())
@@ -111,7 +115,7 @@ fn install(folder: &Folder) -> Result<PreloadFile, Unfit> {
     }
 }
 
-/// Installs both libraries.
+/// Installs the preload library and the library for `--inline`.
 fn install_both(folder: &Folder) -> Result<PreloadFile, Unfit> {
     let library = install(folder)?;
     let file = inline_of(VERSION);
@@ -119,7 +123,7 @@ fn install_both(folder: &Folder) -> Result<PreloadFile, Unfit> {
     Ok(PreloadFile { inline: Some(folder.path().join(file)), ..library })
 }
 
-/// Ensures that the file exists with the library as its content.
+/// Ensures that the file exists, with the library as its content.
 fn write(folder: &Folder, file: &str, library: &[u8]) -> io::Result<()> {
     for _ in 0..INSTALLS_MAX {
         if folder.read(file, library.len()).is_ok_and(|content| content == library) {
@@ -130,14 +134,15 @@ fn write(folder: &Folder, file: &str, library: &[u8]) -> io::Result<()> {
     Err(io::Error::other("the library does not stay as it was written"))
 }
 
-/// Maximum number of attempts to write the file, which concurrent runs may write too, with the same
-/// content.
+/// Maximum number of attempts to write the file. Several runs may write it at the same time, with
+/// the same content.
 const INSTALLS_MAX: u32 = 8;
 
-/// Marks this version as used by a run.
+/// Marks this version of the library as in use by a run.
 ///
-/// Returns None if the file system does not support locks, or if another process of the user does
-/// not release the lock. A run of another version may then remove the library during this run.
+/// Returns `None` if the file system does not support locks, or if another process of the user does
+/// not release its exclusive lock. A run of another version may then remove the library during this
+/// run.
 fn in_use(folder: &Folder) -> Option<Lock> {
     for _ in 0..LOCK_TRIES {
         match folder.lock_shared(&lock_of(VERSION)) {
@@ -149,8 +154,8 @@ fn in_use(folder: &Folder) -> Option<Lock> {
     None
 }
 
-/// Maximum attempts to lock. A run that holds the exclusive lock only removes two files, which
-/// takes much less time than all attempts.
+/// Maximum number of attempts to take the shared lock. A run that holds the exclusive lock only
+/// removes two files, which takes much less time than all attempts.
 const LOCK_TRIES: u32 = 20;
 const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -166,25 +171,26 @@ fn lock_of(version: &str) -> String {
     format!("{version}.lock")
 }
 
-/// Removes partially written files of this version, which killed runs have left. Errors are
-/// ignored, because these files only occupy space.
+/// Removes partially written files of this version, which killed runs have left. Ignores errors,
+/// because these files only occupy space.
 fn remove_torn(folder: &Folder) {
     let names = folder.names().unwrap_or_default();
-    // Name prefix of temporary files, see `Folder::replace`.
+    // Prefix of the names of temporary files: see `Folder::replace`.
     let halves = [library_of(VERSION), inline_of(VERSION)].map(|file| file + ".");
     let is_torn = |name: &&String| halves.iter().any(|half| name.starts_with(half));
     let mut torn = names.iter().filter(is_torn).peekable();
     if torn.peek().is_none() {
         return;
     }
-    // A run that is writing such a file holds the lock, so the lock cannot be taken then.
+    // If a run is writing such a file, it holds the lock. So the exclusive lock cannot be taken,
+    // and nothing is removed.
     if let Ok(Some(_unused)) = folder.lock_exclusive(&lock_of(VERSION)) {
         torn.for_each(|name| folder.remove(name));
     }
 }
 
-/// Removes unused libraries of other versions, and their partially written files. Errors are
-/// ignored, because these files only occupy space.
+/// Removes unused libraries of other versions, and their partially written files. Ignores errors,
+/// because these files only occupy space.
 fn remove_unused(folder: &Folder, keep: Option<&str>) {
     let names = folder.names().unwrap_or_default();
     let version_of = |name: &str| -> Option<String> {
@@ -219,7 +225,7 @@ mod tests {
         assert_eq!(with("/run/lib.so:/a.so"), "/run/lib.so:/a.so");
     }
 
-    /// Returns a private directory for this test, and its path.
+    /// Returns a private directory for a test, and its path.
     fn scratch(name: &str) -> (PathBuf, Folder) {
         let path = std::env::temp_dir().join(format!("towpath-{name}-{}", std::process::id()));
         let folder = Folder::make(&path).unwrap();
@@ -231,7 +237,7 @@ mod tests {
         let (root, folder) = scratch("preload");
         let path = install(&folder).unwrap().path;
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
-        // A truncated or foreign file is replaced, and so is a symbolic link.
+        // A truncated or wrong file is replaced, and so is a symbolic link.
         std::fs::write(&path, &LIBRARY[1..]).unwrap();
         assert_eq!(install(&folder).unwrap().path(), path);
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
@@ -307,7 +313,7 @@ mod tests {
         assert_eq!(there(), ([false, false, false, true, true], true));
         drop(its_run);
         drop(second);
-        // A run of another version keeps the library, because the library is in use.
+        // A run of another version does not remove the library, because it is in use.
         remove_unused(&folder, Some("libtowpath-3"));
         assert_eq!(there(), ([false, false, false, false, true], true));
         let path = run.path().to_owned();

@@ -1,7 +1,7 @@
 //! Checks PROGRAM before it runs: whether it exists, and whether a library can be preloaded.
 //!
-//! The dynamic loader silently ignores LD_PRELOAD where it is not applicable. The program would
-//! then use the kernel's sockets without notice.
+//! The dynamic loader silently ignores LD_PRELOAD if it is not applicable. Without these checks,
+//! such a program would use the kernel's sockets unnoticed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
@@ -33,12 +33,12 @@ pub fn locate(program: &OsStr) -> Result<PathBuf> {
     find(program, std::env::var_os("PATH"))
 }
 
-/// Returns whether a shell would find a program of this name.
+/// Returns whether a shell would find a program with this name.
 pub fn exists(program: &OsStr) -> bool {
     find(program, std::env::var_os("PATH")).is_ok()
 }
 
-/// Maximum depth of scripts whose interpreter is a script, as in Linux (fs/exec.c).
+/// Maximum depth of scripts whose interpreters are scripts, as in Linux (fs/exec.c).
 const SCRIPT_DEPTH_MAX: u32 = 4;
 
 fn find(program: &OsStr, search_path: Option<OsString>) -> Result<PathBuf> {
@@ -91,11 +91,12 @@ fn executable(path: &Path, metadata: &Metadata) -> Result<()> {
     Ok(())
 }
 
-/// Checks the program, or for a script its interpreter.
+/// Checks whether a library can be preloaded into the program, or into the interpreter if the
+/// program is a script.
 fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
     let name = program.to_string_lossy();
     let Ok(file) = image::open(path) else {
-        // The file is executable but not readable, so its content cannot be checked.
+        // The file may be executable but not readable. Its content cannot be checked then.
         return Ok(());
     };
     let elf = match image::content(&*file) {
@@ -134,7 +135,7 @@ fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
     Err(Failure::error(ExitCode::Failed, why))
 }
 
-/// Returns the interpreter of a script; for `env NAME` looks up the command.
+/// Returns the path of a script's interpreter. For `env NAME`, looks up the program NAME.
 fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
     let missing = |what: &[u8]| {
         let hint = if what.ends_with(b"\r") {
@@ -161,7 +162,8 @@ fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
     if path.exists() { Ok(path.to_owned()) } else { Err(missing(path.as_os_str().as_bytes())) }
 }
 
-/// Returns the end of the sentence about a program that cannot be intercepted, with advice.
+/// Returns the end of the message about a program into which no library can be preloaded, with
+/// advice.
 fn advice(outside: Outside, elf: &Elf, own: Option<&Elf>) -> String {
     let text = match outside {
         Outside::OtherMachine => " than towpath: use a build for this one",
@@ -198,7 +200,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
 
-    /// Private directory of a test, removed when dropped.
+    /// Private directory of a test. It is removed when this is dropped.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -229,7 +231,8 @@ mod tests {
         (crate::error::exit_code(&error), error.to_string())
     }
 
-    /// Returns this test's executable with a change. Without PT_INTERP it looks statically linked.
+    /// Returns the content of this test's executable, changed by `change`. Without PT_INTERP, it
+    /// looks as if it were statically linked.
     fn changed(change: impl Fn(&mut [u8])) -> Vec<u8> {
         let mut bytes = std::fs::read("/proc/self/exe").unwrap();
         let table = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;

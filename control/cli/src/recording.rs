@@ -1,4 +1,4 @@
-//! `--pcap`: opens the capture file, and reports problems to the user.
+//! Implements `--pcap`: opens the capture file, and reports problems to the user.
 
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +15,7 @@ pub fn is_output(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Opens the file of `--pcap`. Opening a FIFO waits for a reader (fifo(7)).
+/// Opens the capture file of `--pcap`. If it is a FIFO, waits for a reader (fifo(7)).
 pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
     if is_output(path) {
         if rustix::termios::isatty(rustix::stdio::stdout()) {
@@ -32,8 +32,8 @@ pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
     Ok(Box::new(RecordFile::new(file)))
 }
 
-/// Standard output as a writer. std's own cannot be used, because O_NONBLOCK may be set: see
-/// [`crate::output::write_all`].
+/// Standard output as a writer. std's writer cannot be used, because it fails if O_NONBLOCK is set:
+/// see [`crate::output::write_all`].
 struct Output;
 
 impl Write for Output {
@@ -47,7 +47,7 @@ impl Write for Output {
     }
 }
 
-/// Starts the capture with limits on the bytes per packet and in total; 0 means no limit.
+/// Starts the capture with limits on bytes per packet and on bytes of the file. 0 means no limit.
 pub fn start(
     (snaplen, size): (u32, u64),
     out: Box<dyn Write + Send>,
@@ -70,8 +70,8 @@ pub fn start(
     CaptureFile::new(out, limits, tell).context("--pcap")
 }
 
-/// Waits until the capture is written, while `go_on` returns true. Tells the user which packets are
-/// missing. Returns false if the file could not be written, which was reported when it happened.
+/// Waits until all packets are written, while `go_on` returns true. Tells the user if packets are
+/// missing. Returns false if writing the file failed, which was reported when it happened.
 pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() -> bool) -> bool {
     let is_written = match capture.finish(go_on) {
         Ok(()) => true,
@@ -88,7 +88,8 @@ pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() ->
     is_written
 }
 
-/// Fails a command whose capture is incomplete, because a script would assume it to be complete.
+/// Returns an error if the capture is incomplete. Otherwise a script would assume that it is
+/// complete.
 ///
 /// # Errors
 /// Fails if `is_recorded` is false.

@@ -1,4 +1,4 @@
-//! `towpath run`, from the command line to the exit status.
+//! Implements `towpath run`, from the options to the exit status.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,8 +33,8 @@ use crate::unintercepted::ExecGate;
 use crate::uplink::{conflict, in_options, plan};
 use crate::{program, recording, stats};
 
-/// Runs PROGRAM. Returns its exit status. If a signal killed PROGRAM, this process kills itself by
-/// the same signal.
+/// Runs PROGRAM on a stack, and returns its exit status. If a signal killed PROGRAM, this process
+/// kills itself by the same signal.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
     args.check_inline()?;
@@ -43,14 +43,14 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let signals = Signals::block()?;
     let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
-        // The caller prints the error to standard error, which may block: Ctrl-C must then end
-        // towpath.
+        // Unblock signals, so that Ctrl-C ends towpath while the caller prints the error, which may
+        // block.
         signals.unblock();
     }
     result
 }
 
-/// Executes the run with signals blocked, and passes them on to PROGRAM.
+/// Runs PROGRAM with signals blocked in this process, and forwards received signals to PROGRAM.
 fn run_beside(
     args: &RunArgs,
     path: &Path,
@@ -80,7 +80,7 @@ fn run_beside(
 
     let job = job(args, path, library, (signals, activation));
     let child = {
-        // PROGRAM inherits the descriptor limit that towpath was started with.
+        // Restore the descriptor limit with which towpath was started, because PROGRAM inherits it.
         let _own = limit.lowered();
         ProgramChild::start(&job, stack.control.as_fd(), keep)?
     };
@@ -111,7 +111,7 @@ fn run_beside(
     put_stats(args, &messages, &name, &outcome, how)?;
     let go_on = || !asked_to_end(signals).unwrap_or(true);
     let is_recorded = capture.is_none_or(|capture| recording::finish(&capture, &messages, go_on));
-    // Wait until all messages are written, however slow the reader is, unless a signal arrives.
+    // Wait until all messages are written, even if their reader is slow. A signal ends the wait.
     messages.finish(go_on);
     let (ended, alone) = ended?;
     if alone {
@@ -123,17 +123,18 @@ fn run_beside(
     Ok(status(ended, is_recorded))
 }
 
-/// Returns the exit status of a run, or dies by the signal that ended PROGRAM.
+/// Returns the exit status of a run. If a signal killed PROGRAM, kills this process by the same
+/// signal.
 fn status(ended: Ended, is_recorded: bool) -> u8 {
     match ended {
-        // Report the incomplete capture, because a script would assume it to be complete.
+        // Fail if the capture is incomplete. Otherwise a script would assume that it is complete.
         Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     }
 }
 
-/// Returns the error for a PROGRAM that did not load the library.
+/// Returns the error message for a PROGRAM that has not loaded the preload library.
 fn never_used(name: &str, library: &PreloadFile) -> String {
     let library = library.of_program().display();
     format!(
@@ -141,7 +142,7 @@ fn never_used(name: &str, library: &PreloadFile) -> String {
     )
 }
 
-/// Starts the stack, and prints its addresses.
+/// Starts the stack, and prints its addresses for the user.
 fn begin_stack(
     args: &RunArgs,
     plan: &Plan,
@@ -160,7 +161,8 @@ fn begin_stack(
     Ok(stack)
 }
 
-/// Returns the guardian's job: the program to start, and its environment.
+/// Returns the description of the program that the guardian process must start, with its
+/// environment.
 fn job(
     args: &RunArgs,
     path: &Path,
@@ -179,7 +181,7 @@ fn job(
 }
 
 /// Prints the counters if `--stats` was given. If PROGRAM's process ended without reporting them,
-/// prints a message with its status `how`.
+/// prints a message with its exit status `how`.
 fn put_stats(
     args: &RunArgs,
     messages: &Messages,
@@ -195,8 +197,8 @@ fn put_stats(
     Ok(())
 }
 
-/// Extends an error about PROGRAM with advice, if the word was probably meant as the value of an
-/// option.
+/// Adds advice to an error about PROGRAM, if the user probably meant the first word as the value of
+/// an option.
 fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     let [value, dashes, ..] = &args.program[..] else { return error };
     let stats = || args.stats.map(|_| "--stats".to_owned());
@@ -210,30 +212,31 @@ fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     }
 }
 
-/// Creates the parent-death pipe, which ends programs if towpath and the guardian are both killed.
-/// Programs inherit the read end; towpath keeps the write end.
+/// Creates the parent-death pipe. Programs inherit the read end, and towpath keeps the write end.
+/// If towpath and the guardian are killed, the pipe hangs up, and programs end.
 pub fn parent_death_pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // Processes reopen the pipe, possibly after changing their user. No process may open it for
-    // writing.
+    // Make the pipe readable but not writable for all users. Processes open it again, possibly
+    // after changing their user, and none of them may write to it.
     rustix::fs::fchmod(&read, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
     Ok((read, write))
 }
 
-/// Returns whether any process attached to the engine, as the library does when it is loaded.
+/// Returns whether any process has attached to the engine. The preload library does so when it is
+/// loaded.
 fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
-/// Results of a stack that has ended.
+/// Results of a stack after it has ended.
 pub struct Outcome {
-    /// Whether PROGRAM has used the stack.
+    /// Whether PROGRAM has attached to the stack.
     pub attached: bool,
-    /// Counters; empty if the stack ended without a report.
+    /// Final counters of the stack; empty if it ended without a report.
     pub layers: Vec<Layer>,
 }
 
-/// Process that runs the stack.
+/// Where the stack runs: in this or in another process.
 #[derive(Clone)]
 enum Host {
     /// The stack runs on a thread of this process.
@@ -242,28 +245,28 @@ enum Host {
     There(LaunchServer),
 }
 
-/// Thread that runs the stack, or receives its reports. Contains PROGRAM's end of the control
-/// socket until that is passed to PROGRAM.
+/// Thread that runs the stack, or receives reports of a stack in PROGRAM's process. Contains
+/// PROGRAM's end of the control socket until it is passed to PROGRAM.
 struct StackThread {
     facts: String,
     followed: Option<Followed>,
-    /// DHCP client, until its leases are applied.
+    /// DHCP client whose leases are not applied yet; `None` without DHCP.
     dhcp: Option<LeaseClient>,
     host: Host,
     control: OwnedFd,
     rest: RunningStack,
 }
 
-/// Running stack whose control socket PROGRAM has received.
+/// A running stack, after PROGRAM has received its control socket.
 struct RunningStack {
     /// Pipe that hangs up when the stack has ended for any reason.
     ended: OwnedFd,
-    /// Readable while PROGRAM is in exit(3), see [`Run::leaves`].
+    /// Descriptor that is readable while PROGRAM is in exit(3): see [`Run::leaves`].
     leaves: Option<OwnedFd>,
     thread: JoinHandle<Outcome>,
 }
 
-/// Report of the stack's thread that the uplink is ready.
+/// Message from the stack's thread that the uplink is open.
 struct UplinkReady {
     facts: String,
     followed: Option<Followed>,
@@ -273,8 +276,8 @@ struct UplinkReady {
 }
 
 impl StackThread {
-    /// Starts the stack on a thread, and waits until its uplink is ready. The uplink is created on
-    /// the thread because a `Port` is not `Send`.
+    /// Starts the stack on a new thread, and waits until its uplink is open. The uplink is opened
+    /// on that thread, because a `Port` is not `Send`.
     fn start(plan: Plan, messages: Messages, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
@@ -298,8 +301,8 @@ impl StackThread {
         })
     }
 
-    /// Prepares a stack in PROGRAM's process, which receives its launch spec. `library` is for
-    /// programs that PROGRAM starts.
+    /// Prepares a stack in PROGRAM's process, which will receive the launch spec. `library` is the
+    /// path of the library that programs load which PROGRAM executes.
     fn inline(
         plan: &Plan,
         messages: &Messages,
@@ -319,7 +322,8 @@ impl StackThread {
         Ok(Self { facts, followed, dhcp: None, host, control, rest })
     }
 
-    /// Starts following the MTU of the stack's interface, if the kernel has an interface below.
+    /// Starts to adopt MTU changes of the kernel interface below the stack's interface, if there is
+    /// one.
     fn follow_mtu(&self, messages: &Messages) -> Option<MtuFollower> {
         let (followed, messages) = (self.followed.clone()?, messages.clone());
         let failed = messages.clone();
@@ -337,8 +341,8 @@ impl StackThread {
         follower.map_err(say).ok()
     }
 
-    /// Closes this process's copy of PROGRAM's control socket, because the stack counts as used
-    /// while any copy is open.
+    /// Closes this process's copy of PROGRAM's control socket. Otherwise the stack would not end,
+    /// because it is in use while any copy is open.
     fn handed_over(self) -> RunningStack {
         drop(self.control);
         self.rest
@@ -346,7 +350,7 @@ impl StackThread {
 }
 
 impl RunningStack {
-    /// Stops the stack, and waits for its report.
+    /// Stops the stack, and waits for its final report.
     fn finish(self, host: &Host) -> Result<Outcome> {
         host.stop();
         self.thread.join().map_err(|_| anyhow!("internal error: the stack's thread panicked"))
@@ -392,10 +396,11 @@ fn turn(
         Ok((engine, ready, reporters)) => (Some(engine), Ok(ready), reporters),
         Err(error) => (None, Err(error), Vec::new()),
     };
-    // Cannot fail, because the receiver waits for this message.
+    // The send cannot fail, because the receiver waits for this message.
     let _ = ready.send(first);
     let report = engine.map_or_else(Report::default, Engine::run);
-    // The engine has dropped its ports, so these threads end after posting their last messages.
+    // Wait for the reporting threads. They end after their last messages, because the engine has
+    // dropped its ports.
     reporters.into_iter().for_each(|thread| drop(thread.join()));
     report
 }
@@ -408,7 +413,7 @@ impl Host {
         }
     }
 
-    /// Returns the number of undelivered bytes; None if the stack has ended.
+    /// Returns the number of undelivered bytes; `None` if the stack has ended.
     fn unsent(&self) -> Option<u64> {
         match self {
             Self::Here(remote) => remote.left().ok().map(|Left { unsent, .. }| unsent),
@@ -453,7 +458,8 @@ impl Observer for RunObserver<'_> {
     }
 }
 
-/// Starts to answer requests about the run. Returns its instance, under its name if given.
+/// Starts to answer requests on the run's control socket. Returns the socket, which has the run's
+/// name if it has one.
 fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result<Option<Instance>> {
     let words = args.program.iter().map(|word| word.to_string_lossy().into_owned());
     let program: Vec<String> = words.collect();
@@ -481,14 +487,14 @@ fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result
     Ok(Some(instance.context("a thread for answers")?))
 }
 
-/// Descriptor limit (RLIMIT_NOFILE), raised to the hard limit because the gateway needs one
-/// descriptor per flow.
+/// Descriptor limits (RLIMIT_NOFILE) before and after raising the soft limit. It is raised because
+/// the gateway needs one descriptor for each flow.
 pub struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,
 }
 
-/// Raises the soft limit to the hard limit.
+/// Raises the soft limit on descriptors to the hard limit.
 pub fn raise_descriptor_limit() -> DescriptorLimit {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
@@ -498,7 +504,8 @@ pub fn raise_descriptor_limit() -> DescriptorLimit {
 }
 
 impl DescriptorLimit {
-    /// Restores the previous limit until the result is dropped. Descriptors above it stay open.
+    /// Restores the previous descriptor limit until the result is dropped. Open descriptors above
+    /// it stay open.
     pub fn lowered(&self) -> impl Drop + use<'_> {
         struct Raise<'a>(&'a DescriptorLimit);
         impl Drop for Raise<'_> {
@@ -511,7 +518,7 @@ impl DescriptorLimit {
     }
 
     fn set(&self, limit: Rlimit) {
-        // Ignore an error: the gateway then supports fewer flows.
+        // Ignore errors: the gateway then supports fewer flows.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }

@@ -1,5 +1,5 @@
-//! Answers control requests for a run or a router, and converts the stack's types to those of the
-//! protocol and back. `stack` defines the running stack, which `acl` and `conntrack` use too.
+//! Answers control requests for a run or a router. Converts between types of the stack and of the
+//! control protocol. `stack` defines the running stack, which `acl` and `conntrack` use, too.
 
 mod stack;
 
@@ -18,13 +18,13 @@ pub use stack::{PortList, ServedPort, ServedStack, gone};
 
 use crate::{acl, conntrack, port};
 
-/// Returns the counters of the tracker, if there is one.
+/// Returns the counters of the connection tracker; `None` if there is none.
 pub fn conntrack_layer(remote: &Remote) -> Result<Option<towpath_uplink::Layer>, Gone> {
     let layer = |counters| towpath_uplink::Layer { name: "conntrack".to_owned(), counters };
     Ok(conntrack::counters(remote)?.map(layer))
 }
 
-/// Answers a request, if the stack supports it.
+/// Answers a control request. Fails if the stack does not support it.
 pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
     let done = match call {
         Call::Info => Ok(()),
@@ -68,13 +68,13 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
     reply.error = done.err();
 }
 
-/// Returns whether a socket is bound or connected. As on Linux, other sockets are not listed, and a
+/// Returns whether a socket is bound or connected. Other sockets are not listed, as on Linux. A
 /// program may not have opened them yet.
 pub fn is_somewhere(socket: &ShownSocket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
 }
 
-/// Looks up a route, as the stack does for a packet of its own.
+/// Looks up a route, as the stack does for a packet that it sends.
 fn route(stack: &ServedStack, lookup: &RouteLookup) -> Result<FoundRoute, RequestFault> {
     let state = stack.remote.net().map_err(gone)?;
     let iface = lookup.dev.as_ref().map(|dev| {
@@ -84,7 +84,8 @@ fn route(stack: &ServedStack, lookup: &RouteLookup) -> Result<FoundRoute, Reques
     let has = |from| {
         state.interfaces.iter().any(|it| it.addresses.iter().any(|own| own.prefix.addr() == from))
     };
-    // As on Linux, packets from an address of another host have no route without their interface.
+    // As on Linux, a lookup with a source address that this host does not have fails without an
+    // incoming interface.
     if lookup.from.is_some_and(|from| !has(from)) {
         return Err(RequestFault::new("no-route", no_route(net::RouteError::NoRoute)));
     }
@@ -113,7 +114,7 @@ fn route(stack: &ServedStack, lookup: &RouteLookup) -> Result<FoundRoute, Reques
     })
 }
 
-/// Returns Linux's message for a failed lookup.
+/// Returns the message that Linux shows for a failed route lookup.
 fn no_route(why: net::RouteError) -> &'static str {
     match why {
         net::RouteError::Unreachable => "No route to host",
@@ -132,7 +133,7 @@ fn ports(stack: &ServedStack) -> Result<Vec<Port>, RequestFault> {
     Ok(port::shown(devices, &interfaces))
 }
 
-/// Returns the counters by layer since the stack was created.
+/// Returns the counters since the stack was created, grouped by layer.
 fn layers(stack: &ServedStack) -> Result<Vec<towpath_uplink::Layer>, Gone> {
     let counters = stack.counters()?;
     let rules = stack.remote.rules()?;
@@ -177,7 +178,8 @@ fn apply(stack: &ServedStack, changes: &[Change]) -> Result<Applied, RequestFaul
     applied.map_err(|why| refused(why.at, why.why.to_string()))
 }
 
-/// Adds or deletes an interface. The rules then match the interfaces that have their names now.
+/// Adds or deletes an interface. Afterwards, rules match the interfaces that now have the names in
+/// the rules.
 fn change_link(stack: &ServedStack, change: &Change) -> Result<Applied, RequestFault> {
     match change {
         Change::AddLink { name, device } => stack.ports.add(name, device)?,
@@ -250,7 +252,7 @@ fn kind(how: How) -> net::How {
     }
 }
 
-/// Converts the stack's network state to the protocol's type.
+/// Converts the network state of the stack to the type of the control protocol.
 fn shown(state: &NetState) -> Net {
     let name = |iface: IfaceId| {
         let interface = state.interface(iface);

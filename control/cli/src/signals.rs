@@ -1,4 +1,4 @@
-//! Signals: received through a signalfd, and passed on to PROGRAM.
+//! Receives signals through a signalfd, and forwards them to PROGRAM.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal, raise};
@@ -6,7 +6,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Resource, Rlimit};
 use towpath_engine::caller::SignalState;
 
-/// Signals passed on to PROGRAM. All other signals have their default action in towpath.
+/// Signals that are forwarded to PROGRAM. All other signals have their default action in towpath.
 const FORWARDED: [Signal; 9] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -19,7 +19,8 @@ const FORWARDED: [Signal; 9] = [
     Signal::SIGTSTP,
 ];
 
-/// The forwarded signals, blocked in this thread and its descendants, and read from a descriptor.
+/// The signals to forward. They are blocked in this thread and threads that it starts, and are read
+/// from a descriptor.
 pub struct Signals {
     fd: SignalFd,
     original: SigSet,
@@ -31,13 +32,13 @@ pub struct Signals {
 pub struct Arrived {
     /// The signal.
     pub signal: Signal,
-    /// Whether the terminal sent the signal to the foreground process group, so that PROGRAM has
+    /// Whether the terminal sent the signal to the foreground process group. Then PROGRAM has
     /// received it, too.
     pub from_terminal: bool,
 }
 
 impl Signals {
-    /// Blocks the signals. Must be called before any thread is started.
+    /// Blocks the signals to forward. Must be called before any thread is started.
     pub fn block() -> Result<Self> {
         let set: SigSet = FORWARDED.into_iter().collect();
         let original = SigSet::thread_get_mask()?;
@@ -46,13 +47,13 @@ impl Signals {
         Ok(Self { fd, original, at_start: SignalState::at_start() })
     }
 
-    /// Restores the original mask, so that signals have their default actions again.
+    /// Restores the original signal mask, so that these signals have their default actions again.
     pub fn unblock(&self) {
-        // Cannot fail, because the kernel has returned the mask before.
+        // Ignore errors: the mask is valid, because the kernel has returned it before.
         let _ = self.original.thread_set_mask();
     }
 
-    /// Returns the signal state for PROGRAM.
+    /// Returns the signal mask and dispositions with which PROGRAM must start.
     pub fn at_start(&self) -> SignalState {
         self.at_start
     }
@@ -62,9 +63,9 @@ impl Signals {
         &self.fd
     }
 
-    /// Returns the next signal, if one has arrived.
+    /// Returns the next signal; `None` if no signal has arrived.
     pub fn next(&self) -> Result<Option<Arrived>> {
-        /// `si_code` of signals sent by the kernel, unlike those of kill(2).
+        /// Value of `si_code` for signals that the kernel sends, such as those of a terminal.
         const SI_KERNEL: i32 = 0x80;
         let info = self.fd.read_signal().context("signalfd")?;
         Ok(info.and_then(|info| {
@@ -73,7 +74,8 @@ impl Signals {
         }))
     }
 
-    /// Returns whether the signal was ignored when towpath started, as SIGHUP is by nohup.
+    /// Returns whether the signal was ignored when towpath was started. nohup(1), for example,
+    /// ignores SIGHUP.
     pub fn is_ignored(&self, signal: Signal) -> bool {
         self.at_start.ignores(signal as i32)
     }
@@ -85,21 +87,22 @@ pub fn act(signal: Signal) -> Result<()> {
     let set = SigSet::from(signal);
     raise(signal)?;
     set.thread_unblock()?;
-    // While stopped, the process waits between these calls until it is continued.
+    // The stop takes effect between these calls. The process waits here until it is continued.
     set.thread_block()?;
     Ok(())
 }
 
-/// Ends this process by the signal that killed PROGRAM, so that its parent sees the same status.
-/// Disables core dumps, which would be of towpath. Returns the shell's exit code if the signal does
-/// not end this process, because it is ignored (SIGPIPE) or unknown.
+/// Ends this process by the signal that killed PROGRAM, so that the parent sees the same status.
+/// Disables core dumps, because they would be of towpath. If the signal does not end this process,
+/// returns the exit code that a shell uses. This happens if the signal is ignored (SIGPIPE) or
+/// unknown.
 pub fn die(number: i32) -> u8 {
     let no_core = Rlimit { current: Some(0), maximum: Some(0) };
     if let (Ok(signal), Ok(())) =
         (Signal::try_from(number), rustix::process::setrlimit(Resource::Core, no_core))
     {
-        // Raise the signal twice, because the first SIGSEGV only removes the Rust runtime's
-        // handler. If this process survives, the caller exits.
+        // Raise the signal twice, because a handler of the Rust runtime catches the first SIGSEGV
+        // and removes itself. If this process survives, the caller exits.
         for _ in 0..2 {
             let _ = SigSet::from(signal).thread_unblock();
             let _ = raise(signal);

@@ -1,4 +1,4 @@
-//! Counters of a run at its end.
+//! Formats the counters that are printed when a run ends (`--stats`).
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use towpath_uplink::Layer;
 use crate::args::StatsFormat;
 use crate::child::Ended;
 
-/// Explains why counters are missing: with `--inline` PROGRAM's process has them, and reports them
-/// in exit(3).
+/// Returns the message that counters are missing. With `--inline`, PROGRAM's process has them, and
+/// reports them only in exit(3).
 pub fn missing(program: &str, ended: Ended) -> String {
     let how = match ended {
         Ended::Killed(signal) => format!("signal {signal} ended {program}"),
@@ -18,7 +18,7 @@ pub fn missing(program: &str, ended: Ended) -> String {
     format!("no counters: {how}, and with it the stack in its process")
 }
 
-/// Formats all counters. JSON includes all of them, text only those that are not zero.
+/// Formats the counters. JSON contains all counters, text only those that are not zero.
 pub fn render(format: StatsFormat, layers: &[Layer]) -> Result<String> {
     match format {
         StatsFormat::Json => json(layers),
@@ -38,7 +38,7 @@ fn text(layers: &[Layer]) -> String {
     let mut out = String::new();
     for layer in layers {
         for (name, value) in layer.counters.iter().filter(|(_, value)| *value > 0) {
-            // Writing to a String cannot fail.
+            // Ignore errors: writing to a String cannot fail.
             let _ = writeln!(out, "{:<40} {value:>12}", format!("{}.{name}", layer.name));
         }
     }

@@ -1,4 +1,4 @@
-//! Supervises PROGRAM: passes on signals, and waits until the run has ended.
+//! Supervises PROGRAM: forwards signals to it, and waits until the run has ended.
 //!
 //! ```text
 //!             TERM, INT, HUP, QUIT: asked     PROGRAM has ended
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! With `--inline`, PROGRAM's own process delivers pending bytes in exit(3) before it ends. PROGRAM
-//! counts as ended from its call of exit(3). Its descendants, whose stack is in the same process,
-//! receive SIGTERM only after that process has ended.
+//! counts as ended when it calls exit(3). Its descendants use the stack in this process, so they
+//! receive SIGTERM only after the process has ended.
 //!
 //! A second signal while the run is ending means that the user does not want to wait: the processes
 //! are killed, and pending bytes discarded.
@@ -35,89 +35,91 @@ use crate::guardian::KILL_PATIENCE;
 use crate::signals::{Arrived, Signals, act};
 use towpath_model::wait::wait;
 
-/// Time after PROGRAM's end at which the user is told that background processes or undelivered
-/// bytes keep the run.
+/// Time after PROGRAM has ended at which the user is told why the run continues: background
+/// processes or undelivered bytes.
 const MENTION_AFTER: Duration = Duration::from_secs(2);
 
-/// Time after SIGTSTP within which a stop of PROGRAM counts as its effect. A PROGRAM that ignores
-/// SIGTSTP may be stopped much later, for another reason.
+/// Maximum time after SIGTSTP in which a stop of PROGRAM counts as an effect of this signal. A
+/// PROGRAM that ignores SIGTSTP may be stopped much later for another reason.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Observer of events while a run is supervised.
+/// Callbacks for events while a run is supervised.
 pub trait Observer {
-    /// PROGRAM ended some time ago, but the run continues. `delivers` is true if only undelivered
-    /// bytes remain.
+    /// Called some time after PROGRAM has ended, if the run continues. `delivers` is true if only
+    /// undelivered bytes remain.
     fn lingering(&self, delivers: bool);
-    /// Called when the stack should end now.
+    /// Called when the stack must be stopped.
     fn stop(&self);
-    /// Called when some processes of the run cannot be ended.
+    /// Called when some processes of the run cannot be killed.
     fn left_behind(&self);
     /// Called when all descendants of PROGRAM have ended.
     fn alone(&self) {}
 }
 
-/// A run, with the descriptors to wait on.
+/// A run that is supervised, with the descriptors on which to wait.
 pub struct Run<'a, O> {
-    /// PROGRAM and its descendants.
+    /// Handle of PROGRAM and its descendants.
     pub child: &'a ProgramChild,
     /// Descriptor that hangs up when the stack has ended.
     pub stack: BorrowedFd<'a>,
-    /// Readable while PROGRAM is in exit(3), where its process delivers pending bytes. None if the
-    /// stack is in this process.
+    /// Descriptor that is readable while PROGRAM is in exit(3), where its process delivers pending
+    /// bytes. `None` if the stack is in the process of towpath.
     pub leaves: Option<BorrowedFd<'a>>,
-    /// Signals received by towpath.
+    /// Source of signals that towpath has received.
     pub signals: &'a Signals,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// Maximum time between a signal and PROGRAM's end for which the signal counts as a request to
-    /// end the run. Defaults to `grace`.
+    /// Maximum time between a signal and the end of PROGRAM for which the signal counts as a
+    /// request to end the run. Equal to `grace` by default.
     pub survived_after: Duration,
-    /// Observer of events.
+    /// Object whose callbacks are called.
     pub observer: &'a O,
 }
 
-/// State of the run's end.
+/// Progress in ending a run.
 #[derive(Debug, Default)]
 struct EndProgress {
     ended: Option<Ended>,
-    /// Whether PROGRAM is in exit(3).
+    /// Whether PROGRAM has called exit(3), and its process still exists.
     leaves: bool,
     /// Whether all descendants of PROGRAM have ended.
     alone: bool,
     stack_ended: bool,
-    /// Request to end the run that a signal made; `None` without one.
+    /// Request to end the run by a signal; `None` if there was none.
     asked: Option<Asked>,
-    /// Time at which undelivered bytes are discarded; `None` without a limit.
+    /// Time at which undelivered bytes are discarded; `None` if there is no limit.
     deliver_until: Option<Instant>,
     mention_at: Option<Instant>,
-    /// Time after which remaining processes are left running.
+    /// Time after which remaining processes that cannot be killed are left behind.
     give_up_at: Option<Instant>,
     stopped: bool,
-    /// Time until which a stop of PROGRAM that the guardian reports also stops towpath.
+    /// Time until which towpath stops, too, if the guardian reports that PROGRAM has stopped.
     stop_awaited: Option<Instant>,
 }
 
 impl EndProgress {
-    /// Returns whether the run only delivers bytes, because no process can write any more.
+    /// Returns whether the run only delivers remaining bytes, because no process can write further
+    /// ones.
     fn only_delivers(&self) -> bool {
         self.alone || self.leaves && self.ended.is_none()
     }
 }
 
-/// Request to end the run.
+/// A signal by which the user may have requested to end the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// A signal received at this time that PROGRAM may interpret as something else.
+    /// A signal received at this time that PROGRAM may handle without ending.
     Perhaps(Instant),
-    /// An unambiguous signal, or any signal after PROGRAM had ended.
+    /// A signal that always requests the end, or any signal that arrived after PROGRAM had ended.
     Certainly,
 }
 
 impl Asked {
-    /// Updates the request `before` by the signal `arrived`.
+    /// Returns the request to end the run after the signal `arrived`. `before` is the request
+    /// before it.
     fn after(before: Option<Self>, arrived: Arrived, now: Instant) -> Self {
-        // SIGHUP from the terminal means that the terminal is gone. From kill(1) the signal usually
-        // requests a server to reload.
+        // A SIGHUP from the terminal means that the terminal was closed. A SIGHUP by kill(1)
+        // usually requests a server to reload its configuration.
         let hung_up = arrived.signal == Signal::SIGHUP && arrived.from_terminal;
         let certain = arrived.signal == Signal::SIGTERM || hung_up;
         if certain || before == Some(Self::Certainly) {
@@ -127,7 +129,7 @@ impl Asked {
         }
     }
 
-    /// Returns whether the request applies to PROGRAM's end at time `now`.
+    /// Returns whether the signal counts as a request, given that PROGRAM ends at the time `now`.
     fn counts(self, now: Instant, survived_after: Duration) -> bool {
         match self {
             Self::Perhaps(at) => now.saturating_duration_since(at) < survived_after,
@@ -138,13 +140,13 @@ impl Asked {
 
 impl<O: Observer> Run<'_, O> {
     /// Waits until PROGRAM, its descendants, and the stack have ended. Returns false if processes
-    /// remain that cannot be ended.
+    /// remain that cannot be killed.
     pub fn supervise(&self) -> Result<(Ended, bool)> {
         let mut at = EndProgress::default();
         loop {
             let leaves = self.wait(&mut at)?;
-            // Handle signals first: PROGRAM's end may be caused by a Ctrl-C, which also requests
-            // the run to end.
+            // Handle signals before the end of PROGRAM. A Ctrl-C may have caused its end, and then
+            // also requests the end of the run.
             while let Some(arrived) = self.signals.next()? {
                 self.heed(&mut at, arrived)?;
             }
@@ -169,7 +171,8 @@ impl<O: Observer> Run<'_, O> {
         }
     }
 
-    /// Waits for the next event. Returns whether PROGRAM has entered exit(3).
+    /// Waits for the next event: a signal, a report or a time limit. Returns whether PROGRAM has
+    /// called exit(3).
     fn wait(&self, at: &mut EndProgress) -> Result<bool> {
         let program = self.child.fd();
         let deliver_until = at.deliver_until.filter(|_| at.only_delivers() && !at.stopped);
@@ -180,8 +183,9 @@ impl<O: Observer> Run<'_, O> {
         if !at.alone {
             waits.push(PollFd::new(&program, PollFlags::IN));
         }
-        // Ignore the stack's end while PROGRAM runs. The stack ends as soon as no process has a
-        // channel, as without the library, but the run ends only with PROGRAM.
+        // Ignore the end of the stack while PROGRAM runs. The stack ends as soon as no process is
+        // attached to it, for example without the preload library. But the run ends only with
+        // PROGRAM.
         let leaves = self.leaves.filter(|_| at.ended.is_none() && !at.leaves);
         let leaves_at = waits.len();
         waits.extend(leaves.as_ref().map(|leaves| PollFd::new(leaves, PollFlags::IN)));
@@ -210,12 +214,12 @@ impl<O: Observer> Run<'_, O> {
         if at.ended.is_some() {
             let again = at.asked.replace(Asked::Certainly).is_some();
             self.end(at, now, if again { Duration::ZERO } else { self.grace });
-            // PROGRAM has ended, so this signal discards undelivered bytes.
+            // PROGRAM has already ended, so this second signal discards undelivered bytes.
             at.deliver_until = Some(now);
         } else if at.leaves {
             at.asked = Some(Asked::Certainly);
             if at.stopped {
-                // PROGRAM's process is stuck in exit(3), so kill it.
+                // PROGRAM's process does not return from exit(3), so kill it.
                 self.end(at, now, Duration::ZERO);
             }
             at.deliver_until = Some(now);
@@ -225,14 +229,15 @@ impl<O: Observer> Run<'_, O> {
         Ok(())
     }
 
-    /// Stops towpath when PROGRAM is stopped, so that the shell takes the terminal back only then.
-    /// Otherwise PROGRAM could still read a line that the user typed for the shell. A PROGRAM that
-    /// ignores SIGTSTP keeps towpath running, because its job is not stopped either.
+    /// Stops towpath after PROGRAM has stopped, so that the shell gets the terminal back only then.
+    /// Otherwise PROGRAM could still read a line that the user has typed for the shell. If PROGRAM
+    /// ignores SIGTSTP, towpath continues to run, too.
     fn stop(&self, at: &mut EndProgress) -> Result<()> {
         if at.ended.is_some() || at.leaves {
             return act(Signal::SIGTSTP);
         }
-        // A second request while the report is on its way would stop towpath again after `fg`.
+        // Request only one report at a time. Otherwise the second report would stop towpath again
+        // after the user has continued it by `fg`.
         let now = Instant::now();
         if at.stop_awaited.replace(now + STOPS_WITHIN).is_none_or(|until| until <= now) {
             self.child.await_stop();
@@ -260,15 +265,15 @@ impl<O: Observer> Run<'_, O> {
         Ok(())
     }
 
-    /// Handles that PROGRAM has ended, or has entered exit(3).
+    /// Handles that PROGRAM has ended, or has called exit(3).
     fn note_end(&self, at: &mut EndProgress, now: Instant) {
         at.mention_at = Some(now + MENTION_AFTER);
         at.asked = at.asked.filter(|asked| asked.counts(now, self.survived_after));
         if at.asked.is_none() {
             return;
         }
-        // The request is certain from now on, because delivery may take longer than
-        // `survived_after`.
+        // From now on the request counts in any case. Otherwise it would be ignored if delivery
+        // takes longer than `survived_after`.
         at.asked = Some(Asked::Certainly);
         at.deliver_until = at.deliver_until.or(Some(now + self.grace));
         if at.ended.is_some() {
@@ -286,8 +291,8 @@ impl<O: Observer> Run<'_, O> {
             at.mention_at = None;
             self.observer.lingering(at.only_delivers());
         }
-        // Stop the stack only when no process can write any more, because processes need it until
-        // they end.
+        // Stop the stack only when no process can write to it any more, because processes need it
+        // until they end.
         let due = at.deliver_until.is_some_and(|time| time <= now);
         if at.only_delivers() && due && !std::mem::replace(&mut at.stopped, true) {
             self.observer.stop();
@@ -295,15 +300,15 @@ impl<O: Observer> Run<'_, O> {
     }
 }
 
-/// Returns whether a signal requests the end of the run. A signal that was ignored when towpath
-/// started does not, e.g. SIGHUP under nohup(1).
+/// Returns whether a signal requests the end of the run. A signal that was ignored when towpath was
+/// started, such as SIGHUP under nohup(1), does not.
 fn asks_to_end(signals: &Signals, signal: Signal) -> bool {
     let ends =
         matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP);
     ends && !signals.is_ignored(signal)
 }
 
-/// Returns whether a signal that ends towpath has arrived after the run's end.
+/// Returns whether a signal that requests the end has arrived. Called after the run has ended.
 pub fn asked_to_end(signals: &Signals) -> Result<bool> {
     while let Some(Arrived { signal, .. }) = signals.next()? {
         if signal == Signal::SIGTSTP {

@@ -1,5 +1,5 @@
-//! Programs of the run that use the kernel's sockets: each is reported once, or refused with
-//! `--strict`.
+//! Handles programs of the run that use the kernel's sockets instead of the stack. Each is reported
+//! once; with `--strict` it is not executed.
 
 use std::collections::HashSet;
 
@@ -7,10 +7,11 @@ use towpath_engine::UninterceptedProgram;
 
 use crate::messages::Messages;
 
-/// Maximum number of programs that are reported. The counter `outsiders` includes further ones.
+/// Maximum number of programs that are reported to the user. The counter `outsiders` also counts
+/// further ones.
 const NAMED_MAX: usize = 64;
 
-/// Decides whether an unintercepted program may be executed, and reports it.
+/// Decides whether a program that would use the kernel's sockets may be executed, and reports it.
 pub struct ExecGate {
     messages: Messages,
     strict: bool,
@@ -18,12 +19,13 @@ pub struct ExecGate {
 }
 
 impl ExecGate {
-    /// Creates the gate. With `strict` every such program is refused.
+    /// Creates the gate. With `strict`, no such program may be executed.
     pub fn new(messages: Messages, strict: bool) -> Self {
         Self { messages, strict, named: HashSet::new() }
     }
 
-    /// Returns whether the program may be executed. Does not block.
+    /// Returns whether the program may be executed, and reports it to the user once. Does not
+    /// block.
     pub fn may_pass(&mut self, outsider: UninterceptedProgram<'_>) -> bool {
         if !self.named.contains(outsider.path) && self.named.len() < NAMED_MAX {
             self.named.insert(outsider.path.to_owned());
@@ -33,7 +35,7 @@ impl ExecGate {
     }
 
     fn tell(&self, UninterceptedProgram { pid, path, why }: UninterceptedProgram<'_>) {
-        // Escape control characters, which a terminal would interpret.
+        // Escape control characters in the path, because a terminal would interpret them.
         let path = String::from_utf8_lossy(path);
         let path = path.escape_debug();
         if self.strict {

@@ -1,4 +1,4 @@
-//! Creates the plan of a stack's uplink from the options of the command line.
+//! Creates the plan of a stack's uplink from the command-line options.
 
 use anyhow::Result;
 use towpath_pcap::CaptureFile;
@@ -14,7 +14,7 @@ use crate::messages::Messages;
 /// Checks the options against each other, and creates the plan.
 ///
 /// # Errors
-/// Fails with a sentence for the user if options contradict each other.
+/// Returns an error message if options contradict each other.
 pub fn plan(
     args: &RunArgs,
     capture: Option<CaptureFile>,
@@ -46,8 +46,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Returns the host's range of ephemeral ports, so that the stack matches the file that programs
-/// can read. Returns `None` if the file cannot be read.
+/// Returns the ephemeral port range of the host, for use by the stack. Programs may read the range
+/// from /proc, so both should be equal. Returns `None` if it cannot be read.
 fn local_ports() -> Option<(u16, u16)> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ports = text.split_whitespace().map(str::parse);
@@ -57,7 +57,7 @@ fn local_ports() -> Option<(u16, u16)> {
     }
 }
 
-/// Returns the defaults of `--tcp` and `--congestion`.
+/// Returns the TCP settings of `--tcp` and `--congestion`.
 fn tcp_defaults(args: &RunArgs) -> TcpDefaults {
     let mut all = TcpDefaults::default();
     for list in &args.tcp {
@@ -94,7 +94,7 @@ fn netem(args: &RunArgs) -> Result<Option<NetemSpec>> {
     Ok(Some(NetemSpec { egress, ingress, seed }))
 }
 
-/// Returns a callback that prints remarks about the link.
+/// Returns a callback that prints remarks about the link for the user.
 fn listener(messages: Messages) -> Tell {
     Tell::new(move |remark| match remark {
         Remark::Warning(text) => messages.say(&text),
@@ -103,7 +103,7 @@ fn listener(messages: Messages) -> Tell {
     })
 }
 
-/// Formats the message that a device, such as "the TAP device tw0", was deleted.
+/// Formats the message that a device was deleted. `device` is a noun, such as "the TAP device tw0".
 pub fn device_gone(device: &str) -> String {
     format!("{device} was deleted: the program has no network any more")
 }
@@ -125,7 +125,7 @@ pub fn conflict(conflict: &Conflict) -> String {
     }
 }
 
-/// Converts an error of a plan, and names the options that caused it.
+/// Converts an error of a plan to a message that names the options which caused it.
 pub fn in_options(error: PlanError) -> anyhow::Error {
     let message = match &error {
         PlanError::Mtu { mtu, most, link } => format!("--mtu {mtu}: {link} takes at most {most}"),

@@ -1,12 +1,12 @@
-//! Extends clap's errors about the command line.
+//! Extends clap's error messages about the command line.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory};
 
 use crate::args::Cli;
 
-/// Adds the commands that support an unknown option to its error. clap would advise to pass the
-/// option to PROGRAM.
+/// Adds to clap's error about an unknown option which commands support the option. Without this,
+/// clap would advise to pass the option to PROGRAM.
 pub fn name_owners(error: &mut clap::Error) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
     let option = given.split(['=', ' ']).next().unwrap_or_default().to_owned();
@@ -19,7 +19,7 @@ pub fn name_owners(error: &mut clap::Error) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-/// Collects the commands below `command` that support the option.
+/// Collects the paths of all subcommands of `command` that support the option.
 fn find_owners(command: &Command, path: &str, option: &str, owners: &mut Vec<String>) {
     for command in command.get_subcommands() {
         let path = format!("{path} {}", command.get_name());

@@ -1,16 +1,16 @@
-//! Access list of a run, and changes to it, as serialized to JSON. Rules are strings in the grammar
-//! of docs/acl.md.
+//! Types of the control protocol for the access list of a run, and for changes to it. Rules are
+//! strings in the grammar of docs/acl.md.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sockets::Word;
 
-/// Rules that filter packets, with counters.
+/// Access list: rules that filter packets, with counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acl {
     /// All rules, in ascending order of their numbers.
     pub rules: Vec<AclRule>,
-    /// Default actions for packets that match no rule, one per hook.
+    /// Default actions for packets that match no rule, one for each hook.
     pub defaults: Vec<AclDefault>,
 }
 
@@ -19,22 +19,22 @@ pub struct Acl {
 pub struct AclRule {
     /// Text of the rule, starting with `id`: "id 10 in wan proto tcp action drop".
     pub rule: String,
-    /// Packets that the rule has matched since it was added.
+    /// Number of packets that the rule has matched since it was added.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Number of bytes in the packets that the rule has matched.
     pub bytes: u64,
 }
 
-/// Default action of a hook.
+/// Default action of a hook, for packets that match no rule, with counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AclDefault {
-    /// The hook: `prerouting`, `input`, `forward`, `output` or `postrouting`.
+    /// Name of the hook: `prerouting`, `input`, `forward`, `output` or `postrouting`.
     pub hook: Word,
-    /// The action: `accept`, `drop` or `reject`.
+    /// Name of the action: `accept`, `drop` or `reject`.
     pub action: Word,
-    /// Packets that matched no rule at this hook since the default was set.
+    /// Number of packets at this hook that matched no rule, since the default action was set.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Number of bytes in the packets at this hook that matched no rule.
     pub bytes: u64,
 }
 
@@ -48,7 +48,7 @@ pub enum AclChange {
         /// Text of the rule, starting with `id`.
         rule: String,
     },
-    /// Adds a rule, or replaces the rule with its number.
+    /// Adds a rule, or replaces the rule that has the same number.
     ReplaceRule {
         /// Text of the rule, starting with `id`.
         rule: String,
@@ -60,14 +60,14 @@ pub enum AclChange {
     },
     /// Sets the default action for packets that match no rule.
     SetDefault {
-        /// Hooks to change.
+        /// Names of the hooks to change.
         hooks: Vec<Word>,
-        /// Default action.
+        /// Name of the new default action.
         action: Word,
     },
-    /// Replaces the whole list.
+    /// Replaces the whole access list.
     Load {
-        /// The new list, one rule or default per line.
+        /// Text of the new list, with one rule or default action per line.
         text: String,
     },
 }

@@ -1,7 +1,7 @@
 //! Queries several runs concurrently, so that timeouts of slow runs do not add up.
 //!
-//! Answers of other users' runs are not trusted: their size and time are limited here, and readers
-//! must validate the content.
+//! Runs of other users are not trusted. Size and time of their answers are limited here, and
+//! callers must validate the content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,20 +21,21 @@ use crate::sockets::Word;
 use crate::user::user_name;
 use crate::wait::wait;
 
-/// Reason for which a run did not answer.
+/// Reason why a run did not answer a request.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// The peer of the socket is not the user who owns the directory.
+    /// The process at the other end of the socket belongs to another user than the socket's
+    /// directory.
     Stranger,
-    /// For two seconds, the run did not accept the request, or paused in its answer.
+    /// The run did not accept the request, or sent no further byte of its answer, for two seconds.
     Silent,
     /// The run did not confirm a change within eight seconds.
     SilentChange,
-    /// The answers of the user's runs exceeded this limit in bytes.
+    /// The answers of the user's runs together exceed this limit in bytes.
     TooLong(usize),
     /// The answer was not complete after ten seconds.
     TooSlow,
-    /// The user has more runs than are queried.
+    /// The user has more runs than can be queried.
     TooMany {
         /// Number of the user's runs that were queried.
         asked: usize,
@@ -76,40 +77,44 @@ impl From<Errno> for NoAnswer {
     }
 }
 
-/// Timeout for the answers of all runs that are queried together.
+/// Time limit for the answers of all runs that are queried together.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Timeout for a change. Compiling a list of some hundred thousand rules takes seconds.
+/// Time limit for the answer to a change. Compiling an access list of several hundred thousand
+/// rules takes seconds.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Limits on the queries of a user's runs.
+/// Limits on the runs of a user that are queried, and on their answers.
 #[derive(Debug, Clone, Copy)]
 struct Share {
-    /// Maximum number of runs queried.
+    /// Maximum number of runs that are queried.
     runs: usize,
-    /// Maximum length of all their answers in bytes.
+    /// Maximum number of bytes in the answers of all these runs together.
     bytes: usize,
 }
 
 impl Share {
-    /// Limits for own runs. The number of runs is a quarter of the default descriptor limit. A
-    /// connection takes some 800 bytes of JSON, so a third of a million of them fit.
+    /// Limits for runs of this process's user. The number of runs is a quarter of the default
+    /// descriptor limit. The answers may describe a third of a million connections, because each
+    /// takes about 800 bytes of JSON.
     const OWN: Self = Self { runs: 256, bytes: 256 << 20 };
-    /// Limits for the runs of another user selected by root's `--user`. Their answers are not
-    /// trusted.
+    /// Limits for the runs of another user that root has selected by `--user`. Their answers are
+    /// not trusted.
     const NAMED: Self = Self { runs: 256, bytes: 64 << 20 };
-    /// Limits for each user in a list of all users.
+    /// Limits for the runs of each other user, if root lists the runs of all users.
     const LISTED: Self = Self { runs: 32, bytes: 16 << 20 };
 }
 
-/// Maximum number of other users' runs queried for a list of all users.
+/// Maximum number of runs of all other users together that are queried, if root lists the runs of
+/// all users.
 const LISTED_RUNS_MAX: usize = 256;
 
 /// A run with its answer.
 pub type Told = (Run, Result<Vec<u8>, NoAnswer>);
 
-/// A run that has a socket, identified by the owner of the directory and the name of its files. Any
-/// user can choose a name and a process id for files of its own.
+/// A run that has a control socket. It is identified by the owner of the socket's directory and the
+/// name of its files. A user can choose any name and process id for files in the user's own
+/// directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Owner of the directory that contains the socket.
@@ -129,7 +134,7 @@ impl Run {
     }
 }
 
-/// Formats the run as the beginning of a sentence.
+/// Formats the run as the subject of a sentence.
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the run with process id {}", self.pid)?;
@@ -140,8 +145,8 @@ impl fmt::Display for Run {
     }
 }
 
-/// Lists all runs of a user that have a socket, without querying them. Only root finds those of
-/// another user.
+/// Lists all runs of user `owner` that have a control socket, without querying them. Only root can
+/// list those of another user.
 #[must_use]
 pub fn runs_of(owner: u32) -> Vec<Run> {
     let folders = folder::of_user(owner);
@@ -150,8 +155,8 @@ pub fn runs_of(owner: u32) -> Vec<Run> {
     runs
 }
 
-/// Queries the wanted runs of a user, in the order of process ids. Several runs may have the same
-/// id because of PID namespaces.
+/// Queries the runs of user `owner` for which `wanted` returns true, sorted by process id. Several
+/// runs may have the same id because of PID namespaces.
 #[must_use]
 pub fn ask_user(owner: u32, wanted: impl Fn(&Run) -> bool, call: &Call) -> Vec<Told> {
     let is_own = owner == geteuid().as_raw();
@@ -159,7 +164,7 @@ pub fn ask_user(owner: u32, wanted: impl Fn(&Run) -> bool, call: &Call) -> Vec<T
     ask(&[owner], wanted, share, share.runs, call)
 }
 
-/// Queries the runs of all other users, in the order of users and process ids. Empty unless this
+/// Queries the runs of all other users, sorted by user and process id. Returns none unless this
 /// user is root.
 #[must_use]
 pub fn ask_other_users(call: &Call) -> Vec<Told> {
@@ -174,7 +179,7 @@ fn ask(
     call: &Call,
 ) -> Vec<Told> {
     let request = Request { version: VERSION, call: call.clone() };
-    // Serialization cannot fail: the request has only numbers, strings and addresses.
+    // Serialization cannot fail, because the request contains only numbers, strings and addresses.
     let mut line = serde_json::to_vec(&request).unwrap_or_default();
     line.push(b'\n');
     let mut told = Vec::new();
@@ -191,7 +196,8 @@ fn ask(
     told
 }
 
-/// Sends the request to the wanted runs of a user, at most `runs_max`.
+/// Sends the request to the runs of user `owner` for which `wanted` returns true, at most
+/// `runs_max`.
 fn ask_runs<'a>(
     owner: u32,
     wanted: &impl Fn(&Run) -> bool,
@@ -207,7 +213,7 @@ fn ask_runs<'a>(
     for (folder, run) in runs.by_ref().take(runs_max) {
         match AskedRun::new(folder, &run, line) {
             Ok(question) => questions.push(question),
-            // Skip a run that has ended meanwhile, or was killed.
+            // Skip a run that has ended in the meantime, or was killed.
             Err(NoAnswer::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Err(NoAnswer::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 remove_if_dead(folder, &run.files);
@@ -220,7 +226,7 @@ fn ask_runs<'a>(
     }
 }
 
-/// Lists the runs that have a socket in a directory.
+/// Lists the runs that have a control socket in a directory.
 fn runs_in(folder: &Folder) -> Vec<Run> {
     let files = folder.names().unwrap_or_default();
     let runs = files.iter().filter_map(|file| {
@@ -233,11 +239,11 @@ fn runs_in(folder: &Folder) -> Vec<Run> {
     runs
 }
 
-/// A run to which the request was sent.
+/// Connection to a run to which a request is being sent.
 struct AskedRun<'a> {
     run: Run,
     socket: OwnedFd,
-    /// Bytes of the request not sent yet.
+    /// Bytes of the request that were not sent yet.
     unsent: &'a [u8],
     heard: Vec<u8>,
     silent_from: Instant,
@@ -247,8 +253,8 @@ struct AskedRun<'a> {
 impl<'a> AskedRun<'a> {
     fn new(folder: &Folder, run: &Run, line: &'a [u8]) -> Result<Self, NoAnswer> {
         let there = folder.socket(&socket_of(&run.files)).map_err(NoAnswer::Io)?;
-        // A stopped run accepts no connections, and its backlog is limited, so connect must not
-        // block.
+        // Connect without blocking: a stopped run accepts no connections, so its backlog may be
+        // full.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         match connect(&socket, &SocketAddrUnix::new(own_path_of(&there))?) {
@@ -271,20 +277,22 @@ impl<'a> AskedRun<'a> {
                 self.silent_from = Instant::now();
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // Ignore the error, because the run may have answered and closed before reading the
-            // whole request.
+            // Ignore the error: the run may have answered and closed the connection before it has
+            // read the whole request.
             Err(_) => self.unsent = &[],
         }
     }
 
-    /// Reads available bytes, and returns their number. `used` of `bytes_max` bytes were already
-    /// received from runs of this user.
+    /// Reads available bytes of the answer, and returns their number. `used` is how many of
+    /// `bytes_max` bytes were already received from runs of the same user.
     fn read(&mut self, used: usize, bytes_max: usize) -> usize {
         const CHUNK: usize = 64 << 10;
         let (before, room) = (self.heard.len(), bytes_max - used);
-        // Read one byte more than allowed, to distinguish a complete answer from a longer one.
+        // Read at most one byte more than the limit allows, to distinguish a complete answer from
+        // one that is too long.
         let len_max = CHUNK.min(room + 1);
-        // Grow exactly, because doubling would need up to three times the memory of the answer.
+        // Allocate the exact size. Doubling the buffer would need up to three times the memory of
+        // the answer.
         self.heard.reserve_exact(len_max);
         self.heard.resize(before + len_max, 0);
         let result = rustix::io::read(&self.socket, &mut self.heard[before..]);
@@ -295,8 +303,8 @@ impl<'a> AskedRun<'a> {
             Ok(len) if len > room => self.end = Some(Err(NoAnswer::TooLong(bytes_max))),
             Ok(_) => self.silent_from = Instant::now(),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // A busy run answers and closes before it has read the request, so that a reset follows
-            // its answer. Readers detect an incomplete answer.
+            // A busy run answers and closes the connection before it has read the request, so a
+            // reset follows its answer. If the answer is incomplete, parsing it fails.
             Err(Errno::CONNRESET) if before > 0 => self.end = Some(Ok(())),
             Err(error) => self.end = Some(Err(error.into())),
         }
@@ -315,8 +323,8 @@ impl<'a> AskedRun<'a> {
     }
 }
 
-/// Reads all answers concurrently, so that timeouts of slow runs do not add up. Accepts at most
-/// `bytes_max` bytes from each user's runs.
+/// Reads the answers of all runs concurrently, so that time limits of slow runs do not add up.
+/// Accepts at most `bytes_max` bytes from the runs of each user.
 fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut heard = BTreeMap::<u32, usize>::new();
@@ -324,7 +332,8 @@ fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
         let now = Instant::now();
         let mut next = until;
         for question in questions.iter_mut().filter(|question| question.end.is_none()) {
-            // A run that has not accepted the whole request does not start a change either.
+            // The longer time limit for changes applies only after the run has accepted the whole
+            // request, because it starts the change only then.
             let is_taken = is_change && question.unsent.is_empty();
             let patience = if is_taken { CHANGE_PATIENCE } else { PATIENCE };
             let deadline = question.silent_from + patience;
@@ -345,7 +354,7 @@ fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
                 PollFd::from_borrowed_fd(q.socket.as_fd(), PollFlags::IN | writes)
             })
             .collect();
-        // Ignore an error: no socket is then ready, and the deadlines still apply.
+        // Ignore errors: no socket is ready in this case, and time limits are still checked.
         let _ = wait(&mut polls, Some(next.saturating_duration_since(now)));
         let ready: Vec<_> = polls.iter().map(PollFd::revents).collect();
         for (question, ready) in open.iter_mut().zip(ready) {

@@ -1,10 +1,10 @@
-//! Bounded deserialization of lists in requests and answers, so that memory is proportional to the
-//! values kept.
+//! Bounded deserialization of lists in requests and answers, so that an attacker cannot cause large
+//! allocations by values that are not kept.
 //!
-//! serde buffers tagged enums and flattened structs completely, including unknown fields, before it
-//! knows their type. The buffer needs some 16 bytes per byte of JSON. Elements of such lists are
-//! therefore limited before they are deserialized: by length in requests, by number of parts in
-//! answers.
+//! For tagged enums and flattened structs, serde buffers all fields, including unknown ones, before
+//! it knows the type. The buffer needs about 16 bytes per byte of JSON. Therefore elements of such
+//! lists are limited before they are deserialized: in requests by their length, in answers by the
+//! number of their fields.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,22 +14,22 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// Maximum number of words of PROGRAM's command line that are kept.
+/// Maximum number of words kept of PROGRAM's command line. Further words are dropped.
 const WORDS_MAX: usize = 65_536;
-/// Maximum number of fields of an element that are read. A socket has some 60.
+/// Maximum number of fields that are read of one list element. A socket has about 60.
 const FIELDS_MAX: usize = 128;
-/// Maximum number of values in an array of such a field.
+/// Maximum number of values that are read of an array in a list element.
 const VALUES_MAX: usize = 64;
-/// Maximum length of a string in such a field, in bytes.
+/// Maximum length in bytes of a string in a list element.
 const TEXT_LEN_MAX: usize = 256;
 
-/// Element of a list in a request.
+/// Change in the list of a request, deserialized from one element of the list.
 pub(crate) trait Change: DeserializeOwned {
-    /// Deserializes an element from JSON.
+    /// Deserializes a change from its JSON text.
     fn read(json: &str) -> serde_json::Result<Self>;
 }
 
-/// Deserializes the changes of a request.
+/// Deserializes the list of changes of a request.
 pub(crate) fn changes<'de, T: Change, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(BoundedChanges(PhantomData))
 }
@@ -54,7 +54,8 @@ impl<'de, T: Change> Visitor<'de> for BoundedChanges<T> {
     }
 }
 
-/// Deserializes a list of an answer, each element through [`Small`].
+/// Deserializes a list in an answer. Each element is first read as [`Small`], which limits its
+/// size.
 pub(crate) fn list<'de, T, D>(from: D) -> Result<Option<Vec<T>>, D::Error>
 where
     T: DeserializeOwned,
@@ -73,7 +74,7 @@ where
     Ok(list.map(|list| list.into_iter().map(|Element(element)| element).collect()))
 }
 
-/// Deserializes the first [`WORDS_MAX`] words of a command line.
+/// Deserializes a command line. Keeps only the first [`WORDS_MAX`] words.
 pub(crate) fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     struct Words;
 
@@ -98,7 +99,8 @@ pub(crate) fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D
     from.deserialize_seq(Words)
 }
 
-/// Object of numbers, strings and arrays of numbers. Larger or nested values become null.
+/// List element of limited size: an object of numbers, strings and arrays of numbers. Values that
+/// are larger or nested become null.
 struct Small(Value);
 
 impl<'de> Deserialize<'de> for Small {
@@ -187,7 +189,7 @@ impl<'de> Visitor<'de> for Field {
     }
 }
 
-/// Number in an array, or null.
+/// Number in an array. A value of another type becomes null.
 struct BoundedNumber(Value);
 
 impl<'de> Deserialize<'de> for BoundedNumber {

@@ -16,26 +16,26 @@ use crate::sockets::ShownSocket;
 use crate::text::printable;
 use crate::user::user_name;
 
-/// Client of a run. Each request uses a connection of its own.
+/// Client of a run (`towpath run`, `router` or `proxy`). Opens a new connection for each request.
 #[derive(Debug, Clone)]
 pub struct Client {
     run: Run,
 }
 
-/// Reason for which a request failed.
+/// Reason why a request to a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The user has no matching run.
+    /// This user has no run that matches the selection.
     #[error("{0}")]
     NoRun(Missing),
-    /// Several runs match, and none was selected.
+    /// Several runs match the selection, so one must be named.
     #[error("several runs may be meant: name one by --run PID or --name NAME{0}")]
     Several(Several),
-    /// Runs of another user were selected, and this user is not root.
+    /// Runs of another user were selected, which only root may access.
     #[error("runs of user {} answer that user and root only", user_name(*.0))]
     NotRoot(u32),
-    /// The run belongs to another user, who alone may change it.
+    /// The request would change a run of another user, which only that user may do.
     #[error(
         "runs of user {user} can be shown, not changed: make the change as that user, as by \
          `sudo -u {user} towpath ...`",
@@ -45,21 +45,21 @@ pub enum Error {
     /// The run did not answer.
     #[error("{0} {1}")]
     NoAnswer(Run, NoAnswer),
-    /// The answer is invalid, or of another version of the protocol.
+    /// The answer is malformed, or the run uses another version of the protocol.
     #[error("{0} gave no readable answer; is it another version?")]
     Unreadable(Run),
-    /// The run refused the request.
+    /// The run answered with an error.
     #[error("{}", .0.message)]
     Refused(RequestFault),
 }
 
-/// Description of a run that a user does not have.
+/// Details about a run that was selected but does not exist, for the message.
 #[derive(Debug)]
 pub struct Missing {
     owner: u32,
-    /// Predicate of a sentence about the run.
+    /// Predicate of the message about the run, such as `has the name "web"`.
     what: String,
-    /// Other users that have such a run; filled for root only.
+    /// Other users that have a run which matches. Empty unless this user is root.
     elsewhere: Vec<u32>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Runs of which one must be selected.
+/// Runs that match the selection, of which the user must select one.
 #[derive(Debug)]
 pub struct Several {
     runs: Vec<(Run, Reply)>,
@@ -102,32 +102,33 @@ impl fmt::Display for Several {
     }
 }
 
-/// Runs, routers and proxies of one user.
+/// The runs, routers and proxies of one user, among which methods select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Runs {
     owner: u32,
 }
 
-/// Matching runs that answer, and errors of those that do not.
+/// Matching runs that answer, with their answers, and the errors of those that do not.
 type Survey = (Vec<(Run, Reply)>, Vec<Error>);
 
 /// Maximum number of other users named in the message about a missing run.
 const ELSEWHERE_MAX: usize = 4;
 
 impl Runs {
-    /// Returns the runs of this user.
+    /// Returns the runs of this process's user.
     #[must_use]
     pub fn own() -> Self {
         Self { owner: geteuid().as_raw() }
     }
 
-    /// Returns the runs of a user. Only root can find them, and only that user can change them.
+    /// Returns the runs of user `owner`. Only root can access those of other users, and cannot
+    /// change them.
     #[must_use]
     pub fn of_user(owner: u32) -> Self {
         Self { owner }
     }
 
-    /// Lists all runs that are alive, including those that do not answer.
+    /// Lists all runs of the user whose process is alive, including those that do not answer.
     #[must_use]
     pub fn list(self) -> Vec<Client> {
         let told = ask_user(self.owner, |_| true, &Call::Info);
@@ -137,8 +138,8 @@ impl Runs {
     /// Returns the only `towpath run` or `router`. Ignores proxies.
     ///
     /// # Errors
-    /// There is no run, or there are several. A run that does not answer counts, because the user
-    /// may mean that one.
+    /// There is no run, or there are several. A run that does not answer counts as well, because
+    /// the user may mean this one.
     pub fn only(self) -> Result<Client, Error> {
         let (mut runs, silent) = self.survey_of_stacks()?;
         match (runs.len(), silent.len()) {
@@ -148,8 +149,8 @@ impl Runs {
         }
     }
 
-    /// Returns the only run that answers, and the errors of those that do not. Intended for
-    /// queries, which are harmless if sent to the wrong run.
+    /// Returns the only `towpath run` or `router` that answers, and the errors of those that do
+    /// not. Intended for queries, which are harmless if sent to the wrong run.
     ///
     /// # Errors
     /// No run answers, or several do.
@@ -179,7 +180,7 @@ impl Runs {
         self.find(format!("has process id {pid}"), |run| run.pid == pid)
     }
 
-    /// Returns the run for which `is_it` is true, unless it was killed.
+    /// Returns the run for which `is_it` returns true. Ignores runs that were killed.
     fn find(self, what: String, is_it: impl Fn(&Run) -> bool) -> Result<Client, Error> {
         let (mut runs, mut silent) = self.survey(&is_it)?;
         match (runs.len(), silent.len()) {
@@ -197,7 +198,8 @@ impl Runs {
         Error::NoRun(Missing { owner: self.owner, what, elsewhere })
     }
 
-    /// Returns runs and routers that answer, and the errors of all runs that do not.
+    /// Returns the runs and routers that answer, and the errors of all runs that do not. Ignores
+    /// proxies.
     fn survey_of_stacks(self) -> Result<Survey, Error> {
         let (mut runs, silent) = self.survey(|_| true)?;
         runs.retain(|(_, reply)| reply.kind != RunKind::Proxy);
@@ -269,8 +271,8 @@ impl Client {
     /// Queries the interfaces, routes and neighbours of the run.
     ///
     /// # Errors
-    /// The run does not answer, or does not support this request, as a proxy or a run with its
-    /// stack in PROGRAM's process.
+    /// The run does not answer, or does not support this request. A proxy does not, nor a run whose
+    /// stack is in PROGRAM's process.
     pub fn net(&self) -> Result<Net, Error> {
         self.ask(&Call::Net)?.net.ok_or_else(|| self.unreadable())
     }
@@ -291,7 +293,7 @@ impl Client {
         self.ask(&Call::Sockets)?.sockets.ok_or_else(|| self.unreadable())
     }
 
-    /// Queries the counters since the start of the run.
+    /// Queries the run's counters, which count since its start.
     ///
     /// # Errors
     /// See [`Client::net`].
@@ -307,10 +309,11 @@ impl Client {
         self.ask(&Call::Ports)?.ports.ok_or_else(|| self.unreadable())
     }
 
-    /// Applies several changes atomically, also with respect to each packet. Returns their number.
+    /// Applies several changes of the network configuration atomically: each packet is handled
+    /// either before all of them or after. Returns their number.
     ///
     /// # Errors
-    /// No change was applied; [`RequestFault::at`] is the index of the invalid one.
+    /// No change was applied. [`RequestFault::at`] is the index of the invalid change.
     pub fn apply(&self, changes: &[Change]) -> Result<usize, Error> {
         let call = Call::Apply { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
@@ -328,14 +331,15 @@ impl Client {
     /// is filtered by either the old or the new list.
     ///
     /// # Errors
-    /// No change was applied. The fault names the rule, and [`RequestFault::at`] is the index of
-    /// the change.
+    /// No change was applied. The error names the rule, and [`RequestFault::at`] is the index of
+    /// the invalid change.
     pub fn apply_acl(&self, changes: &[AclChange]) -> Result<usize, Error> {
         let call = Call::ApplyAcl { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 
-    /// Queries the rules of address translation, with the flows of each rule.
+    /// Queries the rules of address translation, with the number of flows that each rule has
+    /// translated.
     ///
     /// # Errors
     /// See [`Client::net`].
@@ -347,14 +351,14 @@ impl Client {
     /// number. Existing flows keep their translation.
     ///
     /// # Errors
-    /// No change was applied; [`RequestFault::at`] is the index of the invalid one.
+    /// No change was applied. [`RequestFault::at`] is the index of the invalid change.
     pub fn apply_nat(&self, changes: &[NatChange]) -> Result<usize, Error> {
         let call = Call::ApplyNat { changes: changes.to_vec() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 
-    /// Queries the flows that match a filter. The list is no snapshot, because packets flow while
-    /// it is made.
+    /// Queries the flows that match a filter. The list is no consistent snapshot, because flows
+    /// change while it is created.
     ///
     /// # Errors
     /// See [`Client::net`].
@@ -363,8 +367,8 @@ impl Client {
         self.ask(&call)?.flows.ok_or_else(|| self.unreadable())
     }
 
-    /// Queries the events of flows from number `from` on, and the number of the next event. Only
-    /// the latest 1024 are kept. 0 returns no events.
+    /// Queries the events of flows, beginning with number `from`, and the number of the next event.
+    /// The run keeps only the latest 1024 events. If `from` is 0, returns no events.
     ///
     /// # Errors
     /// See [`Client::net`].
@@ -373,7 +377,7 @@ impl Client {
         reply.flows.zip(reply.next_event).ok_or_else(|| self.unreadable())
     }
 
-    /// Deletes the flows that match a filter, and returns their number.
+    /// Deletes the tracked flows that match a filter, and returns their number.
     ///
     /// # Errors
     /// See [`Client::net`].
@@ -389,7 +393,8 @@ impl Client {
     /// Sends a request, and returns its answer.
     ///
     /// # Errors
-    /// The run does not answer, or refuses; or the request would change a run of another user.
+    /// The run does not answer or reports an error, or the request would change a run of another
+    /// user.
     pub fn ask(&self, call: &Call) -> Result<Reply, Error> {
         if call.is_change() && self.run.is_foreign() {
             return Err(Error::Foreign(self.run.owner));
@@ -412,7 +417,7 @@ impl Client {
     }
 }
 
-/// Maximum length of a displayed message of a run in characters.
+/// Maximum length in characters of a run's message that is shown to the user.
 const MESSAGE_MAX: usize = 500;
 
 fn read(run: &Run, bytes: &[u8]) -> Result<Reply, Error> {

@@ -1,8 +1,8 @@
-//! Connections to a run's control socket, all handled by one thread. Each has a state of its own,
-//! so that a slow client does not delay other clients.
+//! Connections to a run's control socket. One thread handles all of them without blocking, so that
+//! a slow client does not delay others.
 //!
 //! Limits apply per user, because both the run's user and root may send requests: neither can
-//! exhaust the connections or memory of the other. A request beyond a limit fails with the fault
+//! exhaust the connections or memory of the other. A request beyond a limit fails with the error
 //! `busy`.
 
 use std::io::{self, Read, Write};
@@ -17,14 +17,14 @@ use crate::request::{Call, Reply, RequestFault};
 use crate::server::{PATIENCE, user_behind};
 use crate::wait::wait;
 
-/// Timeouts of a client.
+/// Time limits for a client's connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
-    /// Maximum time between two bytes, in either direction.
+    /// Maximum time between two bytes that are received or sent.
     silence: Duration,
-    /// Maximum time to send the request.
+    /// Maximum time in which the client must send the whole request.
     request: Duration,
-    /// Maximum time to receive the answer.
+    /// Maximum time in which the client must receive the whole answer.
     answer: Duration,
 }
 
@@ -36,21 +36,21 @@ impl Times {
     };
 }
 
-/// Maximum length of a request in bytes; 60,000 changes fit.
+/// Maximum length of a request in bytes. About 60,000 changes fit.
 const REQUEST_LEN_MAX: usize = 8 << 20;
 /// Maximum number of connections per user.
 const CONNECTIONS_MAX: usize = 16;
-/// Maximum length of all incomplete requests of a user in bytes.
+/// Maximum number of bytes in all incomplete requests of a user.
 const REQUESTS_LEN_MAX: usize = 2 * REQUEST_LEN_MAX;
-/// Maximum length of unsent answers of a user in bytes; further requests are refused.
+/// Maximum number of unsent bytes in all answers to a user. Above it, further requests fail.
 const UNSENT_LEN_MAX: usize = 64 << 20;
-/// Pause before accepting again, because an engine with many connections may exhaust all
-/// descriptors for a while.
+/// Pause in accepting after accept(2) has failed. The process may be out of descriptors for a
+/// while, because an engine with many connections uses them.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// Maximum length of a read in bytes.
+/// Maximum number of bytes read at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Answers requests using `answer`, as long as the process lives.
+/// Answers requests of clients by calling `answer`, until the process ends.
 pub(crate) fn serve(
     listener: &UnixListener,
     times: Times,
@@ -67,7 +67,7 @@ pub(crate) fn serve(
 struct Connections<A> {
     list: Vec<ConnectionLine>,
     times: Times,
-    /// End of a pause in accepting because no descriptor was available.
+    /// Time at which a pause in accepting ends; `None` if accepting is not paused.
     paused_until: Option<Instant>,
     /// Empty answer, used as a template.
     empty: Reply,
@@ -79,9 +79,9 @@ struct ConnectionLine {
     stream: UnixStream,
     user: u32,
     times: Times,
-    /// Time of the last byte received or sent.
+    /// Time at which the last byte was received or sent.
     progress: Instant,
-    /// Time at which the request or the answer must be complete.
+    /// Time at which the request must be received, or the answer sent, completely.
     until: Instant,
     state: State,
 }
@@ -114,7 +114,7 @@ impl ConnectionLine {
         }
     }
 
-    /// Reads available bytes. Returns the request once it is complete.
+    /// Reads available bytes of a request. Returns the request when it is complete.
     fn read(&mut self, chunk: &mut [u8], room: usize) -> Option<Result<Vec<u8>, RequestFault>> {
         let State::Request(line) = &mut self.state else { return None };
         let none = |why: &dyn std::fmt::Display| {
@@ -141,7 +141,7 @@ impl ConnectionLine {
         end.map(|_| Ok(std::mem::take(line)))
     }
 
-    /// Starts to send an answer.
+    /// Starts to send an answer, with new time limits.
     fn answer(&mut self, bytes: Vec<u8>) {
         let now = Instant::now();
         (self.progress, self.until) = (now, now + self.times.answer);
@@ -161,7 +161,7 @@ impl ConnectionLine {
                 }
             }
             Err(error) if is_later(&error) => {}
-            // Ignore the error, because the client has gone.
+            // Ignore the error: the client has closed the connection.
             Err(_) => self.state = State::Done,
         }
     }
@@ -172,7 +172,8 @@ fn is_later(error: &io::Error) -> bool {
 }
 
 impl<A: Fn(Call, &mut Reply)> Connections<A> {
-    /// Waits for clients, and serves those that are ready.
+    /// Waits until a client or the listener is ready or a time limit has passed. Serves the ready
+    /// clients, and accepts new ones.
     fn turn(&mut self, listener: &UnixListener) {
         let now = Instant::now();
         self.paused_until = self.paused_until.filter(|until| *until > now);
@@ -189,7 +190,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         if self.paused_until.is_none() {
             polls.push(PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
         }
-        // Ignore an error: no client is then ready, and the deadlines still apply.
+        // Ignore errors: no client is ready in this case, and time limits are still checked.
         let _ = wait(&mut polls, left);
         let ready: Vec<_> = polls.iter().map(|poll| !poll.revents().is_empty()).collect();
         for (at, is_ready) in ready.iter().take(self.list.len()).enumerate() {
@@ -209,7 +210,8 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if is_later(&error) => return,
-            // No descriptor is available. Pause, otherwise poll would return immediately again.
+            // No descriptor is free. Pause in accepting; otherwise poll would return at once again
+            // and again.
             Err(_) => {
                 self.paused_until = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
                 return;
@@ -231,7 +233,8 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         }
     }
 
-    /// Reads or writes if the client is ready, and closes the connection at its deadline.
+    /// Reads or writes if the client's socket is ready. Closes the connection if its time limit has
+    /// passed.
     fn go_on(&mut self, at: usize, is_ready: bool) {
         let user = self.list[at].user;
         let unread: usize = self.of_user(user).map(ConnectionLine::unread).sum();
@@ -268,7 +271,8 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
     fn reply(&self, call: Call) -> Vec<u8> {
         let mut reply = self.empty.clone();
         (self.answer)(call, &mut reply);
-        // Serialization cannot fail: the reply has only numbers, strings and addresses.
+        // Serialization cannot fail, because the reply contains only numbers, strings and
+        // addresses.
         serde_json::to_vec(&reply).unwrap_or_default()
     }
 
@@ -291,7 +295,8 @@ mod tests {
     use super::*;
     use crate::request::RunKind;
 
-    /// The timeouts are so long that a server which waits for a silent client would hang this test.
+    /// Tests that silent clients do not delay others. The time limits are so long that this test
+    /// would hang if the server waited for a silent client.
     #[test]
     fn silent_clients_delay_no_answer_and_use_up_places_of_their_user() {
         let path = std::env::temp_dir().join(format!("towpath-silent-{}", std::process::id()));

@@ -1,4 +1,5 @@
-//! Flows that a router tracks, and its rules of address translation, as serialized to JSON.
+//! Types of the control protocol for flows that a router tracks, and for its rules of address
+//! translation.
 
 use std::net::IpAddr;
 
@@ -8,31 +9,31 @@ use towpath_wire::Prefix;
 use crate::sockets::Word;
 use crate::text;
 
-/// Rules of address translation.
+/// Rules for address translation of a router.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nat {
     /// All rules, in ascending order of their numbers.
     pub rules: Vec<NatRuleText>,
 }
 
-/// Rule of address translation.
+/// Rule for address translation, with its counter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatRuleText {
     /// Text of the rule, starting with `id`: "id 10 masquerade out wan".
     pub rule: String,
-    /// Flows that the rule has translated since it was added.
+    /// Number of flows that the rule has translated since it was added.
     pub flows: u64,
 }
 
-/// Change to the rules of address translation.
+/// Change to the rules for address translation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum NatChange {
-    /// Adds a rule. Fails if a rule with this number exists. A rule without number is added at the
-    /// end.
+    /// Adds a rule. Fails if a rule with this number exists. A rule without a number is added at
+    /// the end.
     AddRule {
-        /// Text of the rule.
+        /// Text of the rule, as in [`NatRuleText::rule`]; the number is optional.
         rule: String,
     },
     /// Adds a rule, or replaces the rule with its number.
@@ -40,7 +41,7 @@ pub enum NatChange {
         /// Text of the rule, starting with `id`.
         rule: String,
     },
-    /// Deletes a rule. Flows that it has translated go on.
+    /// Deletes a rule. Existing flows keep their translation.
     DeleteRule {
         /// Number of the rule.
         id: u32,
@@ -49,12 +50,13 @@ pub enum NatChange {
     Flush,
 }
 
-/// A flow.
+/// A flow that the router tracks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownFlow {
-    /// Number of the flow, which no later flow has.
+    /// Number of the flow. It is never reused.
     pub id: u64,
-    /// Event that the flow is listed for: `new`, `expired`, `evicted` or `deleted`.
+    /// Event for which the flow is listed: `new`, `expired`, `evicted` or `deleted`. `None` if the
+    /// flow is listed for another reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<Word>,
     /// Transport protocol: `tcp`, `udp`, `icmp`, `icmp6`, or a number.
@@ -62,39 +64,39 @@ pub struct ShownFlow {
     /// State: `opening`, `established`, `closing`, `unanswered`, `answered` or
     /// `assured`.
     pub state: Word,
-    /// Source of the first packet, as it arrived.
+    /// Source address of the first packet, before translation.
     pub src: IpAddr,
-    /// Source port, or identifier of an ICMP query.
+    /// Source port of the first packet, or the identifier of an ICMP query.
     pub sport: u16,
-    /// Destination of the first packet, as it arrived.
+    /// Destination address of the first packet, before translation.
     pub dst: IpAddr,
-    /// Destination port.
+    /// Destination port of the first packet, before translation.
     pub dport: u16,
-    /// Source of answers, as they arrive.
+    /// Source address of answers, as they arrive at the router.
     pub reply_src: IpAddr,
-    /// Source port of answers.
+    /// Source port of answers, as they arrive at the router.
     pub reply_sport: u16,
-    /// Destination of answers, as they arrive: the translated source.
+    /// Destination address of answers, as they arrive at the router: the translated source address.
     pub reply_dst: IpAddr,
-    /// Destination port of answers.
+    /// Destination port of answers, as they arrive at the router.
     pub reply_dport: u16,
-    /// Packets in the direction of the first one.
+    /// Number of packets in the direction of the first packet.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Number of bytes in the direction of the first packet.
     pub bytes: u64,
-    /// Packets in the other direction.
+    /// Number of packets in the direction of answers.
     pub reply_packets: u64,
-    /// Bytes of these packets.
+    /// Number of bytes in the direction of answers.
     pub reply_bytes: u64,
-    /// Seconds until the flow is forgotten if no packet comes.
+    /// Seconds until the flow expires if no further packet arrives.
     pub expires_s: u64,
 }
 
-/// Conditions on flows; all must match.
+/// Conditions on flows. A flow matches if it meets all conditions that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowFilter {
-    /// Number of the flow.
+    /// Number of the flow, as in [`ShownFlow::id`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
     /// Transport protocol, as in [`ShownFlow`].
@@ -103,22 +105,22 @@ pub struct FlowFilter {
     /// State, as in [`ShownFlow`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Word>,
-    /// Prefix with the source.
+    /// Prefix that must contain the source address of the first packet.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::option")]
     pub src: Option<Prefix>,
-    /// Prefix with the destination.
+    /// Prefix that must contain the destination address of the first packet.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "text::option")]
     pub dst: Option<Prefix>,
-    /// Source port.
+    /// Source port of the first packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sport: Option<u16>,
-    /// Destination port.
+    /// Destination port of the first packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dport: Option<u16>,
 }
 
 impl FlowFilter {
-    /// Returns whether a flow meets all conditions.
+    /// Returns whether a flow meets all conditions that are set.
     #[must_use]
     pub fn matches(&self, flow: &ShownFlow) -> bool {
         let Self { id, proto, state, src, dst, sport, dport } = self;

@@ -1,4 +1,4 @@
-//! Route lookups, as of `ip route get`.
+//! Types of the control protocol for route lookups, as by `ip route get`.
 
 use std::net::IpAddr;
 
@@ -6,39 +6,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::sockets::Word;
 
-/// Destination to look up, with conditions.
+/// Destination for which to look up a route, with optional conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteLookup {
     /// Destination address.
     pub to: IpAddr,
-    /// Source address. Without it, the stack chooses one.
+    /// Source address of the packets; `None` lets the stack choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<IpAddr>,
-    /// Outgoing interface. Without it, the interface of the route is used.
+    /// Outgoing interface; `None` lets the route determine it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dev: Option<Word>,
 }
 
-/// Route of packets to a destination.
+/// Route that packets to a destination take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundRoute {
-    /// Address of the router, unless the destination is on the link, or is this host.
+    /// Address of the next router; `None` if the destination is on the link or is this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
     /// Outgoing interface.
     pub dev: Word,
     /// Source address of the packets.
     pub source: IpAddr,
-    /// Maximum packet length in bytes on the path, as far as it is known.
+    /// Path MTU in bytes, as far as it is known.
     pub mtu: u32,
-    /// Whether the MTU is less than that of the interface.
+    /// Whether the path MTU is lower than the MTU of the interface.
     pub mtu_is_lower: bool,
     /// Kind of the destination.
     pub kind: DestinationKind,
 }
 
-/// Kind of a destination.
+/// Kind of a destination address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DestinationKind {
@@ -48,6 +48,6 @@ pub enum DestinationKind {
     Local,
     /// Broadcast address of a link.
     Broadcast,
-    /// A group.
+    /// Address of a multicast group.
     Multicast,
 }

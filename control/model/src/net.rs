@@ -1,4 +1,4 @@
-//! Network configuration of a run, and changes to it, as serialized to JSON.
+//! Types of the control protocol for the network configuration of a run, and for changes to it.
 
 use std::net::IpAddr;
 
@@ -8,39 +8,39 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::sockets::Word;
 use crate::text;
 
-/// Network configuration of a run: interfaces, routes and neighbours.
+/// Network configuration of a run: interfaces, routes and neighbors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Net {
-    /// All interfaces; the loopback interface comes first.
+    /// All interfaces. The loopback interface is first.
     pub interfaces: Vec<Interface>,
     /// All routes, in the order in which they were added.
     pub routes: Vec<Route>,
-    /// All neighbours, sorted by interface and address.
+    /// All neighbors, sorted by interface and address.
     pub neighbors: Vec<Neighbor>,
 }
 
 /// Network interface of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Number of the interface, from 1.
+    /// Number of the interface, counted from 1.
     pub index: u32,
     /// Name of the interface.
     pub name: Word,
     /// Kind of the interface.
     pub kind: Kind,
-    /// Ethernet address. None unless this is an Ethernet interface.
+    /// Ethernet address; `None` unless this is an Ethernet interface.
     #[serde(with = "text::option")]
     pub mac: Option<MacAddr>,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Whether the interface is up.
+    /// Whether the interface is administratively up.
     pub up: bool,
-    /// Whether the device has a link. None if there is no kernel device below.
+    /// Whether the device has a link (carrier); `None` if no kernel device is below the interface.
     #[serde(default)]
     pub carrier: Option<bool>,
-    /// Addresses, in the order in which they were added.
+    /// Addresses of the interface, in the order in which they were added.
     pub addresses: Vec<Address>,
-    /// Traffic since the start of the run.
+    /// Traffic counters since the start of the run.
     pub traffic: Traffic,
 }
 
@@ -48,11 +48,11 @@ pub struct Interface {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// `lo`, inside the stack.
+    /// The interface `lo` inside the stack.
     Loopback,
-    /// Ethernet frames.
+    /// Interface whose packets have Ethernet headers.
     Ethernet,
-    /// IP packets without a link header.
+    /// Interface whose packets have no link header.
     Ip,
 }
 
@@ -62,13 +62,13 @@ pub struct Address {
     /// The address with its prefix length.
     #[serde(with = "text")]
     pub address: Prefix,
-    /// State of the address.
+    /// State of duplicate address detection and lifetime.
     pub state: AddressState,
-    /// Origin of the address.
+    /// How the address was created.
     pub origin: Origin,
-    /// Valid lifetime in seconds; None means infinite.
+    /// Remaining valid lifetime in seconds; `None` if infinite.
     pub valid_s: Option<u64>,
-    /// Preferred lifetime in seconds; None means infinite.
+    /// Remaining preferred lifetime in seconds; `None` if infinite.
     pub preferred_s: Option<u64>,
 }
 
@@ -81,22 +81,23 @@ pub enum AddressState {
     /// Duplicate address detection is in progress; the address is used with restrictions (RFC
     /// 4429).
     Optimistic,
-    /// Usable without restriction.
+    /// Usable without restrictions.
     Preferred,
-    /// Used by existing connections only.
+    /// Used only by existing connections, because the preferred lifetime has ended.
     Deprecated,
     /// Unusable, because duplicate address detection found another host with the address.
     DadFailed,
 }
 
-/// Origin of an address or a route.
+/// How an address or a route was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// Configured by the operator.
     #[default]
     Static,
-    /// Created by the stack itself: the route to an address's link, or a link-local address.
+    /// Created by the stack itself: the route to the network of an address, or a link-local
+    /// address.
     Link,
     /// Learned from a router advertisement.
     Router,
@@ -105,51 +106,54 @@ pub enum Origin {
 /// Traffic counters of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Packets received. Merged packets count once.
+    /// Packets received. Several packets that were merged into one count once.
     pub rx_packets: u64,
-    /// Bytes received, including link headers.
+    /// Bytes received, including link-layer headers.
     pub rx_bytes: u64,
     /// Received packets that were dropped.
     pub rx_dropped: u64,
-    /// Packets sent, counted as on the wire.
+    /// Packets sent, counted after segmentation.
     pub tx_packets: u64,
-    /// Bytes sent, including link headers.
+    /// Bytes sent, including link-layer headers.
     pub tx_bytes: u64,
-    /// Outgoing packets that were dropped.
+    /// Packets to be sent that were dropped.
     pub tx_dropped: u64,
 }
 
-/// A route: existing, to be added, or a pattern for deletion.
+/// A route: an existing one, one to be added, or a pattern for routes to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Destination prefix without host bits; 0.0.0.0/0 and ::/0 are the default routes.
     #[serde(with = "text")]
     pub to: Prefix,
-    /// Address of the router. None: the destination is on-link; for deletion, any router.
+    /// Address of the next router; `None` if the destination is on the link. In a deletion, `None`
+    /// matches any router.
     #[serde(default)]
     pub via: Option<IpAddr>,
-    /// Outgoing interface. None: that of the router's link; for deletion, any interface.
+    /// Outgoing interface; `None` for the interface with the router's network. In a deletion,
+    /// `None` matches any interface.
     #[serde(default)]
     pub dev: Option<Word>,
-    /// Metric. None: the default; for deletion, any metric.
+    /// Metric; `None` for the default. In a deletion, `None` matches any metric.
     #[serde(default)]
     pub metric: Option<u32>,
-    /// Kind of the route. None: unicast; for deletion, any kind. Routes that are not unicast have
-    /// neither a router nor an interface.
+    /// Kind of the route; `None` for unicast. In a deletion, `None` matches any kind. A route that
+    /// is not unicast has neither a router nor an interface.
     #[serde(default)]
     pub kind: Option<RouteKind>,
-    /// Path MTU in bytes. None: that of the link; for deletion, any.
+    /// Path MTU in bytes; `None` for that of the link. In a deletion, `None` matches any MTU.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// Weight among the next hops of a multipath route, 1 to 256. None: 1; for deletion, any.
+    /// Weight among the next hops of a multipath route, from 1 to 256; `None` for 1. In a deletion,
+    /// `None` matches any weight.
     #[serde(default)]
     pub weight: Option<u16>,
-    /// Origin of an existing route. Ignored in changes.
+    /// How an existing route was created. Ignored in changes.
     #[serde(default)]
     pub origin: Origin,
 }
 
-/// The on-link IPv4 default route, as a base for struct update syntax.
+/// Returns an IPv4 default route without a router, as a base for struct update syntax.
 impl Default for Route {
     fn default() -> Self {
         let (to, origin) = (Prefix::ALL_V4, Origin::Static);
@@ -159,8 +163,8 @@ impl Default for Route {
 }
 
 impl Route {
-    /// Returns whether both routes are next hops of the same multipath route, which ip-route(8)
-    /// shows as one route.
+    /// Returns whether both routes are next hops of one multipath route. ip-route(8) shows them as
+    /// one route.
     pub fn shares_with(&self, other: &Self) -> bool {
         let is_routed = |route: &Self| {
             route.via.is_some() && route.kind.is_none_or(|kind| kind == RouteKind::Unicast)
@@ -175,48 +179,48 @@ impl Route {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteKind {
-    /// Packets are sent to the router, or on-link.
+    /// Packets are sent to the router, or directly to the destination if there is no router.
     #[default]
     Unicast,
     /// Packets are dropped silently.
     Blackhole,
-    /// Packets are rejected: host unreachable.
+    /// Packets are rejected with the ICMP error "host unreachable".
     Unreachable,
-    /// Packets are rejected: communication prohibited.
+    /// Packets are rejected with the ICMP error "communication administratively prohibited".
     Prohibit,
 }
 
-/// Neighbour on a link (ARP or NDP).
+/// Entry of the neighbor table (ARP or NDP) of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbor {
-    /// IP address of the neighbour.
+    /// IP address of the neighbor.
     pub address: IpAddr,
-    /// Interface of the link.
+    /// Interface on whose link the neighbor is.
     pub dev: Word,
-    /// Ethernet address, once known.
+    /// Ethernet address; `None` while it is not known.
     #[serde(with = "text::option")]
     pub mac: Option<MacAddr>,
-    /// State of the entry.
+    /// State of the entry, as in RFC 4861.
     pub state: NeighborState,
-    /// Whether the neighbour is a router.
+    /// Whether the neighbor is a router.
     pub router: bool,
 }
 
-/// State of a neighbour, named as in iproute2.
+/// State of a neighbor entry, named as in iproute2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NeighborState {
-    /// Address resolution is in progress.
+    /// Address resolution is in progress, and the Ethernet address is not known.
     Incomplete,
-    /// Reachability was confirmed recently.
+    /// The neighbor was recently confirmed to be reachable.
     Reachable,
-    /// Reachability is unconfirmed.
+    /// It is unknown whether the neighbor is still reachable. No packet was sent to it since.
     Stale,
-    /// Used while unconfirmed; waiting for a confirmation by a connection.
+    /// Packets are sent, although reachability is not confirmed. A connection may soon confirm it.
     Delay,
-    /// Used while unconfirmed; being probed.
+    /// Packets are sent while probes check whether the neighbor is reachable.
     Probe,
-    /// Configured by the operator.
+    /// Configured by the operator. Does not expire.
     Permanent,
 }
 
@@ -225,7 +229,7 @@ pub enum NeighborState {
 #[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Change {
-    /// Adds an address to an interface, and a route to its link.
+    /// Adds an address to an interface, and a route to the address's network.
     AddAddress {
         /// Name of the interface.
         dev: Word,
@@ -233,13 +237,13 @@ pub enum Change {
         #[serde(with = "text")]
         address: Prefix,
     },
-    /// Deletes an address.
+    /// Deletes an address from an interface.
     DeleteAddress {
         /// Name of the interface.
         dev: Word,
         /// The address.
         address: IpAddr,
-        /// Prefix length, if it must match as well.
+        /// Prefix length that the address must have; `None` for any.
         #[serde(default)]
         length: Option<u8>,
     },
@@ -247,43 +251,44 @@ pub enum Change {
     SetRoute {
         /// The route.
         route: Route,
-        /// Handling of an existing route to the same network with the same metric.
+        /// What to do if a route to the same prefix with the same metric exists.
         how: How,
     },
-    /// Deletes the best route that matches all given fields. Without a router, also deletes the
-    /// other next hops of the same multipath route.
+    /// Deletes the route with the lowest metric that matches all given fields. If no router is
+    /// given, also deletes the other next hops of the same multipath route.
     DeleteRoute {
-        /// Fields that must match.
+        /// Pattern of the route: fields that are set must match.
         route: Route,
     },
-    /// Adds a permanent neighbour entry.
+    /// Adds a permanent entry to the neighbor table.
     SetNeighbor {
-        /// Interface of the link.
+        /// Interface on whose link the neighbor is.
         dev: Word,
-        /// IP address of the neighbour.
+        /// IP address of the neighbor.
         address: IpAddr,
-        /// Ethernet address of the neighbour.
+        /// Ethernet address of the neighbor.
         #[serde(with = "text")]
         mac: MacAddr,
-        /// Handling of an existing entry.
+        /// What to do if an entry for the address exists.
         how: How,
     },
-    /// Deletes a neighbour entry.
+    /// Deletes an entry of the neighbor table.
     DeleteNeighbor {
-        /// Interface of the link.
+        /// Interface on whose link the neighbor is.
         dev: Word,
-        /// IP address of the neighbour.
+        /// IP address of the neighbor.
         address: IpAddr,
     },
     /// Opens a device, and adds an interface that uses it. Must be the only change of a request,
-    /// because an open device cannot be undone. Only routers support this.
+    /// because opening a device cannot be undone if another change fails. Only routers support
+    /// this.
     AddLink {
         /// Name of the new interface.
         name: Word,
-        /// Device and addresses, as `towpath router --port` takes them after `NAME=`.
+        /// Device and addresses, in the syntax of `towpath router --port` after `NAME=`.
         device: String,
     },
-    /// Deletes an interface with its addresses, routes and neighbours, and closes its device. Must
+    /// Deletes an interface with its addresses, routes and neighbors, and closes its device. Must
     /// be the only change of a request. Only routers support this.
     DeleteLink {
         /// Name of the interface.
@@ -305,17 +310,17 @@ pub enum Change {
     },
 }
 
-/// Handling of an existing entry.
+/// What to do if an entry (a route or neighbor) exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
     /// Fails if the entry exists.
     Add,
-    /// Adds the route as a further next hop. Routes with the same metric through routers share the
-    /// flows.
+    /// Adds the route as a further next hop. Flows are distributed among routes with the same
+    /// prefix and metric that have routers.
     Append,
     /// Replaces an existing entry, or adds a new one.
     Replace,
-    /// Replaces the entry; fails if it does not exist.
+    /// Replaces an existing entry, or fails if there is none.
     Change,
 }

@@ -1,4 +1,4 @@
-//! Requests and answers, as serialized to JSON.
+//! Requests and answers of the control protocol, which are serialized to JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -11,10 +11,10 @@ use crate::net::{Change, Net};
 use crate::ports::Port;
 use crate::sockets::{ShownSocket, Word};
 
-/// Version of the protocol. A run refuses requests of another version.
+/// Version of the protocol. A run rejects requests of another version.
 pub const VERSION: u32 = 1;
 
-/// A request, sent as one line.
+/// A request with its version, sent as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Request {
     pub version: u32,
@@ -22,62 +22,64 @@ pub(crate) struct Request {
     pub call: Call,
 }
 
-/// Request of a client.
+/// Request of a client to a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Call {
-    /// Queries only the run's name and program.
+    /// Queries only the fields that every answer contains, such as the run's name and program.
     Info,
-    /// Queries the sockets, or the flows of a proxy.
+    /// Queries the sockets of a run, or the flows of a proxy.
     Sockets,
     /// Queries the interfaces, routes and neighbours.
     Net,
     /// Looks up the route to a destination.
     Route {
-        /// Destination and conditions.
+        /// Destination of the packets, with optional conditions.
         lookup: RouteLookup,
     },
-    /// Queries the counters.
+    /// Queries the run's counters.
     Counters,
     /// Queries the ports, each with its device, interface and counters.
     Ports,
-    /// Applies all changes, or none.
+    /// Applies changes of the network configuration: all of them, or none if one is invalid.
     Apply {
-        /// Changes in order.
+        /// Changes, in the order in which they are applied.
         changes: Vec<Change>,
     },
-    /// Queries the access list with its counters.
+    /// Queries the access list, with the counters of its rules.
     Acl,
-    /// Applies all changes to the access list, or none.
+    /// Applies changes to the access list: all of them, or none if one is invalid.
     #[serde(rename = "apply-acl")]
     ApplyAcl {
-        /// Changes in order.
+        /// Changes, in the order in which they are applied.
         changes: Vec<AclChange>,
     },
-    /// Queries the rules of address translation.
+    /// Queries the rules for address translation.
     Nat,
-    /// Applies all changes to these rules, or none.
+    /// Applies changes to the rules for address translation: all of them, or none if one is
+    /// invalid.
     #[serde(rename = "apply-nat")]
     ApplyNat {
-        /// Changes in order.
+        /// Changes, in the order in which they are applied.
         changes: Vec<NatChange>,
     },
-    /// Queries the flows that match a filter.
+    /// Queries the tracked flows that match a filter.
     Flows {
-        /// Conditions.
+        /// Conditions that a flow must meet.
         filter: FlowFilter,
     },
-    /// Queries the kept events of flows from a number on; 0 returns only the next number.
+    /// Queries the stored events of flows, beginning with a number. With 0, returns only the number
+    /// of the next event.
     #[serde(rename = "flow-events")]
     FlowEvents {
-        /// Number of the first event.
+        /// Number of the first event to return.
         from: u64,
     },
-    /// Deletes the flows that match a filter.
+    /// Deletes the tracked flows that match a filter.
     #[serde(rename = "delete-flows")]
     DeleteFlows {
-        /// Conditions.
+        /// Conditions that a flow must meet.
         filter: FlowFilter,
     },
 }
@@ -95,7 +97,7 @@ impl Call {
         )
     }
 
-    /// Parses a request. Unknown fields need no memory, regardless of their size.
+    /// Parses a request. Unknown fields are skipped without buffering them.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, RequestFault> {
         let fault = |why: String| RequestFault::new("request", why);
         let head: RequestHead = serde_json::from_slice(line)
@@ -157,7 +159,7 @@ struct Name {
     request: Kind,
 }
 
-/// Name of a [`Call`].
+/// Name of a kind of [`Call`], as in the field `request`.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -188,7 +190,7 @@ struct FilterField<'a> {
 }
 
 impl FilterField<'_> {
-    /// Parses the filter of a request, which needs no memory for unknown fields.
+    /// Parses the filter of a request. Unknown fields are skipped without buffering them.
     fn parse(line: &[u8]) -> serde_json::Result<FlowFilter> {
         let FilterField { filter } = serde_json::from_slice(line)?;
         if filter.get().len() > CHANGE_LEN_MAX {
@@ -214,7 +216,8 @@ struct Changes<T: bounded::Change> {
     changes: Vec<T>,
 }
 
-/// Maximum length of a change in JSON, in bytes; access lists have another limit.
+/// Maximum length in bytes of the JSON text of one change. Changes of access lists have another
+/// limit.
 const CHANGE_LEN_MAX: usize = 4096;
 
 impl bounded::Change for Change {
@@ -240,7 +243,7 @@ impl bounded::Change for AclChange {
     }
 }
 
-/// Same as [`AclChange::Load`], but serde can deserialize it without a buffer.
+/// Fields of [`AclChange::Load`], in a type that serde can deserialize without a buffer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Load {
@@ -259,19 +262,20 @@ fn too_long(json: &str) -> serde_json::Error {
     serde::de::Error::custom(format!("it has {len} bytes; {CHANGE_LEN_MAX} are allowed"))
 }
 
-/// Answer to a request: the first five fields, and either the requested one or `error`.
+/// Answer to a request. Contains the first five fields, and either the field that was requested or
+/// `error`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// Version of the protocol.
     pub version: u32,
     /// Process id of `towpath run`, `router` or `proxy`.
     pub pid: u32,
-    /// Name given by `--name`.
+    /// Name of the run that was given by `--name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Word>,
-    /// Kind of the run.
+    /// Kind of the run that answers.
     pub kind: RunKind,
-    /// PROGRAM and its arguments.
+    /// PROGRAM and its arguments, as the run executes them.
     #[serde(deserialize_with = "bounded::words")]
     pub program: Vec<String>,
     /// Answer to [`Call::Sockets`].
@@ -296,22 +300,23 @@ pub struct Reply {
     /// Answer to [`Call::Nat`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nat: Option<Nat>,
-    /// Answer to [`Call::Flows`], and events for [`Call::FlowEvents`].
+    /// Answer to [`Call::Flows`], or the events that answer [`Call::FlowEvents`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "bounded::list")]
     pub flows: Option<Vec<ShownFlow>>,
-    /// Answer to [`Call::FlowEvents`]: number of the next event.
+    /// Number of the next event, in the answer to [`Call::FlowEvents`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_event: Option<u64>,
-    /// Answer to requests that change something: number of changes, or of deleted flows.
+    /// Number of applied changes, or of deleted flows, in the answer to a request that changes the
+    /// run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<usize>,
-    /// Reason for which the request failed.
+    /// Reason why the request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RequestFault>,
 }
 
-/// Kind of a run.
+/// Kind of a run, by the command that started it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunKind {
@@ -329,32 +334,33 @@ pub enum RunKind {
 pub struct Layer {
     /// Name of the layer.
     pub name: Word,
-    /// Counters: names and values.
+    /// Names and values of the counters.
     pub counters: Vec<(Word, u64)>,
 }
 
-/// Reason for which a request failed.
+/// Reason why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestFault {
-    /// Code for programs: `request`, `version`, `busy`, `unsupported`, `silent`, `gone`,
-    /// `no-device`, `no-route`, `refused`.
+    /// Code that programs can check: `request`, `version`, `busy`, `unsupported`, `silent`, `gone`,
+    /// `no-device`, `no-route` or `refused`.
     pub code: Word,
-    /// Message for people.
+    /// Message for the user.
     pub message: String,
-    /// Index of the first invalid change, from 0; set with `no-device` and `refused`.
+    /// Index of the first invalid change, from 0. Set only with the codes `no-device` and
+    /// `refused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<usize>,
 }
 
 impl RequestFault {
-    /// Creates a fault with a code and a message.
+    /// Creates an error with a code and a message.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code: Word::known(code), message: message.into(), at: None }
     }
 }
 
 impl Reply {
-    /// Creates an empty answer.
+    /// Creates an answer that contains only the fields common to all answers.
     pub fn new(kind: RunKind, program: Vec<String>) -> Self {
         Self {
             version: VERSION,

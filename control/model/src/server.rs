@@ -1,8 +1,9 @@
 //! Socket on which a run answers requests.
 //!
-//! A connection transfers one line of JSON and one JSON document in return, and is closed. The
-//! socket is in a private [`Folder`]. The kernel authenticates the client: a run answers its own
-//! user and root. Requests are limited in size and time (`connections`).
+//! On a connection, the client sends one line of JSON, and the run answers with one JSON document
+//! and closes the connection. The socket is in a private [`Folder`]. The kernel authenticates the
+//! client: a run answers its own user and root. Requests are limited in size and time
+//! (`connections`).
 //!
 //! A run has two files: `RUN.sock`, named `RUN.new` until it listens, and `RUN.lock`, which the run
 //! keeps locked. RUN is `PID-RANDOM` or `PID-RANDOM-NAME`, because a process in another PID
@@ -24,25 +25,25 @@ use crate::folder::{self, FOR_OWNER, Folder, Lock, Unfit, is_unguessable, ungues
 use crate::request::{Call, Reply, RunKind};
 use crate::sockets::Word;
 
-/// Maximum time that either side waits for the next byte.
+/// Maximum time that a client or a run waits for the next byte of the other.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// A served socket. Its files are removed when this value is dropped.
+/// A control socket that answers requests. Its files are removed when this value is dropped.
 #[derive(Debug)]
 pub struct Instance {
     folder: Folder,
     run: String,
-    // Lock held while the run lives, so that other runs keep its files.
+    // Lock that is held while the run exists, so that other runs do not remove its files.
     _lives: Option<Lock>,
     name: Option<(Word, Lock)>,
 }
 
-/// Reason for which the socket could not be created.
+/// Reason why the control socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NoInstance {
-    /// Another run of this user has the name.
+    /// Another run of this user already has this name.
     #[error("--name {0}: another run of this user has this name; `towpath ss` shows all runs")]
     NameTaken(Word),
-    /// No directory is suitable.
+    /// No directory can be used for the socket.
     #[error("no folder for the control socket: {0}")]
     NoFolder(String),
     /// A system call failed.
@@ -50,7 +51,7 @@ pub enum NoInstance {
     Io(#[from] io::Error),
 }
 
-/// Returns whether a run may have this name: at most 32 letters, digits and underscores.
+/// Returns whether the text may be the name of a run: at most 32 letters, digits and underscores.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     const LEN_MAX: usize = 32;
@@ -63,12 +64,13 @@ impl Instance {
     /// requests.
     ///
     /// # Errors
-    /// No directory is suitable, or another run has the name.
+    /// No directory can be used, or another run has the name.
     pub fn open(name: Option<Word>) -> Result<Listening, NoInstance> {
         let mut is_taken = false;
         let bound = folder::first_that(|folder| {
             let held = match &name {
-                // The name must be locked in the first suitable directory.
+                // Fail if the name is locked in the first usable directory. It must not be locked
+                // in another one instead, because two runs would then have the same name.
                 Some(_) if is_taken => {
                     return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
                 }
@@ -97,12 +99,12 @@ impl Instance {
         remove_dead(folder);
         let (run, lives) = new_run(folder, name.as_ref().map(|(name, _)| name.as_str()))?;
         let folder = folder.try_clone()?;
-        // Dropping the instance removes the files created below if an error occurs.
+        // If an error occurs below, dropping the instance removes the files that were created.
         let instance = Self { folder, run, _lives: lives, name };
         let (new, socket) = (new_of(&instance.run), socket_of(&instance.run));
         let listener = UnixListener::bind(instance.folder.own_path(&new)).and_then(|listener| {
             instance.folder.set_mode(&new, FOR_OWNER)?;
-            // From now on, a refused connection means that the run is dead.
+            // After this rename, clients treat a refused connection as a sign that the run is dead.
             instance.folder.rename(&new, &socket)?;
             Ok(listener)
         });
@@ -113,7 +115,7 @@ impl Instance {
     }
 }
 
-/// A socket without a thread that answers requests.
+/// A control socket for which no thread answers requests yet.
 #[derive(Debug)]
 pub struct Listening {
     instance: Instance,
@@ -121,7 +123,8 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Answers requests using `answer`, on a thread that lives as long as the process.
+    /// Starts a thread that answers requests by calling `answer`. The thread runs until the process
+    /// ends.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -144,8 +147,8 @@ impl Listening {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Remove the socket before the lock. Otherwise another run could lock the file, and take
-        // the socket for that of a dead run.
+        // Remove the socket before the lock file. Otherwise another run could take the lock, and
+        // treat the socket as that of a dead run.
         self.folder.remove(&socket_of(&self.run));
         self.folder.remove(&lock_of(&self.run));
         if let Some((name, _)) = &self.name {
@@ -154,10 +157,10 @@ impl Drop for Instance {
     }
 }
 
-/// Returns the file name of this run, and its lock.
+/// Chooses the name for the files of this run, and locks it.
 ///
-/// Returns no lock if other runs removed the files at every attempt, because they assumed a dead
-/// run. The files of this run will be removed, too.
+/// Returns no lock if other runs removed the lock file at every attempt, because they assumed that
+/// this run was dead. Other runs may then also remove the further files of this run.
 fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lock>)> {
     let mut tries = NAMES_TRIED_MAX;
     loop {
@@ -174,8 +177,8 @@ fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lo
     }
 }
 
-/// Maximum number of names tried. A run cleans up a directory only once, when it starts, so that a
-/// second name is nearly always sufficient.
+/// Maximum number of names tried. Another run removes files in the directory only once, when it
+/// starts. So a second name is nearly always sufficient.
 const NAMES_TRIED_MAX: u32 = 8;
 
 fn new_of(run: &str) -> String {
@@ -194,15 +197,15 @@ fn name_of(name: &str) -> String {
     format!("{name}.name")
 }
 
-/// Returns the user of a Unix socket's peer; for a listener, its user at the call of listen.
-/// rustix's `socket_peercred` cannot be used, because it fails if the process is not visible in
-/// this PID namespace.
+/// Returns the user id of a Unix socket's peer. For a listener, returns the user that called
+/// listen(2). We cannot use rustix's `socket_peercred`, because it fails if the peer is not visible
+/// in this PID namespace.
 pub(crate) fn user_behind(socket: &impl AsFd) -> Result<u32, Errno> {
     let credentials = nix::sys::socket::getsockopt(socket, PeerCredentials);
     credentials.map(|peer| peer.uid()).map_err(|error| Errno::from_raw_os_error(error as i32))
 }
 
-/// Parses process id and name of a run from the name of its files.
+/// Parses the process id and the name of a run from the common part of its file names.
 pub(crate) fn run_of(run: &str) -> Option<(u32, Option<Word>)> {
     let (pid, rest) = run.split_once('-')?;
     let (random, name) = match rest.split_once('-') {
@@ -215,7 +218,7 @@ pub(crate) fn run_of(run: &str) -> Option<(u32, Option<Word>)> {
     Some((pid.parse().ok()?, name.and_then(|name| Word::try_from(name).ok())))
 }
 
-/// Removes the files of killed runs in a directory.
+/// Removes the files of killed runs from a directory.
 fn remove_dead(folder: &Folder) {
     let files = folder.names().unwrap_or_default();
     let runs = files.iter().filter_map(|file| {
@@ -236,7 +239,7 @@ fn remove_dead(folder: &Folder) {
     }
 }
 
-/// Removes the files of a run if no process holds its lock.
+/// Removes the files of a run if no process holds the run's lock.
 pub(crate) fn remove_if_dead(folder: &Folder, run: &str) {
     if folder.owner() != geteuid().as_raw() {
         return;
@@ -259,7 +262,8 @@ mod tests {
     use crate::client::{Client, Error, Runs};
     use crate::request::RequestFault;
 
-    /// Serializes the tests, because they share one process and are identified by its id.
+    /// Serializes the tests: they run in one process, and files of a run are named by its process
+    /// id.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {
@@ -292,7 +296,8 @@ mod tests {
         let folder = instance.folder.try_clone().unwrap();
         drop(instance);
         assert!(ask(pid).is_empty());
-        // The next run removes the files of a killed run. No process can have this id.
+        // Create the files of a killed run, with a process id that cannot exist. The next run
+        // removes them.
         let name = format!("4194304-{}", unguessable().unwrap());
         let lives = folder.lock_exclusive(&lock_of(&name)).unwrap();
         drop(UnixListener::bind(folder.own_path(&socket_of(&name))).unwrap());

@@ -1,4 +1,4 @@
-//! Sockets of a run, as serialized to JSON.
+//! Types of the control protocol for the sockets of a run.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use towpath_engine::TcpFigures;
 
-/// Sockets of a run, as shown by `towpath ss`.
+/// Sockets of a run, as `towpath ss` shows them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// User who owns the run.
+    /// User id of the run's owner.
     pub owner: u32,
     /// Process id of `towpath run`.
     pub pid: u32,
@@ -23,42 +23,42 @@ pub struct Answer {
 /// fields, preceded by the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownSocket {
-    /// Protocol of the socket.
+    /// Transport protocol of the socket.
     pub proto: Proto,
-    /// State as in ss(8): ESTAB, LISTEN, UNCONN, TIME-WAIT, …
+    /// State of the socket, named as in ss(8): ESTAB, LISTEN, UNCONN, TIME-WAIT, …
     pub state: Word,
-    /// Unread bytes; for a listener, connections to accept.
+    /// Number of received bytes not yet read. For a listener: number of connections to accept.
     pub recv_q: u64,
-    /// Unacknowledged bytes; for a listener, the backlog.
+    /// Number of sent bytes not yet acknowledged. For a listener: the backlog.
     pub send_q: u64,
-    /// Local address; None if not bound.
+    /// Local address; `None` if the socket is not bound.
     pub local: Option<SocketAddr>,
-    /// Remote address; None if not connected.
+    /// Remote address; `None` if the socket is not connected.
     pub remote: Option<SocketAddr>,
-    /// Congestion window in segments; 0 if there is none.
+    /// Congestion window in segments; 0 if the socket has none.
     pub cwnd: u32,
-    /// Smoothed round-trip time in microseconds.
+    /// Smoothed round-trip time in µs.
     pub rtt_us: u32,
-    /// Congestion control algorithm; None if there is none.
+    /// Name of the congestion control algorithm; `None` if the socket has none.
     pub congestion: Option<Word>,
-    /// TCP state of a connection.
+    /// Values of TCP_INFO and further state; `None` unless this is a TCP connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// Counters of a flow; None unless this is a flow of a proxy.
+    /// Counters of a flow of `towpath proxy`; `None` for other sockets.
     #[serde(flatten)]
     pub flow: Option<FlowFigures>,
-    /// Processes that hold the socket; at most [`towpath_engine::HOLDERS_SHOWN`].
+    /// Ids of processes that have the socket open; at most [`towpath_engine::HOLDERS_SHOWN`].
     pub holders: Vec<u32>,
     /// Size of the receive buffer in bytes.
     pub recv_buffer: u32,
     /// Size of the send buffer in bytes.
     pub send_buffer: u32,
-    /// Option IPV6_V6ONLY.
+    /// Whether the option IPV6_V6ONLY is set.
     pub v6_only: bool,
-    /// Option SO_BINDTODEVICE.
+    /// Interface to which the socket is bound (SO_BINDTODEVICE).
     pub device: Option<Word>,
-    /// Index of the socket's slot. None if no socket belongs to the connection, because it is
-    /// half-open or in TIME-WAIT.
+    /// Index of the socket's slot in shared memory. `None` if the connection has no socket, because
+    /// it is half-open or in TIME-WAIT.
     pub slot: Option<u32>,
 }
 
@@ -66,21 +66,21 @@ pub struct ShownSocket {
 /// remote address is the destination that the client chose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowFigures {
-    /// Payload bytes received from the client.
+    /// Payload bytes that the proxy has received from the client.
     pub bytes_to_server: u64,
-    /// Payload bytes of the server that the client has received.
+    /// Payload bytes that the client has received from the server.
     pub bytes_to_client: u64,
-    /// Local address of the proxy's own socket.
+    /// Local address of the socket by which the proxy is connected to the server.
     pub via: Option<SocketAddr>,
 }
 
-/// Protocol of a socket.
+/// Transport protocol of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Proto {
-    /// RFC 9293.
+    /// TCP (RFC 9293).
     Tcp,
-    /// RFC 768.
+    /// UDP (RFC 768).
     Udp,
     /// Ping sockets of ICMP and ICMPv6.
     Icmp,
@@ -97,14 +97,15 @@ impl Proto {
     }
 }
 
-/// Printable word without spaces. Validated because an answer to root may come from another user.
+/// A printable word without spaces. Deserialization validates it, because root may read answers
+/// from runs of other users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Word(String);
 
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Pad as a string.
+        // Format like a string, with padding.
         f.pad(&self.0)
     }
 }
@@ -117,7 +118,7 @@ impl Word {
 }
 
 impl Word {
-    /// Creates a word from a string literal, without validation.
+    /// Creates a word from a string literal, which is not validated.
     #[must_use]
     pub fn known(text: &'static str) -> Self {
         Self(text.into())
@@ -128,7 +129,7 @@ impl TryFrom<String> for Word {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        // Longer than any state of ss(8), counter name or interface name.
+        // Maximum length in bytes, longer than any state of ss(8), counter name or interface name.
         const LEN_MAX: usize = 64;
         let plain = text.len() <= LEN_MAX && text.bytes().all(|b| b.is_ascii_graphic());
         if plain { Ok(Self(text)) } else { Err("not a word") }

@@ -1,14 +1,13 @@
-//! Serialization of values as strings (addresses with a prefix length, link addresses), and
-//! replacement of characters that are unsafe to print.
+//! Serialization of addresses as strings, and replacement of characters that are unsafe to print.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-/// Returns `text` with U+FFFD in place of control characters. Terminals interpret these, line
-/// breaks would forge lines, and XML forbids them. Use it for text from peers, files and other
-/// users.
+/// Returns `text` with U+FFFD in place of control characters, for text from peers, files and other
+/// users. Terminals interpret control characters, line breaks would forge lines, and XML forbids
+/// them.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
@@ -26,7 +25,7 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// Same for an optional value.
+/// Serializes an optional value as an optional string.
 pub mod option {
     use super::*;
 

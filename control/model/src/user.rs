@@ -8,11 +8,11 @@ use crate::text::printable;
 #[must_use]
 pub fn user_id(user: &str) -> Option<u32> {
     let known = User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
-    // `u32::MAX` is not a valid user id.
+    // `u32::MAX` (-1) is no valid user id.
     known.or_else(|| user.parse().ok().filter(|uid| *uid != u32::MAX))
 }
 
-/// Returns the name of a user, or the id if the system has no name for it.
+/// Returns the name of a user, or the user id as text if the system has no name for it.
 #[must_use]
 pub fn user_name(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {

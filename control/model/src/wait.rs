@@ -5,11 +5,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 
-/// Waits until one of `fds` is ready or `left` has passed; None means no timeout. A signal handler
-/// also ends the wait, with none of `fds` ready.
+/// Waits until one of `fds` is ready or the time `left` has passed; `None` means no limit. A signal
+/// handler also ends the wait; then none of `fds` is ready.
 ///
 /// # Errors
-/// Errors of poll(2), except EINTR.
+/// Returns errors of poll(2) except EINTR.
 pub fn wait(fds: &mut [PollFd<'_>], left: Option<Duration>) -> Result<(), Errno> {
     let timespec = |left: Duration| Timespec {
         tv_sec: left.as_secs() as i64,

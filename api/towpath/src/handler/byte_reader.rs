@@ -8,14 +8,14 @@ use super::conn_table::Searched;
 
 /// Received bytes of a connection, borrowed from its receive buffer.
 ///
-/// A method that returns more than one byte returns one slice. Bytes that wrap in the buffer are
-/// copied for that.
+/// Methods return contiguous bytes. If the bytes wrap around the end of the ring buffer, they are
+/// copied.
 pub struct ByteReader<'a> {
     pub(super) recv: Option<&'a mut HeapRecv>,
-    /// Contiguous copy of bytes that wrap.
+    /// Contiguous copy of bytes that wrap around the end of the receive buffer.
     pub(super) scratch: &'a mut Vec<u8>,
     pub(super) searched: &'a mut Searched,
-    /// Set if bytes were removed.
+    /// Set to true if a call removed bytes from the receive buffer.
     pub(super) was_read: &'a mut bool,
     pub(super) is_ended: bool,
 }
@@ -31,17 +31,19 @@ impl ByteReader<'_> {
         self.len() == 0
     }
 
-    /// Returns whether the peer has ended its bytes: none follow the unread ones.
+    /// Returns whether the peer has sent its FIN: no bytes follow the unread ones.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Returns whether no more bytes arrive before some are removed, because the buffer is full.
+    /// Returns whether the receive buffer is full, so that no more bytes arrive before some are
+    /// removed.
     pub fn is_full(&self) -> bool {
         self.recv.as_ref().is_none_or(|recv| recv.free() == 0)
     }
 
-    /// Returns all unread bytes in order. The second slice is empty unless they wrap.
+    /// Returns all unread bytes in order. The second slice is empty unless the bytes wrap around
+    /// the end of the ring buffer.
     pub fn slices(&mut self) -> [&[u8]; 2] {
         self.recv.as_mut().map_or([&[]; 2], |recv| recv.slices())
     }
@@ -76,7 +78,7 @@ impl ByteReader<'_> {
     }
 
     /// Returns the position of the first `byte` among the unread bytes. Bytes that an earlier call
-    /// has searched for it are not searched again.
+    /// has searched for the same `byte` are not searched again.
     pub fn find(&mut self, byte: u8) -> Option<usize> {
         let from = self.searched.begin(byte);
         let mut at = 0;
@@ -94,18 +96,20 @@ impl ByteReader<'_> {
     }
 
     /// Removes and returns the unread bytes up to the first `delimiter`, which is the last byte of
-    /// the result. `None` if there is none yet.
+    /// the result. Returns `None` if no delimiter has arrived yet.
     ///
-    /// A peer that never sends the delimiter fills the buffer: limit [`Self::len`].
+    /// A peer that never sends the delimiter fills the buffer, so reset the connection if
+    /// [`Self::len`] exceeds the limit of the protocol.
     pub fn until(&mut self, delimiter: u8) -> Option<&[u8]> {
         let n = self.find(delimiter)? + 1;
         self.next(n)
     }
 
-    /// Removes the first `n` unread bytes, and returns them to be kept, or sent to another thread,
-    /// without a copy. `None` if there are fewer.
+    /// Removes and returns the first `n` unread bytes without a copy, to keep them or send them to
+    /// another thread. Returns `None` if there are fewer.
     ///
-    /// The bytes keep all memory of the receive buffer; to keep a few bytes for long, copy them.
+    /// The result keeps the memory of the whole receive buffer allocated. To keep a few bytes for
+    /// long, copy them.
     pub fn slice(&mut self, n: usize) -> Option<KeptBytes> {
         let recv = self.recv.as_mut().filter(|recv| n <= recv.unread() as usize)?;
         *self.was_read |= n > 0;
@@ -132,7 +136,8 @@ impl fmt::Debug for ByteReader<'_> {
     }
 }
 
-/// Returns the first `n` bytes of two slices as one, by a copy if they are in both.
+/// Returns the first `n` bytes of two consecutive slices as one slice. Copies them to `scratch` if
+/// they extend into the second slice.
 fn contiguous<'a>(
     [front, back]: [&'a [u8]; 2],
     n: usize,

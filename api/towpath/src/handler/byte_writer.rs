@@ -1,4 +1,4 @@
-//! Writes bytes to be sent in place.
+//! Writes bytes to a connection, directly into its send buffer.
 
 use std::{fmt, io};
 
@@ -12,11 +12,11 @@ use super::byte_reader::ByteReader;
 /// The bytes are sent after the call of the handler. [`std::io::Write`] fails with `WouldBlock` if
 /// the buffer is full, and with `BrokenPipe` after [`Conn::end_bytes`](super::Conn::end_bytes).
 pub struct ByteWriter<'a> {
-    /// `None` if no bytes may be sent any more.
+    /// Send buffer; `None` if no more bytes may be sent.
     pub(super) send: Option<&'a mut HeapSend>,
-    /// Reserved space that wraps.
+    /// Contiguous memory for reserved space that wraps around the end of the send buffer.
     pub(super) scratch: &'a mut Vec<u8>,
-    /// Set if bytes were added.
+    /// Set to true if a call added bytes to the send buffer.
     pub(super) was_written: &'a mut bool,
 }
 
@@ -26,12 +26,13 @@ pub struct ReservedBytes<'a> {
     scratch: &'a mut Vec<u8>,
     was_written: &'a mut bool,
     len: usize,
-    /// Whether the space wraps, so that `scratch` is used.
+    /// Whether the reserved space wraps around the end of the buffer, so that `scratch` is used
+    /// instead.
     wraps: bool,
 }
 
 impl ByteWriter<'_> {
-    /// Returns the number of bytes that can be written now.
+    /// Returns the number of bytes that fit into the send buffer now.
     pub fn room(&self) -> usize {
         self.send.as_ref().map_or(0, |send| send.room() as usize)
     }
@@ -42,10 +43,11 @@ impl ByteWriter<'_> {
     }
 
     /// Reserves `n` bytes of the send buffer, to write into them. Nothing is sent until
-    /// [`ReservedBytes::commit`]. `None` if there is less room: return
+    /// [`ReservedBytes::commit`]. Returns `None` if there is less room; the handler then returns
     /// [`ConnAction::AwaitRoom`](super::ConnAction::AwaitRoom).
     ///
-    /// An empty buffer grows for that, to its maximum ([`super::ServeOptions::send_buffer`]).
+    /// If the buffer is empty, it grows for this reservation, up to its maximum size
+    /// ([`super::ServeOptions::send_buffer`]).
     pub fn reserve(&mut self, n: usize) -> Option<ReservedBytes<'_>> {
         let send = self.send.as_deref_mut()?;
         let wanted = u32::try_from(n).ok()?;
@@ -65,17 +67,18 @@ impl ByteWriter<'_> {
         Some(ReservedBytes { send, scratch, was_written, len: n, wraps })
     }
 
-    /// Copies as many bytes as there is room for, and returns their number.
+    /// Copies as many bytes as fit into the send buffer, and returns their number.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let Some(send) = self.send.as_deref_mut().filter(|_| !bytes.is_empty()) else { return 0 };
-        // A send buffer has less than 4 GiB.
+        // Limiting the length to `u32` loses nothing, because a send buffer has less than 4 GiB.
         let bytes = &bytes[..bytes.len().min(u32::MAX as usize)];
         let n = send.write(&Payload::new(bytes, Fragments::empty()));
         *self.was_written |= n > 0;
         n as usize
     }
 
-    /// Copies all bytes, or none if there is less room. Returns whether they were copied.
+    /// Copies all bytes to the send buffer, or none if they do not fit. Returns whether they were
+    /// copied.
     pub fn write_all(&mut self, bytes: &[u8]) -> bool {
         match self.reserve(bytes.len()) {
             Some(reserved) => reserved.fill(bytes),
@@ -83,7 +86,8 @@ impl ByteWriter<'_> {
         }
     }
 
-    /// Moves as many unread bytes of `reader` as there is room for, and returns their number.
+    /// Moves as many unread bytes of `reader` as fit into the send buffer, and returns their
+    /// number.
     pub fn forward(&mut self, reader: &mut ByteReader<'_>) -> usize {
         let mut n = 0;
         for slice in reader.slices() {
@@ -94,7 +98,7 @@ impl ByteWriter<'_> {
 }
 
 impl ReservedBytes<'_> {
-    /// Returns the reserved space, which contains bytes of earlier data.
+    /// Returns the reserved space. It is not cleared, and contains bytes of earlier data.
     pub fn bytes(&mut self) -> &mut [u8] {
         match self.wraps {
             true => &mut self.scratch[..self.len],
@@ -106,7 +110,7 @@ impl ReservedBytes<'_> {
         }
     }
 
-    /// Sends the first `n` bytes of the reserved space, at most all of it.
+    /// Sends the first `n` bytes of the reserved space, or all of it if `n` is larger.
     pub fn commit(self, n: usize) {
         let n = n.min(self.len);
         if self.wraps {
@@ -119,7 +123,7 @@ impl ReservedBytes<'_> {
         *self.was_written |= n > 0;
     }
 
-    /// Fills the reserved space, which has the length of `bytes`, and sends it.
+    /// Copies `bytes`, which has the length of the reserved space, and sends them.
     fn fill(self, bytes: &[u8]) -> bool {
         let n = self.send.write(&Payload::new(bytes, Fragments::empty()));
         *self.was_written |= n > 0;

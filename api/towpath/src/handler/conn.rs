@@ -1,4 +1,4 @@
-//! A connection during a call of its handler.
+//! A connection as a handler sees it during one call.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,23 +12,23 @@ use super::conn_table::Searched;
 use super::handler_shard::HandlerShard;
 use super::service_core::ServiceCore;
 
-/// Identifies a connection of a handler on one thread of the stack. Never used again for another
-/// connection there. Handlers of several threads have the same ids, so keep the
-/// [number](HandlerShard::number) of the thread, or its [`HandlerRemote`](super::HandlerRemote),
-/// with the id.
+/// Identifies a connection of a handler on one thread of the stack. On this thread, an id is never
+/// reused for another connection. Threads assign ids independently, so store the thread's
+/// [number](HandlerShard::number) or [`HandlerRemote`](super::HandlerRemote) together with the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub(super) SocketHandle);
 
-/// A connection, during a call of its handler.
+/// A connection, borrowed by a handler for one call.
 pub struct Conn<'a> {
     core: &'a mut ServiceCore,
     sockets: &'a mut dyn PrivateSockets,
     handle: SocketHandle,
     was_read: bool,
     was_written: bool,
-    /// Whether the handshake was begun by this stack.
+    /// Whether this stack initiated the connection.
     is_outgoing: bool,
-    /// Empty history of searches, for a connection that has ended during the call.
+    /// Placeholder for the search history of [`ByteReader::find`], used if the connection ended
+    /// during the call.
     no_searches: Searched,
 }
 
@@ -44,14 +44,16 @@ impl<'a> Conn<'a> {
         Self { core, sockets, handle, was_read, was_written, is_outgoing, no_searches }
     }
 
-    /// Lets the stack act on the bytes that were read and written.
+    /// Notifies the stack of bytes that were read or written, so that it sends data or a window
+    /// update.
     pub(super) fn settle(self) {
         if self.was_read || self.was_written {
             self.sockets.buffers_used(self.handle, self.was_read, self.was_written);
         }
     }
 
-    /// Returns the id of the connection, for calls of the shard or of another thread.
+    /// Returns the id of the connection, to name it in calls of [`HandlerShard`] or from another
+    /// thread.
     pub fn id(&self) -> ConnId {
         ConnId(self.handle)
     }
@@ -61,28 +63,28 @@ impl<'a> Conn<'a> {
         self.sockets.ends(self.handle).1.unwrap_or(UNSPECIFIED)
     }
 
-    /// Returns the address of this end.
+    /// Returns the local address of the connection.
     pub fn local_addr(&self) -> SocketAddr {
         self.sockets.ends(self.handle).0.unwrap_or(UNSPECIFIED)
     }
 
-    /// Returns whether [`HandlerShard::connect`] began the connection. Only for
-    /// [`Handler::accepted`](super::Handler::accepted); false in later calls.
+    /// Returns whether [`HandlerShard::connect`] initiated the connection. Valid only during
+    /// [`Handler::accepted`](super::Handler::accepted); later calls return false.
     pub fn is_outgoing(&self) -> bool {
         self.is_outgoing
     }
 
-    /// Returns the received bytes.
+    /// Returns a reader of the received bytes.
     pub fn reader(&mut self) -> ByteReader<'_> {
         self.split().0
     }
 
-    /// Returns the space for bytes to be sent.
+    /// Returns a writer to the send buffer.
     pub fn writer(&mut self) -> ByteWriter<'_> {
         self.split().1
     }
 
-    /// Returns the received bytes, and the space for bytes to be sent.
+    /// Returns a reader of the received bytes, and a writer to the send buffer.
     pub fn split(&mut self) -> (ByteReader<'_>, ByteWriter<'_>) {
         let status = self.status();
         let buffers = self.sockets.buffers(self.handle);
@@ -104,7 +106,7 @@ impl<'a> Conn<'a> {
         (reader, writer)
     }
 
-    /// Ends the sending direction after the bytes written so far; reading remains possible.
+    /// Sends a FIN after the bytes written so far. Reading remains possible.
     pub fn end_bytes(&mut self) {
         if std::mem::take(&mut self.was_written) {
             self.sockets.buffers_used(self.handle, false, true);
@@ -112,7 +114,7 @@ impl<'a> Conn<'a> {
         self.sockets.shutdown(self.handle);
     }
 
-    /// Sets the timer of the connection, in place of an earlier setting. After the time
+    /// Sets the timer of the connection, and replaces an earlier setting. After this time,
     /// [`Handler::timer`](super::Handler::timer) is called once.
     pub fn set_timer(&mut self, after: Duration) {
         let deadline = self.sockets.now() + after;
@@ -124,7 +126,7 @@ impl<'a> Conn<'a> {
         self.core.table.set_timer(self.handle, None);
     }
 
-    /// Returns the shard, which has other connections and sockets of the handler.
+    /// Returns access to the other connections and sockets of the handler on this thread.
     pub fn shard(&mut self) -> HandlerShard<'_> {
         HandlerShard { core: self.core, sockets: self.sockets }
     }
@@ -135,7 +137,7 @@ impl<'a> Conn<'a> {
     }
 }
 
-/// Address of a connection that the stack has removed.
+/// Address returned for a connection that the stack has already removed.
 const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl fmt::Debug for Conn<'_> {

@@ -6,24 +6,26 @@ use towpath_direct::{PrivateSockets, SocketHandle};
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{Instant, TimerId, TimerWheel};
 
-/// Number of timers that are moved or fire in a turn. Later ones wait for the next turn.
+/// Maximum number of timers that fire or are moved in one turn of the stack's event loop. Further
+/// timers wait for the next turn.
 const TIMERS_A_TURN: usize = 1024;
-/// Time after which an idle connection frees its buffers, up to twice as long.
+/// Minimum time after which an idle connection frees its buffers. May take up to twice as long.
 const IDLE: Duration = Duration::from_secs(5);
-/// Number of connections that are examined in a turn for whether they are idle.
+/// Maximum number of connections examined for idleness in one turn of the stack's event loop.
 const EXAMINED_A_TURN: usize = 256;
 
-/// Calls for which a connection waits.
+/// State that decides which calls of the handler a connection currently gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallGate {
-    /// The handshake of an outgoing connection is not complete.
+    /// The handshake of an outgoing connection is not complete, so no call is allowed yet.
     Connecting,
     Open,
     AwaitsRoom,
     Paused,
 }
 
-/// Bytes that were searched without success, counted from the first unread byte.
+/// Result of an unsuccessful search for a byte: how many unread bytes, from the first one, do not
+/// contain it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Searched {
     byte: u8,
@@ -31,7 +33,7 @@ pub(super) struct Searched {
 }
 
 impl Searched {
-    /// Returns where to begin to search for `byte`.
+    /// Returns the offset among the unread bytes at which a search for `byte` must begin.
     pub fn begin(&mut self, byte: u8) -> usize {
         if byte != self.byte {
             *self = Self { byte, len: 0 };
@@ -39,41 +41,43 @@ impl Searched {
         self.len as usize
     }
 
-    /// Records that the first `n` unread bytes do not contain the byte.
+    /// Records that the first `n` unread bytes do not contain the searched byte.
     pub fn until(&mut self, n: usize) {
         self.len = n as u32;
     }
 
-    /// Accounts for the removal of `n` bytes.
+    /// Adjusts the offset after the first `n` unread bytes were removed from the buffer.
     pub fn forget(&mut self, n: usize) {
         self.len = self.len.saturating_sub(n.min(u32::MAX as usize) as u32);
     }
 }
 
-/// A connection of a handler.
+/// Entry of a connection in [`ConnTable`].
 #[derive(Debug)]
 pub(super) struct ConnEntry {
     pub handle: SocketHandle,
     pub gate: CallGate,
     pub searched: Searched,
     timer: TimerId,
-    /// Time at which the timer fires; `None` if it is not set.
+    /// Time at which the connection's timer fires; `None` if it is not set.
     deadline: Option<Instant>,
-    /// Whether the connection was used since it was last examined.
+    /// Whether the connection was used since the last examination for idleness.
     is_active: bool,
 }
 
-/// All connections, by the index of their handle.
+/// All connections of a handler on one thread, by the index of their socket handle.
 #[derive(Debug)]
 pub(super) struct ConnTable {
     entries: Vec<Option<ConnEntry>>,
     count: usize,
     wheel: TimerWheel<u32>,
-    /// Time of the next examination, if a connection may have buffers to free.
+    /// Time at which the next examination for idle connections begins; `None` if no connection has
+    /// buffers to free.
     examine_at: Option<Instant>,
-    /// Next index to examine.
+    /// Index of the connection to examine next.
     examined: usize,
-    /// Whether a connection was found active, or with bytes in its buffers, in this round.
+    /// Whether the current pass over all connections found one that is active, or has bytes in its
+    /// buffers.
     found_active: bool,
 }
 
@@ -113,7 +117,7 @@ impl ConnTable {
         self.entries.get_mut(handle.index())?.as_mut().filter(|entry| entry.handle == handle)
     }
 
-    /// Removes a connection and its timer. Returns whether it was there.
+    /// Removes a connection and its timer. Returns whether the table contained the connection.
     pub fn remove(&mut self, handle: SocketHandle) -> bool {
         let Some(entry) = self.get_mut(handle) else { return false };
         let mut timer = entry.timer;
@@ -123,7 +127,7 @@ impl ConnTable {
         true
     }
 
-    /// Marks a connection as active, so that it keeps its buffers.
+    /// Marks a connection as active, so that it keeps its buffers in the next examination.
     pub fn touch(&mut self, handle: SocketHandle, now: Instant) {
         if let Some(entry) = self.get_mut(handle) {
             entry.is_active = true;
@@ -141,7 +145,8 @@ impl ConnTable {
         }
     }
 
-    /// Returns the next connection whose timer has fired. `moves` limits the work.
+    /// Returns the next connection whose timer has fired. Each timer that is moved in the timer
+    /// wheel decrements `moves`, which limits the work per call.
     pub fn next_fired(&mut self, now: Instant, moves: &mut usize) -> Option<SocketHandle> {
         while *moves > 0
             && let Some(index) = self.wheel.pop(now, moves)
@@ -154,19 +159,20 @@ impl ConnTable {
                     entry.deadline = None;
                     return Some(entry.handle);
                 }
-                // The timer was set to a later time after it was armed.
+                // The deadline was postponed after the timer was armed, so arm it again.
                 later => self.wheel.set(&mut entry.timer, later, index),
             }
         }
         None
     }
 
-    /// Returns the limit for [`Self::next_fired`] in one turn.
+    /// Returns the maximum number of timers that [`Self::next_fired`] handles in one turn of the
+    /// event loop.
     pub fn timer_budget() -> usize {
         TIMERS_A_TURN
     }
 
-    /// Frees the buffers of idle connections, a part in each turn.
+    /// Frees the buffers of idle connections. Each call examines only some of the connections.
     pub fn release_idle(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) {
         if self.examine_at.is_none_or(|at| at > now) {
             return;
@@ -184,7 +190,8 @@ impl ConnTable {
         self.examined = end;
         self.examine_at = Some(now);
         if end == self.entries.len() {
-            // After a round without active connections, no buffers are left.
+            // If a pass found no active connection, all buffers are free, and no further pass is
+            // needed.
             self.examine_at = self.found_active.then(|| now + IDLE);
             (self.examined, self.found_active) = (0, false);
         }
@@ -231,7 +238,7 @@ mod tests {
         assert_eq!(fired(&mut table, START + ms(31)), [handles[1].index()]);
         assert_eq!(fired(&mut table, START + ms(1000)), [0; 0]);
         assert_eq!(table.next_timeout(), None);
-        // An earlier time replaces a later one.
+        // Setting an earlier deadline replaces a later one.
         table.set_timer(handles[0], Some(START + ms(5000)));
         table.set_timer(handles[0], Some(START + ms(2000)));
         assert_eq!(fired(&mut table, START + ms(2001)), [handles[0].index()]);

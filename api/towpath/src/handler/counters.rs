@@ -1,37 +1,38 @@
-//! Counters of a handler.
+//! Counters of an event handler.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Duration from which on a call is slow. Other connections of the thread wait as long, which is
-/// more than the round trip of most local networks.
+/// Minimum duration of a handler call that counts as slow. All other connections of the thread are
+/// delayed as long, which exceeds the round-trip time of most local networks.
 pub(super) const SLOW: Duration = Duration::from_millis(1);
 
-/// Counters of a handler of one thread, since its start: see [`crate::Stack::handlers`].
+/// Counters of a handler on one thread, since the handler was started: see
+/// [`crate::Stack::handlers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerCounters {
     /// Name of the handler's type.
     pub name: &'static str,
-    /// Number of the thread.
+    /// Number of the stack's thread on which the handler runs, from 0.
     pub shard: usize,
     /// Current number of connections, including outgoing ones during their handshake.
     pub connections: u64,
-    /// Connections that the handler has accepted.
+    /// Number of connections that the handler has accepted.
     pub accepted: u64,
-    /// Connections that ended in any way.
+    /// Number of connections that have ended for any reason.
     pub closed: u64,
-    /// Calls of the handler.
+    /// Number of calls of the handler.
     pub calls: u64,
-    /// Calls that panicked.
+    /// Number of handler calls that panicked.
     pub panics: u64,
-    /// Calls that took 1 ms or longer.
+    /// Number of handler calls that took 1 ms or longer.
     pub slow: u64,
-    /// Duration of the longest call.
+    /// Duration of the longest handler call.
     pub slowest: Duration,
 }
 
-/// The counters, written by the handler's thread.
+/// Counters of a handler, written by the handler's thread and read by other threads.
 #[derive(Debug)]
 pub(crate) struct SharedCounters {
     pub(super) name: &'static str,
@@ -45,7 +46,7 @@ pub(crate) struct SharedCounters {
     pub(super) slowest_ns: SharedCount,
 }
 
-/// A number that one thread writes, so that an increment needs no atomic instruction.
+/// A counter that only one thread writes, so that an increment needs no atomic read-modify-write.
 #[derive(Debug, Default)]
 pub(super) struct SharedCount(AtomicU64);
 
@@ -78,7 +79,7 @@ impl SharedCounters {
         }
     }
 
-    /// Counts a call of the handler.
+    /// Counts a call of the handler that took the given time.
     pub(super) fn count_call(&self, took: Duration) {
         self.calls.add(1);
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);

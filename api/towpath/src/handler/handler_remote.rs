@@ -16,8 +16,8 @@ use super::handler_shard::HandlerShard;
 /// Runs closures on the thread of a handler `H` with connection states `S`, from other threads.
 /// Clones refer to the same handler. The number of waiting closures has no limit.
 ///
-/// A handler hands work that blocks or takes long to another thread, and pauses the connection. The
-/// thread then resumes it:
+/// Use this for work that blocks or takes long: the handler starts it on another thread, and pauses
+/// the connection. The thread then resumes it:
 ///
 /// ```
 /// use std::thread;
@@ -66,23 +66,24 @@ pub struct HandlerRemote<H, S> {
     mailbox: Arc<HandlerMailbox<H, S>>,
 }
 
-/// A closure for a connection.
+/// A closure that another thread sends to a handler, to run with one of its connections.
 pub(super) type CallOfConn<H, S> =
     Box<dyn FnOnce(&mut H, &mut Conn<'_>, &mut S) -> ConnAction + Send>;
-/// A closure for the handler.
+/// A closure that another thread sends to a handler, to run with the handler itself.
 pub(super) type CallOfShard<H> = Box<dyn FnOnce(&mut H, &mut HandlerShard<'_>) + Send>;
 
-/// A message of another thread.
+/// A closure sent to a handler by another thread.
 pub(super) enum HandlerMail<H, S> {
     Conn(ConnId, CallOfConn<H, S>),
     Shard(CallOfShard<H>),
 }
 
-/// Messages of other threads to a handler.
+/// Queue of closures that other threads have sent to a handler.
 pub(super) struct HandlerMailbox<H, S> {
-    /// Whether there are messages, so that a turn without any takes no lock.
+    /// Whether the queue may contain messages. If false, the handler's thread need not take the
+    /// lock.
     has_mail: AtomicBool,
-    /// `None` after the end of the handler.
+    /// Queued messages; `None` after the handler has ended.
     messages: Mutex<Option<VecDeque<HandlerMail<H, S>>>>,
     bell: Fd,
 }
@@ -92,10 +93,10 @@ impl<H, S> HandlerRemote<H, S> {
         Self { mailbox }
     }
 
-    /// Calls `work` with a connection on its thread, and takes the resulting action. If that is
-    /// [`ConnAction::Continue`], [`Handler::readable`](super::Handler::readable) follows if there
-    /// are unread bytes. `work` is dropped if the connection has ended, or if its handshake is not
-    /// complete.
+    /// Runs `work` with a connection on the connection's thread, and applies the returned action.
+    /// After [`ConnAction::Continue`], calls [`Handler::readable`](super::Handler::readable) if
+    /// there are unread bytes. `work` is dropped if the connection has ended, or if its handshake
+    /// is not complete.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -107,7 +108,7 @@ impl<H, S> HandlerRemote<H, S> {
         self.mailbox.push(HandlerMail::Conn(id, Box::new(work)))
     }
 
-    /// Calls `work` with the handler on its thread.
+    /// Runs `work` with the handler, on the handler's thread.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -132,30 +133,31 @@ impl<H, S> HandlerMailbox<H, S> {
         };
         queue.push_back(mail);
         drop(messages);
-        // Pairs with `take`. The first message after a `take` wakes the thread.
+        // Wake the handler's thread only for the first message after `take` has cleared the flag.
         if !self.has_mail.swap(true, Ordering::AcqRel) {
             notification::ring(self.bell());
         }
         Ok(())
     }
 
-    /// Moves all messages to `to`, which is empty.
+    /// Moves all queued messages to `to`, which must be empty.
     pub fn take(&self, to: &mut VecDeque<HandlerMail<H, S>>) {
         if !self.has_mail.load(Ordering::Relaxed) {
             return;
         }
-        // Cleared first, so that a message that comes later wakes the thread again.
+        // Clear the flag before taking the queue, so that a message added afterwards sets it and
+        // wakes the thread again.
         self.has_mail.swap(false, Ordering::AcqRel);
         if let Some(queue) = self.lock().as_mut() {
             std::mem::swap(queue, to);
         }
     }
 
-    /// Refuses messages from now on, and drops the queued ones.
+    /// Makes later messages fail, and drops the queued ones.
     pub fn close(&self) {
         let queued = self.lock().take();
-        // Dropped after the lock is released, because the closures may own values that send
-        // messages when they are dropped.
+        // Drop the messages after the lock is released. Their closures may own values whose
+        // destructors send further messages, which take the lock.
         drop(queued);
     }
 
@@ -184,7 +186,7 @@ impl<H, S> fmt::Debug for HandlerRemote<H, S> {
 mod tests {
     use super::*;
 
-    /// Sends a message when it is dropped.
+    /// Test value whose destructor sends a message.
     struct SendsAtDrop(HandlerRemote<(), ()>);
 
     impl Drop for SendsAtDrop {

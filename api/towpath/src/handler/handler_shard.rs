@@ -1,4 +1,4 @@
-//! The thread of a handler, with all its connections and sockets.
+//! View of a handler on one thread of the stack, with all its connections and sockets.
 
 use std::net::SocketAddr;
 use std::{fmt, io};
@@ -22,21 +22,22 @@ pub struct HandlerShard<'a> {
 }
 
 impl HandlerShard<'_> {
-    /// Returns the number of the thread, from 0.
+    /// Returns the number of this thread of the stack, counted from 0.
     pub fn number(&self) -> usize {
         self.core.shard
     }
 
-    /// Returns the number of connections, including outgoing ones during their handshake.
+    /// Returns the number of the handler's connections on this thread, including outgoing ones
+    /// during their handshake.
     pub fn connections(&self) -> usize {
         self.core.table.len()
     }
 
-    /// Writes bytes to another connection of the handler. Writes all of them, or none if there is
-    /// less room.
+    /// Writes bytes to another connection of the handler: all bytes, or none if they do not fit
+    /// into its send buffer.
     ///
     /// # Errors
-    /// `WouldBlock` if there is less room. `NotConnected` if the connection has ended, or its
+    /// `WouldBlock` if they do not fit. `NotConnected` if the connection has ended, or its
     /// handshake is not complete. `BrokenPipe` after [`Conn::end_bytes`](super::Conn::end_bytes),
     /// or if the connection has just failed.
     pub fn write(&mut self, to: ConnId, bytes: &[u8]) -> io::Result<()> {
@@ -59,21 +60,21 @@ impl HandlerShard<'_> {
         })
     }
 
-    /// Calls [`Handler::readable`](super::Handler::readable) of a connection again, after this call
-    /// of the handler, if it has unread bytes. Ends [`ConnAction::Pause`].
+    /// Calls [`Handler::readable`](super::Handler::readable) of a connection with unread bytes,
+    /// after the current call of the handler. Ends [`ConnAction::Pause`].
     pub fn resume(&mut self, id: ConnId) {
         self.request(id, ConnAction::Continue);
     }
 
-    /// Ends a connection as [`ConnAction::Finish`] does, after this call of the handler. An
-    /// outgoing connection whose handshake is not complete has no state, so no call reports its
+    /// Ends a connection as [`ConnAction::Finish`] does, after the current call of the handler. If
+    /// the handshake of an outgoing connection is not complete, no call of the handler reports the
     /// end.
     pub fn finish(&mut self, id: ConnId) {
         self.request(id, ConnAction::Finish);
     }
 
-    /// Resets a connection, after this call of the handler. As for [`Self::finish`], no call
-    /// reports the end of an incomplete handshake.
+    /// Resets a connection, after the current call of the handler. As for [`Self::finish`], no call
+    /// of the handler reports the end if the handshake is not complete.
     pub fn reset(&mut self, id: ConnId) {
         self.request(id, ConnAction::Reset);
     }
@@ -97,11 +98,11 @@ impl HandlerShard<'_> {
         Ok(ConnId(handle))
     }
 
-    /// Opens a UDP socket. Port 0 chooses a free port.
+    /// Opens a UDP socket bound to the address `at`. Port 0 chooses a free port.
     ///
     /// # Errors
-    /// Fails if the address is in use or not of this stack, or if the handler has its maximum
-    /// number of sockets.
+    /// Fails if the address is in use or does not belong to this stack, or if the handler has its
+    /// maximum number of sockets.
     pub fn udp(&mut self, at: SocketAddr) -> io::Result<UdpId> {
         let handle = self.sockets.udp(at).map_err(to_io)?;
         self.core.udp.push(handle);
@@ -114,7 +115,7 @@ impl HandlerShard<'_> {
         self.core.udp.iter().copied().map(UdpId)
     }
 
-    /// Returns the address of a UDP socket.
+    /// Returns the local address of a UDP socket.
     pub fn udp_addr(&self, socket: UdpId) -> Option<SocketAddr> {
         self.sockets.ends(socket.0).0
     }
@@ -134,7 +135,7 @@ impl HandlerShard<'_> {
     }
 }
 
-/// Converts an error of creating a socket. Kinds are those of the same error of a system call.
+/// Converts an error of creating a socket to the kind that a system call would report.
 fn to_io(error: SetUpError) -> io::Error {
     let kind = match error {
         SetUpError::Bind(BindError::AddrInUse) => io::ErrorKind::AddrInUse,

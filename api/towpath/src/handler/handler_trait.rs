@@ -11,7 +11,7 @@ use super::handler_shard::{HandlerShard, UdpId};
 ///
 /// Calls must not block. The stack has one handler for each of its threads.
 pub trait Handler: Sized + Send + 'static {
-    /// State of a connection.
+    /// State that the handler keeps for each connection.
     type State: Default + Send + 'static;
 
     /// Called once, before the first event. `remote` gives other threads access to the handler.
@@ -26,19 +26,19 @@ pub trait Handler: Sized + Send + 'static {
         Some(Self::State::default())
     }
 
-    /// Handles received bytes, and the end of the peer's bytes ([`ByteReader::is_ended`]).
+    /// Handles received bytes, and the peer's FIN ([`ByteReader::is_ended`]).
     ///
-    /// Bytes that are not consumed are there again in the next call, which follows when more have
-    /// arrived.
+    /// Bytes that are not consumed stay in the buffer. The next call, after more bytes have
+    /// arrived, sees them again.
     ///
     /// [`ByteReader::is_ended`]: super::ByteReader::is_ended
     fn readable(&mut self, conn: &mut Conn<'_>, state: &mut Self::State) -> ConnAction;
 
-    /// Continues after [`ConnAction::AwaitRoom`], because the send buffer has more room.
+    /// Called after [`ConnAction::AwaitRoom`], when the send buffer has more room.
     ///
-    /// [`Self::readable`] is not called for bytes that have arrived during the wait, so end an own
-    /// implementation with a call of it. If the peer has ended its bytes meanwhile,
-    /// [`ConnAction::Continue`] finishes the connection and discards unread bytes.
+    /// [`Self::readable`] is not called for bytes that have arrived during the wait, so an
+    /// implementation of this method should end by calling it. If the peer has sent its FIN
+    /// meanwhile, [`ConnAction::Continue`] finishes the connection and discards unread bytes.
     fn writable(&mut self, conn: &mut Conn<'_>, state: &mut Self::State) -> ConnAction {
         self.readable(conn, state)
     }
@@ -49,7 +49,8 @@ pub trait Handler: Sized + Send + 'static {
         ConnAction::Finish
     }
 
-    /// Takes the state of a connection that has ended. Called once for each state; `id` is dead.
+    /// Takes back the state of a connection that has ended. Called once for each state; `id` is no
+    /// longer valid.
     fn closed(
         &mut self,
         shard: &mut HandlerShard<'_>,

@@ -1,9 +1,9 @@
-//! Event handlers that run on the stack's own thread, with the bytes in place.
+//! Event handlers that run on the stack's own thread, and access bytes directly in its buffers.
 //!
-//! A [`Handler`] is called when a connection is accepted, has bytes, has room again, or ends. The
-//! call runs on the thread that handles the packets, without a queue, a wake-up or a system call in
-//! between. A [`ByteReader`] borrows bytes from the receive buffer, and a [`ByteWriter`] writes
-//! into the send buffer.
+//! A [`Handler`] is called when a connection is accepted, receives bytes, has room to send again,
+//! or ends. The call runs on the thread that handles the packets, without a queue, a wake-up or a
+//! system call in between. A [`ByteReader`] borrows bytes from the receive buffer, and a
+//! [`ByteWriter`] writes into the send buffer.
 //!
 //! ```
 //! use towpath::Stack;
@@ -33,7 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Builder::serve`](crate::Builder::serve) goes with every link of the builder. The sockets of
+//! [`Builder::serve`](crate::Builder::serve) works with every kind of link. The sockets of
 //! [`crate::net`] work on the same stack.
 //!
 //! # Design
@@ -43,8 +43,8 @@
 //!              └──────────────── one turn of one thread ────────────────┘
 //! ```
 //!
-//! - A handler is a service of the engine: its sockets have buffers in private memory. A
-//!   connection takes none of the shared memory of [`crate::net`], and no descriptor.
+//! - A handler is a service of the engine: its sockets have buffers in private memory. A connection
+//!   uses no descriptor, and none of the shared memory that sockets of [`crate::net`] use.
 //! - Each handler has one state for each of its connections ([`Handler::State`]), so the handler
 //!   itself is the state of a thread. No lock protects either.
 //! - [`ConnAction`] is the result of a call, and backpressure: a connection that awaits room, or is
@@ -61,7 +61,7 @@
 //! A panic of a handler resets the connection of the call, and is counted; other connections
 //! continue. If the program is built with `panic = "abort"`, a panic ends the process, as anywhere.
 //!
-//! At the end of the stack its connections are reset, and states are dropped without a call of
+//! When the stack ends, it resets the handlers' connections, and drops their states without calling
 //! [`Handler::closed`].
 
 mod byte_reader;

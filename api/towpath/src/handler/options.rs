@@ -12,8 +12,8 @@ use super::counters::SharedCounters;
 use super::handler_trait::Handler;
 use super::service::HandlerService;
 
-/// Backlog of a listener. The handler accepts in the turn of the handshake, so that only a flood
-/// within one turn fills it. Linux's default (`somaxconn`).
+/// Default backlog of a listener, equal to Linux's default `somaxconn`. Connections are accepted in
+/// the turn of the event loop that completes their handshake, so only a flood fills the backlog.
 const BACKLOG: u32 = 4096;
 
 /// Addresses and limits of a handler: see [`Builder::serve`](crate::Builder::serve).
@@ -33,7 +33,7 @@ pub struct ServeOptions {
     backlog: u32,
 }
 
-/// Sockets that a handler has from the beginning.
+/// Listeners and UDP sockets that a handler has from the beginning.
 #[derive(Debug, Clone)]
 pub(super) struct FirstSockets {
     pub listen: Vec<SocketAddr>,
@@ -44,7 +44,7 @@ pub(super) struct FirstSockets {
 }
 
 impl ServeOptions {
-    /// Creates options without an address, for a handler that only connects.
+    /// Creates options without an address, for a handler that only initiates connections.
     pub fn new() -> Self {
         let limits = DirectConfig::default();
         Self { listen: Vec::new(), udp: Vec::new(), limits, backlog: BACKLOG }
@@ -63,7 +63,7 @@ impl ServeOptions {
     }
 
     /// Sets the maximum number of connections and other sockets of each thread. The default is
-    /// 1,048,576. Connections beyond it are not accepted until others have ended.
+    /// 1,048,576. Further connections are not accepted until existing ones have ended.
     pub fn sockets_max(mut self, count: usize) -> Self {
         self.limits.sockets_max = count;
         self
@@ -83,14 +83,14 @@ impl ServeOptions {
         self
     }
 
-    /// Sets the maximum number of connections that wait in a turn to be accepted. The default is
-    /// 4096.
+    /// Sets the maximum number of connections that may wait to be accepted. They are accepted once
+    /// per turn of the event loop. The default is 4096.
     pub fn backlog(mut self, count: u32) -> Self {
         self.backlog = count;
         self
     }
 
-    /// Parses the addresses. An error is the text and the reason.
+    /// Parses the addresses. An error contains the invalid text and the reason.
     fn sockets(&self) -> Result<FirstSockets, (String, String)> {
         let parse = |text: &String| {
             text.parse::<SocketAddr>().map_err(|_| {
@@ -109,8 +109,8 @@ impl ServeOptions {
     }
 }
 
-/// Returns the options of all connections. The bytes of a call are sent together after it, so
-/// Nagle's algorithm would only delay the last of them.
+/// Returns the socket options of all connections. Nagle's algorithm is disabled: the stack sends
+/// all bytes of a handler call together, so the algorithm would only delay the last segment.
 fn stream_options() -> StreamOptions {
     StreamOptions { nodelay: true, ..StreamOptions::default() }
 }
@@ -121,32 +121,32 @@ impl Default for ServeOptions {
     }
 }
 
-/// Listens on one address.
+/// Converts an address to options that listen on it.
 impl From<&str> for ServeOptions {
     fn from(address: &str) -> Self {
         Self::new().listen(address)
     }
 }
 
-/// Listens on one address.
+/// Converts an address to options that listen on it.
 impl From<String> for ServeOptions {
     fn from(address: String) -> Self {
         Self::new().listen(address)
     }
 }
 
-/// Listens on one address.
+/// Converts an address to options that listen on it.
 impl From<SocketAddr> for ServeOptions {
     fn from(address: SocketAddr) -> Self {
         Self::new().listen(address.to_string())
     }
 }
 
-/// Service of a handler on one shard, with its counters.
+/// The engine service that runs a handler on one shard, with the handler's counters.
 pub(super) type MadeService = io::Result<(Box<dyn Service>, Arc<SharedCounters>)>;
 type MakeService = dyn Fn(usize, FirstSockets) -> MadeService + Send + Sync;
 
-/// A handler that a builder has, and its options.
+/// A handler that was added to a builder, and its options.
 #[derive(Clone)]
 pub(crate) struct HandlerSpec {
     options: ServeOptions,
@@ -166,12 +166,12 @@ impl HandlerSpec {
         Self { options, make: Arc::new(make) }
     }
 
-    /// Checks the addresses. An error is the text and the reason.
+    /// Validates the addresses. An error contains the invalid text and the reason.
     pub fn check(&self) -> Result<(), (String, String)> {
         self.options.sockets().map(drop)
     }
 
-    /// Creates the service for a shard.
+    /// Creates the service that runs the handler on a shard.
     pub fn service(&self, shard: usize) -> MadeService {
         let sockets = self.options.sockets();
         let sockets = sockets.map_err(|(text, why)| io::Error::other(format!("{text}: {why}")))?;

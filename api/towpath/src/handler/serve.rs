@@ -1,4 +1,4 @@
-//! Adds handlers to a stack.
+//! Methods that add event handlers to a stack.
 
 use super::counters::HandlerCounters;
 use super::handler_trait::Handler;
@@ -11,8 +11,9 @@ use crate::stack::Stack;
 impl Builder {
     /// Adds an event handler, which runs on the stack's thread: see [`handler`](crate::handler).
     ///
-    /// `at` is an address to listen on, as `0.0.0.0:7`, or [`ServeOptions`]. `make` creates the
-    /// handler of each thread, whose number is its argument. May be called several times.
+    /// `at` is an address to listen on, as `0.0.0.0:7`, or [`ServeOptions`]. `make` is called once
+    /// for each thread, with the thread's number, and returns its handler. May be called several
+    /// times.
     ///
     /// ```
     /// use towpath::handler::{Conn, ConnAction, Handler};
@@ -41,7 +42,7 @@ impl Builder {
         self
     }
 
-    /// Returns the services of the handlers, for each shard.
+    /// Creates the services that run the handlers, for each shard.
     pub(crate) fn services(&self) -> Result<HandlerServices, StartError> {
         let mut services = HandlerServices::default();
         for spec in &self.handlers {

@@ -1,8 +1,8 @@
-//! The service of a handler: turns events of sockets into calls.
+//! The engine service that runs a handler: converts events of sockets to calls of the handler.
 //!
-//! Each call ends with [`HandlerService::apply`], so that all ends of a connection pass
-//! [`HandlerService::end`]. Requests of a call for connections are taken in `on_turn`, so that
-//! calls are never nested.
+//! Each call of the handler is followed by [`HandlerService::apply`], and every connection ends in
+//! [`HandlerService::end`]. Actions that a call requests for connections are taken later, in
+//! `on_turn`, so that calls of the handler are never nested.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -25,22 +25,22 @@ use super::handler_trait::Handler;
 use super::options::FirstSockets;
 use super::service_core::ServiceCore;
 
-/// Maximum number of messages of other threads that are handled in a turn, so that packets are not
-/// delayed. Later messages wait for the next turn.
+/// Maximum number of messages from other threads that are handled in one turn of the event loop, so
+/// that packets are not delayed. Further messages wait for the next turn.
 const MESSAGES_A_TURN: usize = 256;
 
-/// A handler of one shard, with its connections.
+/// A handler on one shard, with its connections and their states.
 pub(super) struct HandlerService<H: Handler> {
     handler: H,
-    /// States of connections, by the index of their handle.
+    /// The handler's states of connections, by the index of the socket handle.
     states: Vec<Option<H::State>>,
     core: ServiceCore,
     counters: Arc<SharedCounters>,
     first: FirstSockets,
     mailbox: Arc<HandlerMailbox<H, H::State>>,
-    /// Messages of other threads that are not handled yet.
+    /// Messages that other threads have sent and that are not handled yet.
     mail: VecDeque<HandlerMail<H, H::State>>,
-    /// Requests of this turn, kept to reuse the memory.
+    /// Actions requested by handler calls in the current turn. A field only to reuse its memory.
     requested: Vec<(SocketHandle, ConnAction)>,
 }
 
@@ -63,8 +63,8 @@ impl<H: Handler> HandlerService<H> {
         })
     }
 
-    /// Begins a connection whose handshake is complete. Connections to a listener, of this shard or
-    /// another one, are not in the table yet.
+    /// Begins to call the handler for a connection whose handshake is complete. An accepted
+    /// connection is not in the table yet, so this adds it.
     fn open(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
         let is_outgoing = self.core.table.get_mut(handle).is_some_and(|entry| {
             entry.gate = CallGate::Open;
@@ -96,7 +96,7 @@ impl<H: Handler> HandlerService<H> {
         self.states[index] = Some(state);
     }
 
-    /// Resets a connection that has no state.
+    /// Resets and removes a connection for which the handler has no state.
     fn forget(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
         if self.core.table.remove(handle) {
             self.counters.closed.add(1);
@@ -105,7 +105,7 @@ impl<H: Handler> HandlerService<H> {
         sockets.abort(handle);
     }
 
-    /// Calls the handler for a connection that is not waiting for room or paused.
+    /// Calls [`Handler::readable`] unless the connection is paused or waits for room to send.
     fn read(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
         if self.core.table.get(handle).is_some_and(|entry| entry.gate == CallGate::Open) {
             self.call(handle, sockets, CallKind::Bytes, |handler, conn, state| {
@@ -114,7 +114,7 @@ impl<H: Handler> HandlerService<H> {
         }
     }
 
-    /// Calls the handler for a connection that waited for room.
+    /// Calls [`Handler::writable`] if the connection waited for room to send.
     fn write(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
         if self.core.table.get(handle).is_some_and(|entry| entry.gate == CallGate::AwaitsRoom) {
             self.call(handle, sockets, CallKind::Bytes, |handler, conn, state| {
@@ -143,7 +143,7 @@ impl<H: Handler> HandlerService<H> {
         }
     }
 
-    /// Takes the action that a call has returned.
+    /// Applies the action that a call of the handler has returned.
     fn apply(
         &mut self,
         handle: SocketHandle,
@@ -153,14 +153,15 @@ impl<H: Handler> HandlerService<H> {
     ) {
         let before = self.core.table.get(handle).map(|entry| entry.gate);
         let gate = match action {
-            // A timer or a message does not end the wait for room, so `writable` still follows.
+            // A timer or a message does not end the wait for room, so `writable` is still called
+            // later.
             ConnAction::Continue
                 if kind == CallKind::Message && before == Some(CallGate::AwaitsRoom) =>
             {
                 return;
             }
             ConnAction::Continue => CallGate::Open,
-            // An empty buffer never gets more room, so no event would follow.
+            // The send buffer is empty and cannot get more room, so no event would call `writable`.
             ConnAction::AwaitRoom if is_send_empty(handle, sockets) => CallGate::Open,
             ConnAction::AwaitRoom => CallGate::AwaitsRoom,
             ConnAction::Pause => CallGate::Paused,
@@ -172,14 +173,14 @@ impl<H: Handler> HandlerService<H> {
         if let Some(entry) = self.core.table.get_mut(handle) {
             entry.gate = gate;
         }
-        // No call follows the one that was told the end of the bytes.
+        // The peer has sent its FIN, and the handler has seen it, so close the connection.
         let is_over = kind == CallKind::Bytes && gate == CallGate::Open;
         if is_over && sockets.status(handle).is_none_or(|status| status.ended) {
             self.end(handle, ConnAction::Finish, CloseReason::Finished, sockets);
         }
     }
 
-    /// Ends a connection, and passes its state to the handler.
+    /// Ends a connection, and passes its state to [`Handler::closed`].
     fn end(
         &mut self,
         handle: SocketHandle,
@@ -193,7 +194,8 @@ impl<H: Handler> HandlerService<H> {
         match how {
             ConnAction::Reset => sockets.abort(handle),
             _ => {
-                // The stack would reset a connection that is closed with unread bytes.
+                // Discard unread bytes first, because the stack would reset a connection that is
+                // closed with them.
                 let _ = sockets.discard(handle, usize::MAX);
                 sockets.shutdown(handle);
                 sockets.close(handle);
@@ -207,7 +209,7 @@ impl<H: Handler> HandlerService<H> {
         guarded(counters, || handler.closed(&mut shard, ConnId(handle), state, reason));
     }
 
-    /// Handles the failure of a connection, or of a datagram.
+    /// Handles an error of a connection or of a sent datagram.
     fn fail(
         &mut self,
         handle: SocketHandle,
@@ -215,7 +217,8 @@ impl<H: Handler> HandlerService<H> {
         sockets: &mut dyn PrivateSockets,
     ) {
         match self.core.table.get(handle).map(|entry| entry.gate) {
-            // A datagram that was not delivered: UDP promises nothing else.
+            // The handle belongs to a UDP socket. Ignore its lost datagram, because UDP is
+            // unreliable.
             None => {}
             Some(CallGate::Connecting) => {
                 self.forget(handle, sockets);
@@ -227,7 +230,7 @@ impl<H: Handler> HandlerService<H> {
         }
     }
 
-    /// Passes the datagrams of a socket to the handler. Their number is bounded by
+    /// Passes all datagrams received by a socket to the handler. Their number is bounded by
     /// [`DirectConfig::datagram_bytes_max`].
     fn datagrams(&mut self, socket: SocketHandle, sockets: &mut dyn PrivateSockets) {
         while let Some(datagram) = sockets.recv_from(socket) {
@@ -239,7 +242,7 @@ impl<H: Handler> HandlerService<H> {
         }
     }
 
-    /// Handles the messages of other threads. Returns whether there were any.
+    /// Handles messages from other threads. Returns whether there were any.
     fn take_mail(&mut self, sockets: &mut dyn PrivateSockets) -> bool {
         if self.mail.is_empty() {
             self.mailbox.take(&mut self.mail);
@@ -266,7 +269,7 @@ impl<H: Handler> HandlerService<H> {
         sockets: &mut dyn PrivateSockets,
     ) {
         if self.core.table.get(handle).is_none_or(|entry| entry.gate == CallGate::Connecting) {
-            // Destructors of what the closure owns may panic.
+            // Guard the drop, because destructors of values that the closure owns may panic.
             guarded(&self.counters, || drop(work));
             return;
         }
@@ -274,7 +277,7 @@ impl<H: Handler> HandlerService<H> {
         self.read_unread(handle, sockets);
     }
 
-    /// Calls the handler if a connection has unread bytes, or the peer has ended them.
+    /// Calls the handler if a connection has unread bytes, or if the peer has sent its FIN.
     fn read_unread(&mut self, handle: SocketHandle, sockets: &mut dyn PrivateSockets) {
         let unread = sockets.buffers(handle).map_or(0, |(recv, _)| recv.unread());
         if unread > 0 || sockets.status(handle).is_some_and(|status| status.ended) {
@@ -282,13 +285,14 @@ impl<H: Handler> HandlerService<H> {
         }
     }
 
-    /// Takes the actions that calls have requested. Returns whether there were any.
+    /// Applies the actions that calls of the handler requested for connections. Returns whether
+    /// there were any.
     fn take_requests(&mut self, sockets: &mut dyn PrivateSockets) -> bool {
         let mut requested = mem::take(&mut self.requested);
         mem::swap(&mut requested, &mut self.core.requested);
         let is_any = !requested.is_empty();
         for (handle, action) in requested.drain(..) {
-            // The connection may have ended since.
+            // Skip a connection that ended after the action was requested.
             let Some(entry) = self.core.table.get_mut(handle) else { continue };
             match (action, entry.gate) {
                 (ConnAction::Continue, CallGate::Paused) => {
@@ -307,7 +311,7 @@ impl<H: Handler> HandlerService<H> {
         is_any
     }
 
-    /// Calls the handler for timers that have fired. Returns whether there were any.
+    /// Calls the handler for connections whose timer has fired. Returns whether there were any.
     fn fire_timers(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) -> bool {
         let (mut moves, mut is_any) = (ConnTable::timer_budget(), false);
         while let Some(handle) = self.core.table.next_fired(now, &mut moves) {
@@ -325,7 +329,8 @@ impl<H: Handler> Service for HandlerService<H> {
 
     fn start(&mut self, sockets: &mut dyn PrivateSockets) -> Result<(), SetUpError> {
         self.core.table = ConnTable::new(sockets.now());
-        // Other shards receive connections to the listeners of the first one.
+        // Only the first shard listens. It distributes the connections to the handlers of all
+        // shards.
         if self.core.shard == 0 {
             for address in &self.first.listen {
                 sockets.listen_with(*address, self.first.backlog, &self.first.streams)?;
@@ -347,8 +352,8 @@ impl<H: Handler> Service for HandlerService<H> {
                 }
             }
             NodeEvent::Connected(handle) => self.open(handle, sockets),
-            // A UDP socket, because connections are in the table. A search of `udp` would take long
-            // for every connection if there are many UDP sockets.
+            // Sockets that are not in the connection table are UDP sockets. Searching the list
+            // `udp` instead would be slow if there are many UDP sockets.
             NodeEvent::Readable(handle) if self.core.table.get(handle).is_none() => {
                 self.datagrams(handle, sockets);
             }
@@ -357,7 +362,7 @@ impl<H: Handler> Service for HandlerService<H> {
             }
             NodeEvent::Writable(handle) => self.write(handle, sockets),
             NodeEvent::Failed(handle, error) => self.fail(handle, error.into(), sockets),
-            // The connection has left the table when it was closed.
+            // The connection was removed from the table when it was closed.
             _ => {}
         }
     }
@@ -391,20 +396,20 @@ impl<H: Handler> fmt::Debug for HandlerService<H> {
     }
 }
 
-/// Why the handler is called.
+/// Reason for a call of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallKind {
-    /// For bytes that arrived, or room for bytes.
+    /// Bytes arrived, or the send buffer has room again.
     Bytes,
-    /// For a timer, or a message of another thread.
+    /// A timer fired, or another thread sent a message.
     Message,
 }
 
-/// Calls the handler, and measures the call. `None` if it panicked.
+/// Calls the handler, and measures the duration. Returns `None` if the handler panicked.
 fn guarded<T>(counters: &SharedCounters, call: impl FnOnce() -> T) -> Option<T> {
     let begin = std::time::Instant::now();
-    // The state of a connection is dropped after a panic. The handler's own state may be half
-    // changed, as after any panic on a thread that continues.
+    // Unwind safety: the connection's state is dropped after a panic. The handler's own state may
+    // be inconsistent, as after any panic on a thread that continues.
     let result = catch_unwind(AssertUnwindSafe(call));
     counters.count_call(begin.elapsed());
     if result.is_err() {

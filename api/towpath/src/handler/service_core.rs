@@ -9,22 +9,23 @@ use super::conn_action::ConnAction;
 use super::conn_table::ConnTable;
 use super::counters::SharedCounters;
 
-/// Connections of a handler, and what its calls have requested.
+/// Connections of a handler, and actions that its calls have requested for them.
 #[derive(Debug)]
 pub(super) struct ServiceCore {
     pub table: ConnTable,
-    /// Number of the shard.
+    /// Number of the shard on which the handler runs.
     pub shard: usize,
-    /// UDP sockets of the handler.
+    /// Open UDP sockets of the handler.
     pub udp: Vec<SocketHandle>,
-    /// Contiguous copies of bytes that wrap in a receive buffer, kept to reuse the memory.
+    /// Memory for contiguous copies of bytes that wrap around the end of a receive buffer, kept for
+    /// reuse.
     pub read_scratch: Vec<u8>,
-    /// As `read_scratch`, for bytes to be sent.
+    /// Memory for reserved space that wraps around the end of a send buffer, kept for reuse.
     pub write_scratch: Vec<u8>,
-    /// Actions that calls have requested for connections, to be taken after the call.
+    /// Actions that calls of the handler have requested for connections, applied after the call.
     pub requested: Vec<(SocketHandle, ConnAction)>,
     pub counters: Arc<SharedCounters>,
-    /// Options of outgoing connections.
+    /// Socket options of outgoing connections.
     pub streams: StreamOptions,
 }
 
@@ -42,7 +43,7 @@ impl ServiceCore {
         }
     }
 
-    /// Publishes the current number of connections.
+    /// Stores the current number of connections in the public counters.
     pub fn count_connections(&self) {
         self.counters.connections.set(self.table.len() as u64);
     }

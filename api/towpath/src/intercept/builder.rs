@@ -1,4 +1,4 @@
-//! Configuration of an interceptor.
+//! Builder of an interceptor.
 
 use std::io;
 use std::net::IpAddr;
@@ -30,9 +30,9 @@ use super::source::{
 };
 use super::udp::UdpSocket;
 
-/// Minimum MTU: that of IPv6 (RFC 8200 §5).
+/// Minimum MTU in bytes, which IPv6 requires of every link (RFC 8200 §5).
 const MTU_MIN: u32 = 1280;
-/// Maximum MTU: an IP packet of 65,535 bytes.
+/// Maximum MTU in bytes: an IP packet has at most 65,535 bytes.
 const MTU_MAX: u32 = 65_535;
 
 /// Handle of an interceptor. See the [module](super) for an example.
@@ -42,7 +42,7 @@ pub struct Interceptor {
 }
 
 impl Interceptor {
-    /// Creates a builder without a source of packets.
+    /// Creates a builder. A source of packets must be set before [`InterceptBuilder::build`].
     pub fn builder() -> InterceptBuilder {
         InterceptBuilder {
             source: None,
@@ -55,25 +55,25 @@ impl Interceptor {
         }
     }
 
-    /// Returns the counters, also after the runner has ended.
+    /// Returns the counters. They remain available after the runner has ended.
     pub fn counters(&self) -> InterceptCounters {
         self.handle.with(|core| core.counters())
     }
 }
 
-/// Parts of a new interceptor.
+/// Parts of a new interceptor: runner, sockets and handle.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Intercepted {
-    /// Future that runs the stack. Nothing happens while it is not polled.
+    /// Future that runs the stack. While it is not polled, no packets are handled.
     pub runner: InterceptRunner,
-    /// Connections.
+    /// Listener that returns the intercepted TCP connections.
     pub tcp: TcpListener,
-    /// Datagrams.
+    /// Socket that receives the intercepted UDP datagrams.
     pub udp: UdpSocket,
-    /// Echo requests, if [`EchoPolicy::Deliver`] is set.
+    /// Socket that receives echo requests, if [`EchoPolicy::Deliver`] is set.
     pub echo: Option<EchoSocket>,
-    /// Handle for the counters.
+    /// Handle that returns the counters.
     pub interceptor: Interceptor,
 }
 
@@ -89,7 +89,7 @@ pub struct InterceptBuilder {
     limits: InterceptLimits,
 }
 
-/// Source of packets that the program has chosen.
+/// The source of packets that the program has chosen.
 enum PacketOrigin {
     Device(Kind, String),
     Descriptor(Kind, OwnedFd),
@@ -112,15 +112,16 @@ impl InterceptBuilder {
         self.from(PacketOrigin::Device(Kind::Tun, name.to_owned()))
     }
 
-    /// Takes packets from the TAP device `name`. Other hosts on its link use one of [`Self::own`]
+    /// Takes packets from the TAP device `name`. Hosts on its link use an address of [`Self::own`]
     /// as their router.
     pub fn tap(self, name: &str) -> Self {
         self.from(PacketOrigin::Device(Kind::Tap, name.to_owned()))
     }
 
     /// Takes packets from the descriptor of a TUN device that another program has created with
-    /// IFF_NO_PI, as VPN clients of other systems do. The MTU must be that of the device, whose
-    /// settings stay. With IFF_VNET_HDR, the kernel passes up to 64 KiB at once.
+    /// IFF_NO_PI, as VPN clients of other systems do. Set [`Self::mtu`] to the MTU of the device,
+    /// whose settings are not changed. With IFF_VNET_HDR, the kernel passes packets of up to 64
+    /// KiB.
     pub fn descriptor(self, device: OwnedFd) -> Self {
         self.from(PacketOrigin::Descriptor(Kind::Tun, device))
     }
@@ -128,8 +129,9 @@ impl InterceptBuilder {
     /// Takes IP packets from `packets`, and sends IP packets to `to`, for tunnels of the program.
     /// Each packet has complete checksums, and at most [`Self::mtu`] bytes.
     ///
-    /// A full channel delays the stack, and at last the program's writes. Dropping the other end of
-    /// `packets` ends the runner at once, and that of `to` when the next packet is sent.
+    /// If the channel `to` is full, the stack waits, and finally the program's writes block.
+    /// Dropping the sender of `packets` ends the runner at once. Dropping the receiver of `to` ends
+    /// it when the next packet is sent.
     pub fn channels(self, packets: Receiver<Bytes>, to: Sender<Bytes>) -> Self {
         self.from(PacketOrigin::Link(Box::new(MpscLink::new(packets, to))))
     }
@@ -137,8 +139,8 @@ impl InterceptBuilder {
     /// Takes IP packets from a stream, and sends IP packets to a sink, like [`Self::channels`]. The
     /// end of the stream ends the runner, and an error of the sink becomes its result.
     ///
-    /// The sink is polled under the lock of the interceptor. Calls of its sockets or counters by
-    /// the sink would wait forever.
+    /// The sink is polled while the lock of the interceptor is held. The sink must not call sockets
+    /// or counters of the interceptor, because they would wait for this lock forever.
     pub fn packets<R, S>(self, stream: R, sink: S) -> Self
     where
         R: Stream<Item = Bytes> + Send + Unpin + 'static,
@@ -165,8 +167,8 @@ impl InterceptBuilder {
         self
     }
 
-    /// Leads a network of this machine to the device. Only for devices by name. The program's own
-    /// connections must take another way: see `docs/library/intercept.md`.
+    /// Adds a route of this machine to the device for a network. Only for devices by name. The
+    /// program's own connections must avoid this route: see `docs/library/intercept.md`.
     pub fn route(mut self, ip: IpAddr, prefix_len: u8) -> Self {
         self.routes.push((ip, prefix_len));
         self
@@ -179,19 +181,19 @@ impl InterceptBuilder {
         self
     }
 
-    /// Sets the treatment of echo requests.
+    /// Sets how echo requests ("ping") are handled.
     pub fn echo(mut self, policy: EchoPolicy) -> Self {
         self.echo = policy;
         self
     }
 
-    /// Sets the limits.
+    /// Sets the limits on connections, memory and queues.
     pub fn limits(mut self, limits: InterceptLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Opens the source, and creates the stack.
+    /// Opens the source of packets, and creates the stack.
     ///
     /// # Errors
     /// See [`InterceptError`].
@@ -271,7 +273,7 @@ impl InterceptBuilder {
         let interface = InterfaceConfig {
             name: "source".into(),
             link,
-            // The first byte 02 means locally administered, unicast.
+            // The first byte 02 marks the MAC address as locally administered and unicast.
             mac: MacAddr([0x02, a, b, c, d, e]),
             mtu: self.mtu,
             offloads: port.offloads(),
@@ -300,7 +302,8 @@ fn prefix(method: &str, ip: IpAddr, len: u8) -> Result<Prefix, InterceptError> {
 
 fn random() -> Result<[u8; 32], InterceptError> {
     let mut bytes = [0; 32];
-    // The kernel returns requests of up to 256 bytes completely, once it is initialized.
+    // getrandom(2) always fills requests of up to 256 bytes once the kernel's generator is
+    // initialized.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| InterceptError::System(errno.into()))?;
     Ok(bytes)

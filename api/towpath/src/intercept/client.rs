@@ -1,9 +1,9 @@
-//! Shares of the sources of connections and datagrams.
+//! Accounts usage (such as connections or bytes) by source address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Identifies a source: an IPv4 address, or the first 64 bits of an IPv6 address.
+/// Key of a source: its IPv4 address, or the first 64 bits of its IPv6 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ClientKey(IpAddr);
 
@@ -19,24 +19,25 @@ impl ClientKey {
     }
 }
 
-/// Amounts by source. Sources without any have no entry, so the total bounds the table.
+/// Usage of each source in connections or bytes. Sources with zero have no entry, so the limit on
+/// the total also bounds the table.
 #[derive(Debug, Default)]
 pub(super) struct ClientShares {
     used: HashMap<ClientKey, usize>,
 }
 
 impl ClientShares {
-    /// Returns the amount of a source.
+    /// Returns the usage of a source.
     pub(super) fn used(&self, client: ClientKey) -> usize {
         self.used.get(&client).copied().unwrap_or(0)
     }
 
-    /// Adds to the amount of a source.
+    /// Adds to the usage of a source.
     pub(super) fn add(&mut self, client: ClientKey, amount: usize) {
         *self.used.entry(client).or_default() += amount;
     }
 
-    /// Subtracts from the amount of a source.
+    /// Subtracts from the usage of a source.
     pub(super) fn sub(&mut self, client: ClientKey, amount: usize) {
         if let Some(used) = self.used.get_mut(&client) {
             *used = used.saturating_sub(amount);

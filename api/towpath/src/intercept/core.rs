@@ -1,4 +1,4 @@
-//! The stack with the tables of an interceptor, behind one lock.
+//! The stack of an interceptor with its tables, protected by one lock.
 
 use std::task::{Context, Poll, Waker};
 use std::{fmt, io};
@@ -21,12 +21,12 @@ use super::source::StagedSource;
 use super::streams::{IdleLimits, MemoryLimits, StreamTable, SweepStep};
 use super::syns::SynTable;
 
-/// Interface of the source, the only one besides loopback.
+/// Interface of the source of packets. The only other interface is loopback.
 const SOURCE_IFACE: IfaceId = IfaceId(1);
 
 /// Stack, sockets and queues. The lock of [`SharedCore`](super::handle::SharedCore) protects it.
 pub(super) struct Core {
-    /// Stack. The runner lends it the source for each turn.
+    /// Network stack. The runner lends it the source of packets for each turn of the event loop.
     pub(super) node: Node<StagedSource>,
     streams: StreamTable,
     syns: SynTable,
@@ -34,20 +34,20 @@ pub(super) struct Core {
     pub(super) echoes: EchoQueue,
     counters: InterceptCounters,
     limits: InterceptLimits,
-    /// Whether a socket or another part of the program exists.
+    /// Whether the program still has a socket or another part of the interceptor.
     pub(super) is_held: bool,
-    /// Whether the listener exists.
+    /// Whether the program still has the listener.
     pub(super) is_listening: bool,
     has_ended: bool,
-    /// Waker of the sleeping runner.
+    /// Waker of the runner while it sleeps.
     runner: Option<Waker>,
-    /// Whether the runner pauses until the program has read datagrams.
+    /// Whether the runner pauses until the program has read received datagrams.
     is_pausing: bool,
-    /// Whether a call since the last turn queued a packet.
+    /// Whether a call of a socket has queued a packet since the last turn of the event loop.
     is_due: bool,
-    /// Wakers to be called after the lock is released.
+    /// Wakers to call after the lock is released.
     due: Vec<Waker>,
-    /// Steps of the current sweep, kept to reuse its memory.
+    /// Steps of the current search for idle connections. A field only to reuse its memory.
     steps: Vec<SweepStep>,
 }
 
@@ -80,10 +80,11 @@ impl Core {
 
     // ---- Calls of the runner
 
-    /// Runs a turn of the stack, and passes its results on. Returns whether more work is pending.
+    /// Runs one turn of the stack, and passes received data and events to the sockets. Returns
+    /// whether more work is pending.
     pub(super) fn turn(&mut self) -> bool {
         (self.is_due, self.is_pausing) = (false, false);
-        // The runner is awake, so calls need not wake it.
+        // The runner is awake, so calls of sockets need not wake it.
         self.runner = None;
         let now = Instant(now_ns());
         let turn = self.node.turn(now);
@@ -104,25 +105,27 @@ impl Core {
         turn.more || self.is_due
     }
 
-    /// Returns the time of the next turn if nothing happens, in ns.
+    /// Returns the time of the next timer in ns. The runner may sleep until then if nothing
+    /// happens.
     pub(super) fn next_timeout_ns(&self) -> Option<u64> {
         let node = self.node.next_timeout().map(|at| at.0);
         node.into_iter().chain(self.streams.next_sweep_ns()).min()
     }
 
-    /// Returns whether the program needs time to read datagrams. The call that has read enough of
-    /// them wakes the runner.
+    /// Returns whether the runner must pause to let the program read datagrams. The call that has
+    /// read enough of them wakes the runner.
     pub(super) fn pauses(&mut self) -> bool {
         self.is_pausing = self.datagrams.is_crowded(&self.limits);
         self.is_pausing
     }
 
-    /// Returns whether no part of the program is left, and every connection has ended.
+    /// Returns whether the program has dropped all parts of the interceptor, and all connections
+    /// have ended.
     pub(super) fn is_over(&self) -> bool {
         !self.is_held && self.node.direct.is_empty()
     }
 
-    /// Ends all sockets: their calls fail, and waiting tasks are woken.
+    /// Ends all sockets: further calls fail, and waiting tasks are woken.
     pub(super) fn end(&mut self) {
         self.has_ended = true;
         self.streams.wake_all(&mut self.due);
@@ -131,7 +134,7 @@ impl Core {
         self.echoes.wake_all(&mut self.due);
     }
 
-    /// Moves the wakers to be called without the lock to `to`.
+    /// Moves the wakers that must be called without the lock to `to`.
     pub(super) fn take_due(&mut self, to: &mut Vec<Waker>) {
         to.append(&mut self.due);
     }
@@ -145,7 +148,8 @@ impl Core {
         self.runner.take()
     }
 
-    /// Returns the waker of the sleeping runner if a call has left work for a turn.
+    /// Returns the waker of the sleeping runner if a call of a socket has left work for the next
+    /// turn.
     pub(super) fn runner_if_due(&mut self) -> Option<Waker> {
         self.runner.as_ref()?;
         let now = self.node.now();
@@ -155,7 +159,7 @@ impl Core {
         if is_due { self.runner.take() } else { None }
     }
 
-    /// Sets the time of the following calls.
+    /// Reads the clock, and sets it as the current time of the stack.
     pub(super) fn look_at_clock(&mut self) {
         self.node.set_now(Instant(now_ns()));
     }
@@ -168,7 +172,7 @@ impl Core {
     ) -> Poll<io::Result<(PendingSyn, ReceivedFields)>> {
         self.check()?;
         while let Some(syn) = self.syns.pop() {
-            // A SYN without fields was dropped by the stack.
+            // A SYN without stored fields was dropped by the stack meanwhile, so skip it.
             if let Some(fields) = self.node.syn_fields(syn.id) {
                 return Poll::Ready(Ok((syn, fields)));
             }
@@ -177,7 +181,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Answers a SYN by a SYN-ACK.
+    /// Answers a SYN with a SYN-ACK.
     pub(super) fn accept(&mut self, syn: &PendingSyn) -> io::Result<SocketHandle> {
         self.check()?;
         if !self.syns.decide(syn.id) {
@@ -216,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Refuses all SYNs that a dropped listener has not returned.
+    /// Refuses all SYNs that are still queued after the listener was dropped.
     pub(super) fn stop_listening(&mut self) {
         self.is_listening = false;
         while let Some(syn) = self.syns.pop() {
@@ -226,7 +230,7 @@ impl Core {
 
     // ---- Calls of connections
 
-    /// Waits for the end of the handshake.
+    /// Waits for the completion of the handshake.
     pub(super) fn poll_connected(
         &mut self,
         handle: SocketHandle,
@@ -297,7 +301,7 @@ impl Core {
         Ok(())
     }
 
-    /// Closes a connection: after its last byte, or at once by a reset.
+    /// Closes a connection: after its last byte is sent, or immediately by a reset if `resets`.
     pub(super) fn close(&mut self, handle: SocketHandle, resets: bool) {
         match resets {
             true => self.node.abort(handle),
@@ -316,7 +320,7 @@ impl Core {
         self.node.set_option(handle, option).map_err(of_option)
     }
 
-    /// Returns the IP fields of the last segment; `None` before the first one.
+    /// Returns IP header fields of the last received segment; `None` before the first segment.
     pub(super) fn received_fields(&self, handle: SocketHandle) -> Option<ReceivedFields> {
         self.node.received_fields(handle)
     }
@@ -364,7 +368,8 @@ impl Core {
         Ok(())
     }
 
-    /// Answers an echo request. The reply is dropped if the output queue is full, like a lost one.
+    /// Answers an echo request. If the output queue is full, the reply is dropped, as if the
+    /// network had lost it.
     pub(super) fn send_echo_reply(&mut self, meta: &EchoMeta, data: &[u8]) -> io::Result<()> {
         self.check()?;
         self.is_due = true;
@@ -433,7 +438,7 @@ impl Core {
         }
     }
 
-    /// Queues a SYN for the listener, unless a limit is reached.
+    /// Queues a SYN for the listener, or refuses or ignores it if a limit is reached.
     fn on_syn(&mut self, syn: PendingSyn) {
         let client = ClientKey::of(syn.remote.ip());
         let InterceptLimits { connections, connections_per_source, undecided_per_source, .. } =
@@ -441,7 +446,7 @@ impl Core {
         let counters = &mut self.counters;
         let counter = if !self.is_listening {
             counters.refused += 1;
-            // The reset is sent by the next turn.
+            // The next turn sends the reset.
             self.is_due = true;
             return self.node.refuse_syn(syn.id, Refusal::Reset);
         } else if self.streams.len() + self.syns.len() >= connections {
@@ -479,7 +484,8 @@ impl Core {
             Stray::Echo(meta, data) => {
                 let (limits, counters) = (&self.limits, &mut self.counters);
                 if let Some((meta, data)) = self.echoes.push(meta, data, limits, counters) {
-                    // A failed reply is like a lost one.
+                    // Ignore an error: the sender of the echo request handles a missing reply like
+                    // a lost one.
                     let _ = self.send_echo_reply(&meta, &data);
                 }
             }

@@ -4,55 +4,58 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterceptCounters {
-    /// Connections now, including those that still send their last bytes.
+    /// Current number of connections, including those that still send their last bytes.
     pub connections: usize,
-    /// SYNs now without a decision.
+    /// Current number of SYNs that the program has not yet accepted, refused or ignored.
     pub undecided: usize,
-    /// Buffer memory in bytes that connections have reserved now.
+    /// Bytes of buffer memory that connections have currently reserved.
     pub memory_reserved: u64,
-    /// Connections accepted whose handshake was completed.
+    /// Number of accepted connections whose handshake was completed.
     pub accepted: u64,
-    /// SYNs refused by the program, or because the listener was dropped.
+    /// Number of SYNs refused by the program, or because the listener was dropped.
     pub refused: u64,
-    /// SYNs ignored by the program.
+    /// Number of SYNs that the program has ignored.
     pub ignored: u64,
-    /// SYNs that were reported, and dropped before a decision: the client gave up, or the SYN was
-    /// evicted.
+    /// Number of SYNs reported to the program, but dropped before its decision. The client gave up,
+    /// or the SYN was evicted.
     pub forgotten: u64,
-    /// SYNs evicted because of `undecided`.
+    /// Number of SYNs evicted because of the limit
+    /// [`InterceptLimits::undecided`](super::InterceptLimits).
     pub over_undecided: u64,
-    /// SYNs ignored because of [`InterceptLimits::connections`](super::InterceptLimits).
+    /// Number of SYNs ignored because of the limit
+    /// [`InterceptLimits::connections`](super::InterceptLimits).
     pub over_connections: u64,
-    /// SYNs ignored because of `connections_per_source`.
+    /// Number of SYNs ignored because of the limit `connections_per_source`.
     pub over_connections_per_source: u64,
-    /// SYNs ignored because of `undecided_per_source`.
+    /// Number of SYNs ignored because of the limit `undecided_per_source`.
     pub over_undecided_per_source: u64,
-    /// SYNs ignored because of `memory`.
+    /// Number of SYNs ignored because the buffer memory (limit `memory`) was exhausted.
     pub over_memory: u64,
-    /// SYNs ignored because of `memory_per_source`.
+    /// Number of SYNs ignored because of the limit `memory_per_source`.
     pub over_memory_per_source: u64,
-    /// Connections reset because of `idle`.
+    /// Number of connections reset because they exceeded the limit `idle`.
     pub idle_resets: u64,
-    /// Connections reset because of `idle_at_limit`.
+    /// Number of connections reset because they exceeded the limit `idle_at_limit`.
     pub idle_resets_at_limit: u64,
-    /// Datagrams received and queued for the program.
+    /// Number of datagrams received and queued for the program.
     pub datagrams_received: u64,
-    /// Datagrams dropped because of `datagram_bytes`.
+    /// Number of datagrams dropped because of the limit `datagram_bytes`.
     pub over_datagram_bytes: u64,
-    /// Datagrams dropped because of `datagram_bytes_per_source`.
+    /// Number of datagrams dropped because of the limit `datagram_bytes_per_source`.
     pub over_datagram_bytes_per_source: u64,
-    /// Datagrams, echo requests and errors dropped because a turn received more than 1024 of them.
+    /// Number of datagrams, echo requests and ICMP errors dropped because more than 1024 arrived in
+    /// one turn of the event loop.
     pub over_turn: u64,
-    /// Datagrams and echo requests dropped because no socket exists for them.
+    /// Number of datagrams and echo requests dropped because no socket receives them.
     pub without_socket: u64,
-    /// Echo requests and errors dropped because of `messages`.
+    /// Number of echo requests and ICMP errors dropped because of the limit `messages`.
     pub over_messages: u64,
-    /// Echo requests and errors dropped because of `messages_per_source`.
+    /// Number of echo requests and ICMP errors dropped because of the limit `messages_per_source`.
     pub over_messages_per_source: u64,
-    /// Packets received from the source.
+    /// Number of packets received from the device or channel.
     pub packets_received: u64,
-    /// Packets sent to the source, up to 64 KiB each.
+    /// Number of packets sent to the device or channel, each up to 64 KiB long.
     pub packets_sent: u64,
-    /// Packets that the IP layer dropped, for example because they were malformed.
+    /// Number of packets that the IP layer dropped, for example because they were malformed.
     pub packets_dropped: u64,
 }

@@ -1,4 +1,4 @@
-//! Datagrams and errors that wait for the program.
+//! Received datagrams, and ICMP errors about sent ones, queued until the program reads them.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -12,20 +12,21 @@ use super::limits::InterceptLimits;
 use super::messages::MessageQueue;
 use super::wakers::Wakers;
 
-/// Bytes counted for each datagram in addition to its payload, because an empty datagram takes
-/// memory, too.
+/// Bytes counted for each queued datagram in addition to its payload, because an empty datagram
+/// takes memory, too.
 const OVERHEAD: usize = 64;
-/// Number of queued datagrams that keep the unused capacity of recycled memory, at most 256 KiB.
+/// Number of queued datagrams whose unused buffer capacity is kept. Together they waste at most 256
+/// KiB; buffers of further datagrams are shrunk.
 const SPARE_MAX: usize = 64;
 
-/// Received datagrams, and errors about sent ones.
+/// Queue of received datagrams, and of ICMP errors about sent ones.
 #[derive(Debug, Default)]
 pub(super) struct DatagramQueue {
     queue: VecDeque<(DatagramMeta, Vec<u8>)>,
     bytes: usize,
     per_client: ClientShares,
     pub(super) errors: MessageQueue<IcmpError>,
-    /// Number of sockets. Without any, datagrams are dropped.
+    /// Number of UDP sockets. If zero, datagrams are dropped.
     pub(super) sockets: usize,
     pub(super) receivers: Wakers,
     pub(super) senders: Wakers,
@@ -33,7 +34,7 @@ pub(super) struct DatagramQueue {
 }
 
 impl DatagramQueue {
-    /// Queues a datagram, or returns its memory if it was dropped and counted.
+    /// Queues a datagram. If a limit is reached, drops and counts it, and returns its memory.
     pub(super) fn push(
         &mut self,
         meta: DatagramMeta,
@@ -52,7 +53,8 @@ impl DatagramQueue {
             counters.datagrams_received += 1;
             self.bytes += size;
             self.per_client.add(client, size);
-            // Recycled memory may be much longer than the datagram, and only the datagram counts.
+            // The buffer may have much more capacity than the datagram needs, but only the
+            // datagram's length counts toward the limit.
             if self.queue.len() >= SPARE_MAX {
                 bytes.shrink_to_fit();
             }
@@ -71,22 +73,23 @@ impl DatagramQueue {
         Some((meta, bytes))
     }
 
-    /// Returns whether so many datagrams wait that another turn may drop some.
+    /// Returns whether so many datagrams are queued that the next turn of the event loop may drop
+    /// some.
     pub(super) fn is_crowded(&self, limits: &InterceptLimits) -> bool {
         self.bytes > Self::bytes_max(limits) / 2
     }
 
-    /// Returns whether so few datagrams wait that a turn drops none.
+    /// Returns whether so few datagrams are queued that a turn of the event loop drops none.
     pub(super) fn has_room(&self, limits: &InterceptLimits) -> bool {
         self.bytes < Self::bytes_max(limits) / 8
     }
 
-    /// Returns the maximum number of bytes that one source may fill.
+    /// Returns the maximum number of bytes that datagrams of one source may occupy.
     fn bytes_max(limits: &InterceptLimits) -> usize {
         limits.datagram_bytes.min(limits.datagram_bytes_per_source)
     }
 
-    /// Wakes the tasks that something is there for.
+    /// Wakes tasks that wait for a datagram or an error, if one is queued.
     pub(super) fn wake_readers(&mut self, due: &mut Vec<Waker>) {
         if !self.queue.is_empty() {
             self.receivers.wake(due);
@@ -102,7 +105,7 @@ impl DatagramQueue {
         self.error_readers.wake(due);
     }
 
-    /// Frees everything that no socket will read.
+    /// Drops all queued datagrams and errors, because no socket is left to read them.
     pub(super) fn clear(&mut self) {
         let Self { queue, bytes, per_client, errors, .. } = self;
         (*queue, *bytes, *per_client, *errors) = Default::default();

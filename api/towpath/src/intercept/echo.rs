@@ -13,15 +13,15 @@ use super::limits::InterceptLimits;
 use super::messages::MessageQueue;
 use super::wakers::Wakers;
 
-/// Treatment of echo requests ("ping").
+/// How echo requests ("ping") are handled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EchoPolicy {
     /// The stack answers in the name of each destination, whether it exists or not.
     #[default]
     Answer,
-    /// [`Intercepted::echo`](super::Intercepted::echo) receives the requests.
+    /// Requests are passed to the program by [`Intercepted::echo`](super::Intercepted::echo).
     Deliver,
-    /// Requests are dropped.
+    /// Requests are dropped without a reply.
     Ignore,
 }
 
@@ -32,34 +32,34 @@ pub struct EchoSocket {
     handle: InterceptHandle,
 }
 
-/// An echo request that was received, to be answered by [`EchoSocket::reply`].
+/// Addresses and ids of a received echo request, needed by [`EchoSocket::reply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoFlow {
     meta: EchoMeta,
 }
 
 impl EchoFlow {
-    /// Returns the address of the sender.
+    /// Returns the address of the host that sent the request.
     pub fn source(&self) -> IpAddr {
         self.meta.remote
     }
 
-    /// Returns the address that was pinged.
+    /// Returns the address to which the request was sent.
     pub fn destination(&self) -> IpAddr {
         self.meta.local
     }
 
-    /// Returns the identifier.
+    /// Returns the identifier of the echo request.
     pub fn ident(&self) -> u16 {
         self.meta.ident
     }
 
-    /// Returns the sequence number.
+    /// Returns the sequence number of the echo request.
     pub fn seq(&self) -> u16 {
         self.meta.seq
     }
 
-    /// Returns the received TTL, or hop limit.
+    /// Returns the received TTL, or for IPv6 the hop limit.
     pub fn ttl(&self) -> u8 {
         self.meta.ttl
     }
@@ -70,7 +70,7 @@ impl EchoSocket {
         Self { handle }
     }
 
-    /// Receives a request. Data that exceeds `buf` is lost.
+    /// Receives an echo request. Data that does not fit into `buf` is lost.
     ///
     /// # Cancel safety
     /// No request is lost if the future is dropped.
@@ -81,7 +81,7 @@ impl EchoSocket {
         poll_fn(|cx| self.poll_recv(cx, buf)).await
     }
 
-    /// Polls for a request, like [`Self::recv`].
+    /// Polls for an echo request, like [`Self::recv`].
     pub fn poll_recv(
         &self,
         cx: &mut Context<'_>,
@@ -99,8 +99,8 @@ impl EchoSocket {
         })
     }
 
-    /// Sends the reply to a request, with `data`. If the source of packets is slow, the reply is
-    /// dropped, as networks do.
+    /// Sends the reply to an echo request, with `data`. The reply is dropped if the output queue is
+    /// full.
     ///
     /// # Errors
     /// `InvalidInput` if the data is too long; `NetworkDown` if the runner has ended.
@@ -115,7 +115,7 @@ impl Drop for EchoSocket {
     }
 }
 
-/// Received echo requests.
+/// Queue of received echo requests, with the policy for them.
 #[derive(Debug)]
 pub(super) struct EchoQueue {
     policy: EchoPolicy,
@@ -128,7 +128,7 @@ impl EchoQueue {
         Self { policy, queue: MessageQueue::default(), receivers: Wakers::default() }
     }
 
-    /// Queues a request, drops it, or returns it to be answered.
+    /// Handles a received request by the policy: queues it, drops it, or returns it to be answered.
     pub(super) fn push(
         &mut self,
         meta: EchoMeta,
@@ -154,7 +154,7 @@ impl EchoQueue {
         self.receivers.wake(due);
     }
 
-    /// Drops all requests from now on.
+    /// Drops the queued requests and all later ones.
     fn stop(&mut self) {
         self.policy = EchoPolicy::Ignore;
         self.queue = MessageQueue::default();

@@ -56,18 +56,18 @@ impl From<InterceptError> for io::Error {
     }
 }
 
-/// Error of every call after the runner has ended.
+/// Returns the error of every call after the runner has ended.
 pub(super) fn ended() -> io::Error {
     io::Error::new(io::ErrorKind::NetworkDown, "the runner of the interceptor has ended")
 }
 
-/// Error of a connection that the interceptor has reset, while the program still has the stream.
-/// Only [`InterceptLimits::idle`](super::InterceptLimits::idle) causes such resets.
+/// Returns the error of a connection that the interceptor itself has reset. Only
+/// [`InterceptLimits::idle`](super::InterceptLimits::idle) causes such resets.
 fn idle() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the connection was idle for too long")
 }
 
-/// Converts the error of a connection.
+/// Converts the error of a connection to an I/O error.
 pub(super) fn failed(error: SocketError) -> io::Error {
     io::Error::from(match error {
         SocketError::Reset => io::ErrorKind::ConnectionReset,
@@ -83,7 +83,7 @@ pub(super) fn failed(error: SocketError) -> io::Error {
     })
 }
 
-/// Converts the error of a read; `None` if the caller has to wait.
+/// Converts the error of a read to an I/O error; `None` if the caller must wait for data.
 pub(super) fn of_read(error: ReadError) -> Option<io::Error> {
     match error {
         ReadError::Empty => None,
@@ -92,7 +92,7 @@ pub(super) fn of_read(error: ReadError) -> Option<io::Error> {
     }
 }
 
-/// Converts the error of a write; `None` if the caller has to wait.
+/// Converts the error of a write to an I/O error; `None` if the caller must wait for room.
 pub(super) fn of_write(error: WriteError) -> Option<io::Error> {
     match error {
         WriteError::Full => None,
@@ -102,7 +102,8 @@ pub(super) fn of_write(error: WriteError) -> Option<io::Error> {
     }
 }
 
-/// Converts the error of a datagram; `None` if the caller has to wait.
+/// Converts the error of sending a datagram to an I/O error; `None` if the caller must wait for
+/// room in the queue.
 pub(super) fn of_send(error: SendError) -> Option<io::Error> {
     let kind = match error {
         SendError::QueueFull => return None,
@@ -113,7 +114,7 @@ pub(super) fn of_send(error: SendError) -> Option<io::Error> {
     Some(io::Error::new(kind, error.to_string()))
 }
 
-/// Converts the error of a socket option.
+/// Converts the error of a socket option to an I/O error.
 pub(super) fn of_option(error: OptionError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
 }

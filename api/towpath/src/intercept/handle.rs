@@ -1,10 +1,10 @@
-//! Access of sockets to the core.
+//! Access of sockets to the interceptor's core: the stack and its tables.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::core::Core;
 
-/// The core, shared by the runner and all sockets.
+/// The interceptor's core, shared by the runner and all sockets.
 #[derive(Debug)]
 pub(super) struct SharedCore {
     core: Mutex<Core>,
@@ -16,16 +16,16 @@ impl SharedCore {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
-        // A call that panicked has not left the core in a state that is unsafe to use.
+        // Ignore poisoning: the core stays memory safe and usable after a call panicked.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Handle of a socket. While one exists, the runner continues.
+/// Reference of a socket to the core. The runner continues while at least one exists.
 #[derive(Debug, Clone)]
 pub(super) struct InterceptHandle(Arc<LastHandle>);
 
-/// Wakes the runner when the last handle is dropped, so that it can end.
+/// Wakes the runner when the last [`InterceptHandle`] is dropped, so that it can end.
 #[derive(Debug)]
 struct LastHandle {
     shared: Arc<SharedCore>,
@@ -46,7 +46,7 @@ impl InterceptHandle {
         Self(Arc::new(LastHandle { shared }))
     }
 
-    /// Calls `call` under the lock, and then wakes the runner if the call has left work for it.
+    /// Runs `call` with the core locked. Then wakes the runner if the call has left work for it.
     pub(super) fn with<R>(&self, call: impl FnOnce(&mut Core) -> R) -> R {
         let mut core = self.0.shared.lock();
         core.look_at_clock();

@@ -16,44 +16,45 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterceptLimits {
-    /// Maximum number of connections, including those that still send their last bytes after they
-    /// were dropped. Further SYNs are ignored, so clients retransmit them. Default: 32,768.
+    /// Maximum number of connections, including those that the program has dropped and that still
+    /// send their last bytes. Further SYNs are ignored, so that clients retransmit them. Default:
+    /// 32,768.
     pub connections: usize,
-    /// Maximum number of connections of a source; further SYNs are ignored. Default: 16,384.
+    /// Maximum number of connections of one source. Further SYNs are ignored. Default: 16,384.
     pub connections_per_source: usize,
-    /// Maximum number of SYNs without a decision, at least 1. A further SYN evicts the one that was
-    /// retransmitted longest ago. Default: 4096.
+    /// Maximum number of SYNs that the program has not yet accepted, refused or ignored, at least
+    /// 1. A further SYN evicts the one that was retransmitted longest ago. Default: 4096.
     pub undecided: usize,
-    /// Maximum number of SYNs of a source without a decision; further SYNs are ignored. Default:
-    /// 1024.
+    /// Maximum number of SYNs of one source that await the program's decision. Further SYNs are
+    /// ignored. Default: 1024.
     pub undecided_per_source: usize,
-    /// Maximum memory of all TCP buffers in bytes. A connection reserves 128 KiB. After 128 KiB of
-    /// data it reserves up to 8 MiB, or 1/64 of the memory that is left. If the memory is
-    /// exhausted, SYNs are ignored. Default: 4 GiB, enough for 32,768 connections.
+    /// Maximum memory of all TCP buffers in bytes. A connection first reserves 128 KiB. After it
+    /// has transferred 128 KiB, it reserves up to 8 MiB, or 1/64 of the remaining memory. If the
+    /// memory is exhausted, SYNs are ignored. Default: 4 GiB, enough for 32,768 connections.
     ///
-    /// Reserved memory is allocated when bytes arrive, and is released if a connection is idle.
+    /// Reserved memory is allocated when bytes arrive, and is released while a connection is idle.
     pub memory: u64,
-    /// Maximum memory of the TCP buffers of a source; beyond it, SYNs are ignored. Default: 2 GiB,
-    /// enough for 16,384 connections.
+    /// Maximum memory of the TCP buffers of one source, in bytes. If it is exhausted, SYNs are
+    /// ignored. Default: 2 GiB, enough for 16,384 connections.
     pub memory_per_source: u64,
     /// Time without a byte in either direction after which a connection is reset. Default: 2 h 4
     /// min (RFC 5382, REQ-5).
     pub idle: Duration,
-    /// Time like [`Self::idle`], but for connections of a source that has reached
-    /// `connections_per_source`, and for all if there are `connections`. Resetting them makes room
-    /// for new ones. Default: 2 h 4 min.
+    /// Idle time like [`Self::idle`], applied instead when a limit is reached: to a source that has
+    /// `connections_per_source` connections, or to all if there are `connections`. Resetting idle
+    /// connections makes room for new ones. Default: 2 h 4 min.
     pub idle_at_limit: Duration,
-    /// Maximum number of bytes of received datagrams that were not read, each with 64 bytes extra.
-    /// Further datagrams are dropped. Default: 4 MiB.
+    /// Maximum number of bytes of received datagrams that the program has not read. Each datagram
+    /// counts 64 bytes more than its payload. Further datagrams are dropped. Default: 4 MiB.
     pub datagram_bytes: usize,
-    /// Maximum number of bytes of received datagrams of a source that were not read. Default: 1
-    /// MiB.
+    /// Maximum number of bytes of received datagrams of one source that the program has not read.
+    /// Default: 1 MiB.
     pub datagram_bytes_per_source: usize,
-    /// Maximum number of echo requests, and of errors about datagrams, that were not read. Default:
-    /// 256.
+    /// Maximum number of queued echo requests, and of queued ICMP errors about datagrams, that the
+    /// program has not read. Default: 256.
     pub messages: usize,
-    /// Maximum number of echo requests of a source, and of errors from a source, that were not
-    /// read. Default: 64.
+    /// Maximum number of unread echo requests from one source, and of unread ICMP errors from one
+    /// source. Default: 64.
     pub messages_per_source: usize,
 }
 

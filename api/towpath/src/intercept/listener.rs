@@ -1,4 +1,4 @@
-//! Connections before their SYN is answered.
+//! The listener for intercepted TCP connections, and connections whose SYN is not yet answered.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,9 +11,9 @@ use towpath_stack::{ReceivedFields, Refusal};
 use super::handle::InterceptHandle;
 use super::stream::TcpStream;
 
-/// Returns the connections of the intercepted traffic, to any address and port.
+/// Returns intercepted TCP connections, to any address and port.
 ///
-/// Dropping the listener resets connections that it has not returned, and all later ones.
+/// Dropping the listener resets connections that it has not yet returned, and all later ones.
 #[derive(Debug)]
 pub struct TcpListener {
     handle: InterceptHandle,
@@ -52,10 +52,10 @@ impl Drop for TcpListener {
     }
 }
 
-/// A connection whose client waits for the answer to its SYN.
+/// An incoming connection whose SYN is not yet answered.
 ///
-/// The client retransmits the SYN until then; Linux does so for about two minutes. Dropping this
-/// value resets the connection, so that no client waits for a decision that was forgotten.
+/// The client retransmits the SYN while it waits for the answer; Linux does so for about two
+/// minutes. Dropping this value resets the connection, so that the client does not wait in vain.
 #[derive(Debug)]
 pub struct IncomingConnection {
     handle: InterceptHandle,
@@ -92,8 +92,9 @@ impl IncomingConnection {
     ///
     /// # Errors
     /// - `TimedOut`: the client gave up before the call.
-    /// - `OutOfMemory`: [`InterceptLimits::memory`](super::InterceptLimits::memory), or that of the
-    ///   source, is exhausted. The SYN is ignored, and reported again if the client retransmits it.
+    /// - `OutOfMemory`: [`InterceptLimits::memory`](super::InterceptLimits::memory) or
+    ///   `memory_per_source` is exhausted. The SYN is ignored, and reported again if the client
+    ///   retransmits it.
     /// - `NetworkDown`: the runner has ended.
     /// - `ConnectionReset` and other kinds: the client does not complete the handshake.
     pub async fn accept(mut self) -> io::Result<TcpStream> {

@@ -1,4 +1,4 @@
-//! Messages that wait for the program: echo requests, and ICMP errors about datagrams.
+//! Queue of echo requests, or of ICMP errors about datagrams, until the program reads them.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ impl<T> Default for MessageQueue<T> {
 }
 
 impl<T> MessageQueue<T> {
-    /// Queues a message, or drops and counts it.
+    /// Queues a message. If a limit is reached, drops and counts it.
     pub(super) fn push(
         &mut self,
         source: IpAddr,

@@ -1,8 +1,8 @@
 //! Intercepts the connections and datagrams of other programs, hosts or tunnels, for async Rust.
 //!
 //! An [`Interceptor`] takes IP packets from a TUN or TAP device, or from a pair of channels. Every
-//! TCP connection, whatever its destination, becomes a stream of this program. VPN clients, proxies
-//! and sandboxes are written this way.
+//! TCP connection, whatever its destination, becomes a stream of this program. This is how VPN
+//! clients, proxies and sandboxes work.
 //!
 //! ```no_run
 //! use tokio::io::copy_bidirectional;
@@ -33,8 +33,9 @@
 //!
 //! [`Intercepted`] contains the parts, which may move to different tasks:
 //!
-//! - [`InterceptRunner`] is a future that runs the stack. Spawn it: nothing moves while it is not
-//!   polled. The future ends when the source ends, or after all other parts were dropped.
+//! - [`InterceptRunner`] is a future that runs the stack. Spawn it: no packets are handled while it
+//!   is not polled. The future ends when the source of packets ends, or after all other parts were
+//!   dropped.
 //! - [`TcpListener`] returns connections before their SYN is answered: accept, refuse or ignore.
 //! - [`UdpSocket`] receives datagrams to any destination, and sends them from any source.
 //! - [`EchoSocket`] receives echo requests if [`EchoPolicy::Deliver`] is set.
@@ -44,8 +45,9 @@
 //!
 //! The stack is a [`towpath_direct::Node`], not an engine of [`Stack`](crate::Stack). The sockets
 //! have buffers in private memory, which grow on demand, so there is no shared region, no thread
-//! and no descriptor for each socket. Decisions about SYNs and datagrams of any address are calls
-//! of the node. The engine would add a queue and a wake-up between the program and each packet.
+//! and no descriptor for each socket. The program accepts or refuses SYNs, and receives datagrams
+//! to any address, by calls of the node. An engine would add a queue and a wake-up between the
+//! program and each packet.
 //!
 //! A lock protects the node. Calls of sockets copy bytes under the lock, and the runner holds it
 //! for one turn, which handles at most 64 packets in each direction. The runner receives before the

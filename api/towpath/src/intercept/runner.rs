@@ -1,4 +1,4 @@
-//! The future that runs the stack.
+//! The future that runs the stack of an interceptor.
 
 use std::future::Future;
 use std::io;
@@ -14,17 +14,18 @@ use towpath_uplink::now_ns;
 use super::handle::SharedCore;
 use super::source::StagedSource;
 
-/// Maximum number of turns until other tasks of the same thread run.
+/// Maximum number of turns of the stack's event loop in one poll. Afterwards the runner yields to
+/// other tasks of the thread.
 const TURNS_A_POLL: usize = 4;
-/// Maximum time until the next timer is read again. Tokio's timers do not reach further than two
-/// years.
+/// Maximum time, in ns, that the runner sleeps before it reads its next timer again. Tokio's timers
+/// reach at most about two years ahead.
 const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 
 /// Runs the stack of an interceptor, as a future to be spawned.
 ///
-/// The future is ready with `Ok` when the source of packets has ended, or when all other parts were
-/// dropped and every connection has ended. An error of the source is its result. Afterwards, and if
-/// the future is dropped, the source is dropped, and every call of the sockets fails with
+/// The future completes with `Ok` when the source of packets has ended, or when all other parts
+/// were dropped and every connection has ended. It completes with an error if the source fails.
+/// Completing or dropping the future drops the source, and further calls of the sockets fail with
 /// `NetworkDown`.
 ///
 /// # Panics
@@ -32,39 +33,40 @@ const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 #[must_use = "nothing is received or sent while the runner is not polled"]
 pub struct InterceptRunner {
     shared: Arc<SharedCore>,
-    /// Source of packets, lent to the node for each turn; empty after the end.
+    /// Source of packets, lent to the stack (`Node`) for each turn of its event loop; empty after
+    /// the runner has ended.
     #[expect(clippy::vec_box, reason = "exchanged with the ports of the node")]
     ports: Vec<Box<StagedSource>>,
-    /// Memory of packets, exchanged with that of the node at each turn. Packets that the node has
-    /// created return to it by the next exchange.
+    /// Pool of packet buffers, exchanged with the pool of the stack (`Node`) at each turn. Buffers
+    /// that the stack allocated return to it at the next exchange.
     pool: Pool,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Time for which `sleep` is set, in ns.
+    /// Time at which `sleep` wakes the task, in ns.
     sleep_ns: u64,
-    /// Wakers to be called without the lock, kept to reuse the memory.
+    /// Wakers to call without the lock. A field only to reuse its memory.
     due: Vec<Waker>,
 }
 
-/// Pause for the program to read waiting datagrams, in ns.
+/// Duration of the pause in which the program reads queued datagrams, in ns.
 const CROWDED_NS: u64 = 1_000_000;
 
-/// Result of the part of a step that needs the lock.
+/// Result of [`InterceptRunner::advance`]'s part that holds the lock.
 enum TurnOutcome {
-    /// More work is pending.
+    /// More work is pending, so run another turn at once.
     More,
-    /// The program needs time to read datagrams.
+    /// Pause, so that the program can read queued datagrams.
     Pause,
-    /// There is nothing to do until the given time, if any, unless the source is ready.
+    /// No work is pending. Sleep until the given time in ns, if any, or until the source is ready.
     Idle(Option<u64>),
-    /// The program has dropped all parts.
+    /// The program has dropped all parts of the interceptor, so the runner ends.
     Over,
 }
 
-/// Result of a step.
+/// Result of one turn of the runner.
 enum PollOutcome {
-    /// More work is pending.
+    /// More work is pending, so run another turn at once.
     More,
-    /// There is nothing to do until the given time, if any.
+    /// No work is pending. Sleep until the given time in ns, if any.
     Idle(Option<u64>),
     Ended(io::Result<()>),
 }
@@ -82,7 +84,8 @@ impl InterceptRunner {
         Self { shared, ports, pool, sleep: None, sleep_ns: u64::MAX, due }
     }
 
-    /// Receives packets, runs a turn, and sends packets. Only the turn needs the lock.
+    /// Receives packets, runs one turn of the stack, and sends packets. Only the turn holds the
+    /// lock.
     fn advance(&mut self, cx: &mut Context<'_>) -> PollOutcome {
         let started_ns = now_ns();
         for source in &mut self.ports {
@@ -90,7 +93,8 @@ impl InterceptRunner {
         }
         let outcome = self.turn(cx);
         self.due.drain(..).for_each(Waker::wake);
-        // The node has one port, which is here between turns until the end.
+        // `ports` contains the one source of packets between turns, and is empty after the runner's
+        // end.
         let Some(source) = self.ports.first_mut() else { return PollOutcome::Ended(Ok(())) };
         source.send(started_ns, &mut self.pool);
         if let Some(result) = source.take_end() {
@@ -119,27 +123,28 @@ impl InterceptRunner {
             return TurnOutcome::Over;
         }
         if core.pauses() {
-            // The program takes the lock for each datagram, and a busy runner would take it again
-            // at once. Meanwhile packets wait in the source.
+            // The program takes the lock for each datagram. A busy runner would take it again at
+            // once, so let it sleep. Meanwhile packets wait in the source.
             core.sleep(cx);
             return TurnOutcome::Pause;
         }
         if more {
             return TurnOutcome::More;
         }
-        // A call after the lock is released wakes the runner.
+        // Register the waker before the lock is released, so that a later call of a socket wakes
+        // the runner.
         core.sleep(cx);
         TurnOutcome::Idle(core.next_timeout_ns())
     }
 
-    /// Returns whether the time `at_ns` has passed; otherwise the task is woken then.
+    /// Returns whether the time `at_ns` has passed. Otherwise schedules the task to be woken then.
     fn poll_timer(&mut self, at_ns: u64, cx: &mut Context<'_>) -> bool {
         let now_ns = now_ns();
         if at_ns <= now_ns {
             return true;
         }
-        // A timer that is set to an earlier time only costs a turn. Timers move to later times with
-        // every acknowledgement, so setting them again would cost more.
+        // Set the timer only if the deadline moved to an earlier time. Each acknowledgement
+        // postpones deadlines, and a timer that fires too early costs only one turn.
         if at_ns < self.sleep_ns {
             self.sleep_ns = at_ns.min(now_ns + SLEEP_MAX_NS);
             let deadline = TokioInstant::now() + Duration::from_nanos(self.sleep_ns - now_ns);
@@ -160,7 +165,8 @@ impl InterceptRunner {
         core.end();
         core.take_due(&mut self.due);
         drop(core);
-        // The future may exist for long, and would keep the device or the channels.
+        // Release the device or channels now, because the program may keep the completed future for
+        // long.
         self.ports.clear();
         self.due.drain(..).for_each(Waker::wake);
     }

@@ -19,14 +19,14 @@ use super::handle::InterceptHandle;
 /// read: the connection is then reset (RFC 9293, SHLD-3). A dropped connection ends by TCP's
 /// timeouts, and not by [`InterceptLimits::idle`](super::InterceptLimits::idle).
 ///
-/// Nagle's algorithm is off, because the program that made the connection has applied it already.
+/// Nagle's algorithm is off, because the client's own TCP has already combined small writes.
 #[derive(Debug)]
 pub struct TcpStream {
     handle: InterceptHandle,
     socket: SocketHandle,
     local: SocketAddr,
     peer: SocketAddr,
-    /// IP fields of the SYN.
+    /// Header fields of the client's SYN: its TTL and type of service.
     syn: ReceivedFields,
     resets: bool,
 }
@@ -42,12 +42,13 @@ impl TcpStream {
         Self { handle, socket, local, peer, syn: fields, resets: false }
     }
 
-    /// Returns the address to which the client has connected.
+    /// Returns the address to which the client has connected, which is the local address of this
+    /// stream.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns the address of the client.
+    /// Returns the address of the client, which is the peer of this stream.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
@@ -68,7 +69,8 @@ impl TcpStream {
         last.unwrap_or(self.syn)
     }
 
-    /// Resets the connection, for example because its upstream connection was reset.
+    /// Resets the connection, for example because the connection that the program has opened to the
+    /// real destination was reset.
     pub fn reset(mut self) {
         self.resets = true;
     }
@@ -143,7 +145,8 @@ impl AsyncWrite for TcpStream {
             for slice in slices.iter().filter(|slice| !slice.is_empty()) {
                 match core.poll_write(self.socket, cx, slice) {
                     Poll::Ready(Ok(bytes)) => written += bytes,
-                    // Report what was written first. The next call returns the error, or waits.
+                    // If a part was already written, return its length. The next call reports the
+                    // error, or waits.
                     _ if written > 0 => break,
                     other => return other,
                 }

@@ -9,58 +9,62 @@ use super::client::{ClientKey, ClientShares};
 use super::limits::InterceptLimits;
 use super::wakers::register_one;
 
-/// Initial and maximum memory of each buffer of a connection in bytes. The first window fits an
-/// initial flight of one large segment.
+/// Initial and maximum memory of each buffer of a connection in bytes. The initial receive window
+/// allows a peer to send one large segment at first.
 const BUFFER_INITIAL: u32 = 64 << 10;
 const BUFFER_MAX: u32 = 4 << 20;
-/// Number of bytes after which a connection's buffers may grow.
+/// Number of transferred bytes after which the buffers of a connection may grow.
 const GROW_AFTER: u64 = 128 << 10;
-/// Divisor of the free memory that a growing connection may reserve, so that many find memory.
+/// A growing connection may reserve at most this fraction (1/64) of the free memory, so that many
+/// connections can grow.
 const GROW_PART: u64 = 64;
-/// Time without a byte after which a connection's unused memory is released.
+/// Time in ns without a received or sent byte after which a connection's unused memory is released.
 const RELEASE_AFTER_NS: u64 = 2_000_000_000;
-/// Minimum time between two sweeps. Otherwise a limit of zero would keep the runner busy.
+/// Minimum time in ns between two passes over the connections that look for idle ones. Otherwise an
+/// idle limit of zero would keep the runner busy.
 const SWEEP_MIN_NS: u64 = 1_000_000;
-/// Maximum number of connections that one sweep visits, about 10 µs.
+/// Maximum number of connections that one call of `sweep` examines, which takes about 10 µs.
 const SWEEP_MAX: usize = 256;
-/// Minimum free space in bytes for which a writer is woken. Smaller writes would cost a wake-up for
-/// each acknowledgement.
+/// Minimum free space of a send buffer in bytes at which a waiting writer is woken. With a lower
+/// limit, each acknowledgement would wake the writer.
 const WAKE_ROOM: usize = 32 << 10;
 
-/// An accepted connection.
+/// State of an accepted connection in [`StreamTable`].
 #[derive(Debug)]
 pub(super) struct StreamEntry {
     pub(super) handle: SocketHandle,
     client: ClientKey,
     reserved: u64,
     reader: Option<Waker>,
-    /// Task that waits for the end of the handshake, or for room.
+    /// Task that waits for the completion of the handshake, or for room in the send buffer.
     writer: Option<Waker>,
     pub(super) is_connected: bool,
-    /// Whether the program has dropped the connection, which TCP's timeouts end from then on.
+    /// Whether the program has dropped the connection. Then only TCP's timeouts end it, not the
+    /// idle limit.
     is_dropped: bool,
-    /// Number of bytes moved in both directions.
+    /// Number of bytes transferred in both directions.
     moved: u64,
-    /// Whether the buffers were raised, or there was no memory.
+    /// Whether the buffers have already grown, or could not grow for lack of memory.
     has_grown: bool,
-    /// Time of the last byte, in ns.
+    /// Time at which the last byte was sent or received, in ns.
     active_ns: u64,
-    /// Whether the idle memory was released since the last byte.
+    /// Whether the unused memory was released since the last byte was sent or received.
     is_released: bool,
 }
 
-/// Maximum memory in bytes that connections may reserve.
+/// Maximum memory in bytes that connections may reserve, in total and for each source.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryLimits {
     pub(super) total: u64,
     pub(super) per_source: u64,
 }
 
-/// Times without a byte after which connections are reset, in ns.
+/// Times in ns without a byte in either direction after which connections are reset.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdleLimits {
     idle_ns: u64,
-    /// Time for sources with `per_source` connections, and for all if there are `connections`.
+    /// Idle limit in ns for a source that has `per_source` connections, and for all if there are
+    /// `connections`.
     at_limit_ns: u64,
     connections: usize,
     per_source: usize,
@@ -78,27 +82,27 @@ impl IdleLimits {
     }
 }
 
-/// Step that a sweep found necessary.
+/// Action that is needed for an idle connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SweepStep {
     Release(SocketHandle),
     Reset(SocketHandle),
-    /// Resets a connection because a limit on connections was reached.
+    /// Resets an idle connection because a limit on the number of connections was reached.
     ResetAtLimit(SocketHandle),
 }
 
-/// Accepted connections by socket index.
+/// Accepted connections, by the index of their socket handle.
 #[derive(Debug, Default)]
 pub(super) struct StreamTable {
     entries: Vec<Option<StreamEntry>>,
     count: usize,
     reserved: u64,
     per_client: ClientShares,
-    /// Reserved memory by source.
+    /// Buffer memory that each source has reserved, in bytes.
     memory_per_client: ClientShares,
-    /// Index of the next entry to sweep.
+    /// Index of the next entry to examine for idleness.
     sweep_at: usize,
-    /// Start of the next round of sweeps, in ns.
+    /// Time at which the next pass over all connections begins, in ns.
     sweep_ns: u64,
 }
 
@@ -107,7 +111,7 @@ impl StreamTable {
         self.count
     }
 
-    /// Returns the memory that all connections have reserved.
+    /// Returns the buffer memory that all connections have reserved, in bytes.
     pub(super) fn reserved(&self) -> u64 {
         self.reserved
     }
@@ -116,20 +120,20 @@ impl StreamTable {
         self.per_client.used(client)
     }
 
-    /// Returns the buffer sizes of the next connection, if `memory` bytes may be reserved in total;
-    /// `None` if the memory is exhausted.
+    /// Returns the initial buffer sizes of a new connection. Returns `None` if they would exceed
+    /// the total limit of `memory` bytes.
     pub(super) fn sizes(&self, memory: u64) -> Option<BufferSizes> {
         let max = BUFFER_INITIAL;
         let is_free = self.reserved + 2 * u64::from(max) <= memory;
         is_free.then_some(BufferSizes { recv: max, recv_max: max, send: max, send_max: max })
     }
 
-    /// Returns whether another connection of a source would exceed the source's `memory` bytes.
+    /// Returns whether another connection of the source would exceed `memory`, its limit in bytes.
     pub(super) fn has_spent(&self, client: ClientKey, memory: u64) -> bool {
         self.memory_of(client) + 2 * u64::from(BUFFER_INITIAL) > memory
     }
 
-    /// Returns the memory that the connections of a source have reserved.
+    /// Returns the buffer memory in bytes that the connections of a source have reserved.
     fn memory_of(&self, client: ClientKey) -> u64 {
         self.memory_per_client.used(client) as u64
     }
@@ -177,22 +181,22 @@ impl StreamTable {
         (entry.handle == handle).then_some(entry)
     }
 
-    /// Registers the task that reads.
+    /// Registers the task that waits for received bytes.
     pub(super) fn wait_to_read(&mut self, handle: SocketHandle, cx: &Context<'_>) {
         if let Some(entry) = self.get(handle) {
             register_one(&mut entry.reader, cx);
         }
     }
 
-    /// Registers the task that writes, or that waits for the handshake.
+    /// Registers the task that waits for room in the send buffer, or for the handshake.
     pub(super) fn wait_to_write(&mut self, handle: SocketHandle, cx: &Context<'_>) {
         if let Some(entry) = self.get(handle) {
             register_one(&mut entry.writer, cx);
         }
     }
 
-    /// Records that bytes were moved. Returns the new maximum size of each buffer if they may grow,
-    /// within `memory`.
+    /// Records that bytes were transferred. Returns the new maximum size of each buffer if the
+    /// buffers may grow within the limits of `memory`.
     pub(super) fn touch(
         &mut self,
         handle: SocketHandle,
@@ -222,7 +226,7 @@ impl StreamTable {
         Some(each)
     }
 
-    /// Records that bytes, or acknowledgements of bytes, arrived from the peer.
+    /// Records the time at which bytes, or acknowledgements of bytes, arrived from the peer.
     pub(super) fn note_arrival(&mut self, handle: SocketHandle, now_ns: u64) {
         if let Some(entry) = self.get(handle) {
             entry.active_ns = now_ns;
@@ -230,7 +234,7 @@ impl StreamTable {
         }
     }
 
-    /// Records the end of the handshake.
+    /// Records that the handshake is complete, and wakes the waiting task.
     pub(super) fn connect(&mut self, handle: SocketHandle, due: &mut Vec<Waker>) {
         if let Some(entry) = self.get(handle) {
             entry.is_connected = true;
@@ -251,7 +255,7 @@ impl StreamTable {
         }
     }
 
-    /// Wakes the writer if `room` bytes are enough for it.
+    /// Wakes the waiting writer if the send buffer has enough room, given in bytes.
     pub(super) fn wake_writer(&mut self, handle: SocketHandle, room: usize, due: &mut Vec<Waker>) {
         if let Some(entry) = self.get(handle)
             && room >= WAKE_ROOM
@@ -274,12 +278,14 @@ impl StreamTable {
         }
     }
 
-    /// Returns the time of the next sweep; `None` without connections.
+    /// Returns the time in ns at which [`Self::sweep`] must be called next; `None` without
+    /// connections.
     pub(super) fn next_sweep_ns(&self) -> Option<u64> {
         (self.count > 0).then_some(self.sweep_ns)
     }
 
-    /// Visits some connections, and appends a step for each idle one to `steps`.
+    /// Examines some connections for idleness. Appends a step to `steps` for each connection that
+    /// must release memory or be reset.
     pub(super) fn sweep(&mut self, now_ns: u64, limits: &IdleLimits, steps: &mut Vec<SweepStep>) {
         if self.count == 0 || now_ns < self.sweep_ns {
             return;
@@ -304,7 +310,8 @@ impl StreamTable {
         self.sweep_at = end;
         if end == self.entries.len() {
             self.sweep_at = 0;
-            // An idle connection is found within an eighth of its time.
+            // Start the next pass so early that an idle connection is found within an eighth of its
+            // time limit.
             self.sweep_ns = now_ns + (limits.at_limit_ns / 8).clamp(SWEEP_MIN_NS, RELEASE_AFTER_NS);
         }
     }
@@ -326,7 +333,7 @@ mod tests {
             let handle = node();
             table.insert(handle, ClientKey::of(CLIENT.into()), 1);
             assert_eq!(table.touch(handle, GROW_AFTER as usize - 1, 1, limits), None);
-            // Every fourth connection moves many bytes.
+            // Only every fourth connection transfers enough bytes to let its buffers grow.
             if table.len() % 4 == 0 {
                 grown += usize::from(table.touch(handle, 1, 1, limits).is_some());
                 assert_eq!(table.touch(handle, 1 << 20, 1, limits), None, "grows once");
@@ -402,7 +409,7 @@ mod tests {
         let resets: Vec<_> =
             steps.iter().filter(|step| !matches!(step, SweepStep::Release(_))).collect();
         assert_eq!(resets, [&SweepStep::ResetAtLimit(crowd[0])]);
-        // The source is below its limit.
+        // After one removal, the source is below its limit of connections.
         table.remove(crowd[0]);
         steps.clear();
         table.sweep(58_000_000_000, &idle(60, 30), &mut steps);
@@ -417,7 +424,7 @@ mod tests {
         assert!(table.next_sweep_ns() > Some(1000));
     }
 
-    /// Returns limits in seconds, for sources with two connections.
+    /// Returns idle limits in seconds, which apply to sources with two connections.
     fn idle(idle: u64, at_limit: u64) -> IdleLimits {
         IdleLimits::new(&InterceptLimits {
             idle: Duration::from_secs(idle),
@@ -427,7 +434,7 @@ mod tests {
         })
     }
 
-    /// Returns handles of a node without ports.
+    /// Returns a function that creates socket handles, from a stack without ports.
     fn handles() -> impl FnMut() -> SocketHandle {
         let mut node: towpath_direct::Node = towpath_direct::Node::new(
             towpath_direct::NodeConfig::default(),

@@ -1,4 +1,4 @@
-//! SYNs that the program has not decided about.
+//! SYNs that the program has not yet accepted, refused or ignored.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,15 +8,15 @@ use towpath_stack::PendingId;
 use super::client::{ClientKey, ClientShares};
 use super::wakers::Wakers;
 
-/// SYNs without a decision, whose number the stack limits.
+/// SYNs that await the program's decision. The stack limits their number.
 #[derive(Debug, Default)]
 pub(super) struct SynTable {
-    /// Sources of all undecided SYNs.
+    /// Source addresses of all SYNs that await a decision, by SYN.
     sources: HashMap<PendingId, ClientKey>,
-    /// SYNs that the listener has not returned.
+    /// SYNs that the listener has not yet returned to the program, the oldest first.
     queue: VecDeque<PendingSyn>,
     per_client: ClientShares,
-    /// Tasks that wait for a SYN.
+    /// Tasks that wait for the listener to return a SYN.
     pub(super) acceptors: Wakers,
 }
 
@@ -36,12 +36,13 @@ impl SynTable {
         self.queue.push_back(syn);
     }
 
-    /// Returns the oldest SYN that the listener has not returned.
+    /// Returns the oldest SYN that the listener has not yet returned to the program.
     pub(super) fn pop(&mut self) -> Option<PendingSyn> {
         self.queue.pop_front()
     }
 
-    /// Removes a SYN that was decided. Returns false if the stack has forgotten it.
+    /// Removes a SYN for which the program has decided. Returns false if the stack has already
+    /// dropped the SYN.
     pub(super) fn decide(&mut self, id: PendingId) -> bool {
         let client = self.sources.remove(&id);
         if let Some(client) = client {
@@ -50,9 +51,9 @@ impl SynTable {
         client.is_some()
     }
 
-    /// Removes a SYN that the stack has forgotten.
+    /// Removes a SYN that the stack has dropped before the program's decision.
     pub(super) fn forget(&mut self, id: PendingId) -> bool {
-        // The stack forgets the oldest SYN first, so the search ends near the front.
+        // The stack drops the oldest SYN first, so it is found near the front of the queue.
         if let Some(at) = self.queue.iter().position(|syn| syn.id == id) {
             self.queue.remove(at);
         }

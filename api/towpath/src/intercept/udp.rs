@@ -12,8 +12,8 @@ use super::handle::InterceptHandle;
 
 /// Receives and sends all datagrams of the intercepted traffic.
 ///
-/// Clones share one queue, and may be used in several tasks. Dropping the last one drops the queued
-/// datagrams, and all later ones.
+/// Clones share one queue, and may be used in several tasks. Dropping the last clone drops the
+/// queued datagrams, and all that arrive later.
 #[derive(Debug)]
 pub struct UdpSocket {
     handle: InterceptHandle,
@@ -22,9 +22,9 @@ pub struct UdpSocket {
 /// Addresses and header fields of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpFlow {
-    /// Source address.
+    /// Address of the sender.
     pub source: SocketAddr,
-    /// Destination address.
+    /// Address of the receiver.
     pub destination: SocketAddr,
     /// TTL, or hop limit. `None` for the default of the stack when sending.
     pub ttl: Option<u8>,
@@ -39,23 +39,23 @@ pub struct UndeliveredDatagram {
     pub source: SocketAddr,
     /// Destination address of the datagram.
     pub destination: SocketAddr,
-    /// Sender of the ICMP message.
+    /// Address of the host or router that sent the ICMP message.
     pub from: std::net::IpAddr,
-    /// ICMP type and code, of the IP version of the addresses.
+    /// Type and code of the ICMP message, or of the ICMPv6 message if the addresses are IPv6.
     pub message: (u8, u8),
-    /// MTU in bytes, if the datagram was too long for a link.
+    /// MTU in bytes of the link for which the datagram was too long, if that was the error.
     pub mtu: Option<u32>,
-    /// Part of the datagram's payload that the message quotes.
+    /// Beginning of the datagram's payload, as far as the ICMP message quotes it.
     pub payload: Vec<u8>,
 }
 
 impl UdpFlow {
-    /// Creates the flow of a datagram to be sent.
+    /// Creates the addresses of a datagram to be sent, with the default TTL and traffic class.
     pub fn new(source: SocketAddr, destination: SocketAddr) -> Self {
         Self { source, destination, ttl: None, traffic_class: 0 }
     }
 
-    /// Returns the flow of answers: source and destination are exchanged.
+    /// Returns the addresses for a reply: source and destination exchanged.
     #[must_use]
     pub fn reply(&self) -> Self {
         Self::new(self.destination, self.source)
@@ -68,7 +68,8 @@ impl UdpSocket {
         Self { handle }
     }
 
-    /// Receives a datagram. Bytes that exceed `buf` are lost; 65,535 bytes fit every datagram.
+    /// Receives a datagram. Bytes that do not fit into `buf` are lost; 65,535 bytes are enough for
+    /// every datagram.
     ///
     /// # Cancel safety
     /// No datagram is lost if the future is dropped.
@@ -104,14 +105,14 @@ impl UdpSocket {
         })
     }
 
-    /// Sends a datagram from any source address, and waits while the source of packets is slow.
+    /// Sends a datagram from any source address, and waits while the output queue is full.
     ///
     /// # Cancel safety
     /// The datagram is not sent if the future is dropped before it is ready.
     ///
     /// # Errors
     /// - `InvalidInput`: the datagram is too long, the addresses are of different families, or the
-    ///   destination port is 0. Clients may send from port 0, so a reply may fail, too.
+    ///   destination port is 0. A client may have sent from port 0, so a reply to it may fail.
     /// - `NetworkUnreachable`, `PermissionDenied`: there is no route to the destination, or it is a
     ///   broadcast address.
     /// - `NetworkDown`: the runner has ended.
@@ -135,8 +136,9 @@ impl UdpSocket {
         self.handle.with(|core| core.poll_send(&from, payload, cx))
     }
 
-    /// Refuses a received datagram by an ICMP error to its sender, about `payload` in `flow`:
-    /// [`Refusal::Reset`] is "port unreachable". The number of errors per second is limited.
+    /// Refuses a received datagram, given by `payload` and `flow`, by sending an ICMP error to its
+    /// sender. [`Refusal::Reset`] sends "port unreachable". The number of errors per second is
+    /// limited.
     ///
     /// # Errors
     /// `NetworkDown` if the runner has ended.

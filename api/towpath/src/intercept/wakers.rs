@@ -1,8 +1,8 @@
-//! Tasks that wait for the same event.
+//! Tasks that wait for one event, such as a received datagram.
 
 use std::task::{Context, Waker};
 
-/// Wakers of waiting tasks, at most one for each task.
+/// Wakers of the waiting tasks, at most one for each task.
 #[derive(Debug, Default)]
 pub(super) struct Wakers {
     waiting: Vec<Waker>,
@@ -17,13 +17,13 @@ impl Wakers {
         }
     }
 
-    /// Moves the wakers to `due`, which are woken after the lock is released.
+    /// Moves all wakers to `due`. The caller wakes them after it has released the lock.
     pub(super) fn wake(&mut self, due: &mut Vec<Waker>) {
         due.append(&mut self.waiting);
     }
 }
 
-/// Registers the task of `cx` as the only one that waits.
+/// Registers the task of `cx` as the only waiting task, in place of an earlier one.
 pub(super) fn register_one(slot: &mut Option<Waker>, cx: &Context<'_>) {
     match slot {
         Some(waker) => waker.clone_from(cx.waker()),

@@ -1,4 +1,4 @@
-//! Conversion of socket addresses for sockets of one address family.
+//! Conversion of socket addresses between IPv4 and IPv6, by the address family of a socket.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -9,13 +9,13 @@ use towpath_shm::layout::{RawAddr, Slot, option_bit};
 
 use super::handle::{INET, INET6, fail};
 
-/// Returns the family of a socket that binds or connects to this address.
+/// Returns the address family that a socket needs to bind or connect to this address.
 pub(crate) fn family_of(addr: &SocketAddr) -> u32 {
     if addr.is_ipv4() { INET } else { INET6 }
 }
 
-/// Converts an address for users of a socket of `family`. IPv6 sockets show IPv4 addresses as
-/// `::ffff:a.b.c.d`.
+/// Converts an address to the form that a socket of `family` reports. IPv6 sockets report an IPv4
+/// address as `::ffff:a.b.c.d`.
 pub(crate) fn shown(raw: RawAddr, family: u32) -> SocketAddr {
     let any = if family == INET6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { UNSPECIFIED };
     match raw.to_socket_addr() {
@@ -43,13 +43,14 @@ pub(crate) fn unspecified(addr: &SocketAddr) -> SocketAddr {
     SocketAddr::new(if addr.is_ipv4() { UNSPECIFIED } else { v6 }, 0)
 }
 
-/// Returns whether this is the address of an IPv6 host: neither IPv4-mapped nor `::`.
+/// Returns whether this is the address of an IPv6 host: neither an IPv4-mapped address nor `::`.
 pub(crate) fn is_v6_host(addr: &SocketAddr) -> bool {
     matches!(addr, SocketAddr::V6(addr)
         if !addr.ip().is_unspecified() && addr.ip().to_ipv4_mapped().is_none())
 }
 
-/// Converts the destination of a datagram for a socket of `family`.
+/// Converts the destination of a datagram to the address that the engine uses, for a socket of
+/// `family`.
 ///
 /// # Errors
 /// The same as on Linux:
@@ -66,7 +67,8 @@ pub(crate) fn reached(slot: &Slot, family: u32, addr: SocketAddr) -> io::Result<
     } else if from_v4 && is_v6_host(&addr) {
         fail(Errno::AFNOSUPPORT)
     } else if from_v4 && !is_v4 {
-        // `::` means this host, in the IP version to which the socket is bound.
+        // As on Linux, the destination `::` means this host, in the IP version to which the socket
+        // is bound.
         let loopback = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
         Ok(RawAddr::new(SocketAddr::new(loopback.into(), addr.port())))
     } else {

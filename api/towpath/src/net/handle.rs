@@ -1,7 +1,7 @@
-//! A socket of a stack, with the calls on it and their time limits.
+//! A socket of a stack, with methods for calls on the socket and the time limits of the calls.
 //!
 //! All clones of a `TcpStream`, `TcpListener` or `UdpSocket` share an [`OwnedSocket`]. Dropping the
-//! last one closes the socket, as close(2) of the last descriptor does.
+//! last clone closes the socket, as closing the last descriptor of a kernel socket does.
 
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -17,26 +17,27 @@ use towpath_shm::layout::Slot;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// AF_INET, as slots contain it.
+/// AF_INET: the value by which a socket's slot in shared memory represents IPv4.
 pub(crate) const INET: u32 = 2;
-/// AF_INET6, as slots contain it.
+/// AF_INET6: the value by which a socket's slot in shared memory represents IPv6.
 pub(crate) const INET6: u32 = 10;
-/// IPPROTO_TCP.
+/// Protocol number of TCP (IPPROTO_TCP).
 pub(crate) const TCP: u32 = 6;
-/// IPPROTO_UDP.
+/// Protocol number of UDP (IPPROTO_UDP).
 pub(crate) const UDP: u32 = 17;
 
 /// A socket of a stack, closed when the value is dropped.
 pub(crate) struct OwnedSocket {
     shared: Arc<SharedStack>,
     pub(crate) socket: Socket,
-    /// Address family: [`INET`] or [`INET6`].
+    /// Address family of the socket: [`INET`] or [`INET6`].
     pub(crate) family: u32,
     nonblocking: AtomicBool,
-    /// Time limits of receiving and sending calls, in µs. 0: no limit.
+    /// Time limits of receiving and of sending calls (SO_RCVTIMEO, SO_SNDTIMEO), in µs. 0 means no
+    /// limit.
     pub(crate) recv_timeout_us: AtomicU64,
     pub(crate) send_timeout_us: AtomicU64,
-    /// Current multicast options, which the engine does not report.
+    /// Current multicast options, stored here because the engine does not report them.
     pub(crate) multicast: Multicast,
 }
 
@@ -81,18 +82,19 @@ impl OwnedSocket {
         self.shared.client()
     }
 
-    /// Returns the handle for one attempt of a call, which fails in a forked child of the process
-    /// that created the stack.
+    /// Returns a handle for one attempt of a call. In a forked child of the process that created
+    /// the stack, the attempt fails.
     pub(crate) fn attempting(&self) -> towpath_client::Handle<'_> {
         towpath_client::Handle { client: self.client(), socket: self.socket }
     }
 
-    /// Returns the handle for waiting. Attempts between the waits must use [`Self::client`].
+    /// Returns a handle for waiting until the socket is ready. It does not detect a fork, so
+    /// attempts of calls must use [`Self::client`].
     fn waiting(&self) -> towpath_client::Handle<'_> {
         towpath_client::Handle { client: self.shared.attached(), socket: self.socket }
     }
 
-    /// Returns the socket's slot.
+    /// Returns the socket's slot, its state in memory shared with the engine.
     ///
     /// # Errors
     /// If the engine has ended, returns [`Error::Dead`], converted by [`io_error`].
@@ -104,13 +106,13 @@ impl OwnedSocket {
         }
     }
 
-    /// Changes fields of the slot that belong to the program.
+    /// Changes fields of the socket's slot in shared memory that this process may write.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> io::Result<T> {
         self.slot()?;
         self.attempting().change(change).map_err(io_error)
     }
 
-    /// Sends an option to the engine, whose value must be valid.
+    /// Notifies the engine of a changed socket option. The value must be valid.
     pub(crate) fn setting(&self, setting: u32, value: u64) {
         self.client().setting(self.socket, setting, value);
     }
@@ -142,7 +144,8 @@ impl OwnedSocket {
         WaitLimit::new(self.is_nonblocking(), self.send_timeout_us.load(Relaxed))
     }
 
-    /// Retries a call while it would block: see [`towpath_client::Handle::blocking`].
+    /// Repeats a call, and waits in between, while it returns `WouldBlock`: see
+    /// [`towpath_client::Handle::blocking`].
     pub(crate) fn blocking<T>(
         &self,
         limit: WaitLimit,
@@ -151,7 +154,8 @@ impl OwnedSocket {
         self.waiting().blocking(limit, attempt)
     }
 
-    /// Retries a sending call while it would block: see [`towpath_client::Handle::sending`].
+    /// Repeats a sending call, and waits in between, while it returns `WouldBlock`: see
+    /// [`towpath_client::Handle::sending`].
     pub(crate) fn sending<T>(
         &self,
         limit: WaitLimit,
@@ -161,7 +165,8 @@ impl OwnedSocket {
     }
 }
 
-// A panic of the caller cannot leave the socket inconsistent, because no call runs its code.
+// Unwind safety: no call on a socket runs code of the caller. So a panic of the caller cannot leave
+// a socket inconsistent.
 impl UnwindSafe for OwnedSocket {}
 impl RefUnwindSafe for OwnedSocket {}
 
@@ -171,7 +176,7 @@ impl Drop for OwnedSocket {
     }
 }
 
-/// Fails with a Linux errno.
+/// Returns a Linux errno as an error.
 pub(crate) fn fail<T>(errno: Errno) -> io::Result<T> {
     Err(errno.into())
 }

@@ -7,9 +7,9 @@ use towpath_shm::control::call;
 
 use super::handle::{OwnedSocket, TCP};
 
-/// TCP_INFO, as Linux numbers it.
+/// Number of the socket option TCP_INFO in Linux.
 const TCP_INFO: u32 = 11;
-/// tcpi_snd_ssthresh before the first loss (TCP_INFINITE_SSTHRESH).
+/// Value of `tcpi_snd_ssthresh` before the first loss (TCP_INFINITE_SSTHRESH).
 const SSTHRESH_UNSET: u32 = 0x7fff_ffff;
 
 /// State of a connection (RFC 9293 §3.3.2).
@@ -100,7 +100,7 @@ pub struct TcpInfo {
     pub retransmits: u32,
     /// Total number of retransmitted segments.
     pub retransmits_total: u32,
-    /// Consecutive retransmission timeouts without a reply.
+    /// Number of consecutive retransmission timeouts since the peer last acknowledged data.
     pub timeouts: u32,
     /// Maximum observed reordering, in segments; initially 3.
     pub reordering: u32,
@@ -108,16 +108,15 @@ pub struct TcpInfo {
     pub bytes_sent: u64,
     /// Bytes retransmitted.
     pub bytes_retransmitted: u64,
-    /// Bytes sent and acknowledged.
+    /// Bytes that the peer has acknowledged.
     pub bytes_acked: u64,
-    /// Bytes received in order.
-    /// The end of the stream counts as a byte, as in Linux.
+    /// Bytes received in order. The peer's FIN counts as one byte, as in Linux.
     pub bytes_received: u64,
-    /// Bytes written and not sent yet.
+    /// Bytes that were written to the socket and not sent yet.
     pub bytes_unsent: u32,
-    /// Segments sent.
+    /// Total number of segments sent.
     pub segments_out: u32,
-    /// Segments received.
+    /// Total number of segments received.
     pub segments_in: u32,
     /// Segments received out of order.
     pub segments_out_of_order: u32,
@@ -125,11 +124,11 @@ pub struct TcpInfo {
     pub since_sent: Option<Duration>,
     /// Time since data was last received; `None` if never.
     pub since_received: Option<Duration>,
-    /// Time with data to send.
+    /// Total time during which the connection had data to send.
     pub busy: Duration,
-    /// Part of `busy` that was limited by the peer's window.
+    /// Part of the time `busy` during which the peer's receive window limited sending.
     pub window_limited: Duration,
-    /// Part of `busy` that was limited by the send buffer.
+    /// Part of the time `busy` during which the size of the send buffer limited sending.
     pub buffer_limited: Duration,
     /// Whether timestamps are in use (RFC 7323 §3).
     pub timestamps: bool,
@@ -147,7 +146,8 @@ impl TcpInfo {
         Ok(Self::parse(reply.payload()))
     }
 
-    /// Parses Linux 6.1's `struct tcp_info`. Fields that a shorter struct lacks are zero.
+    /// Parses `struct tcp_info` of Linux 6.1. Fields that are missing in a shorter struct become
+    /// zero.
     fn parse(bytes: &[u8]) -> Self {
         let raw = Raw(bytes);
         let options = raw.byte(5);
@@ -194,7 +194,7 @@ impl TcpInfo {
     }
 }
 
-/// Converts Linux's number of a TCP state.
+/// Converts a TCP state from Linux's numbering.
 fn state(number: u8) -> TcpState {
     match number {
         1 => TcpState::Established,

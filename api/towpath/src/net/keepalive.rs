@@ -7,9 +7,10 @@ use rustix::io::Errno;
 
 use super::handle::fail;
 
-/// Linux's maximum times in seconds (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL).
+/// Linux's maximum of the idle time and of the probe interval in seconds (MAX_TCP_KEEPIDLE,
+/// MAX_TCP_KEEPINTVL).
 const SECONDS_MAX: u32 = 32_767;
-/// Linux's maximum number of probes (MAX_TCP_KEEPCNT).
+/// Linux's maximum number of unanswered probes (MAX_TCP_KEEPCNT).
 const PROBES_MAX: u32 = 127;
 
 /// Parameters of keepalive probes (tcp(7)), for
@@ -31,7 +32,7 @@ const PROBES_MAX: u32 = 127;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeepAlive {
-    /// Idle time of the peer before the first probe (TCP_KEEPIDLE).
+    /// Time without data from the peer before the first probe is sent (TCP_KEEPIDLE).
     pub idle: Duration,
     /// Time between two probes (TCP_KEEPINTVL).
     pub interval: Duration,
@@ -40,7 +41,7 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Returns Linux's defaults: two hours, 75 s, 9 probes.
+    /// Returns Linux's defaults: two hours of idle time, 75 s between probes, 9 probes.
     ///
     /// # Examples
     /// ```
@@ -50,7 +51,7 @@ impl KeepAlive {
         Self { idle: Duration::from_secs(7200), interval: Duration::from_secs(75), probes: 9 }
     }
 
-    /// Sets the idle time before the first probe, 1 to 32,767 s.
+    /// Sets the idle time before the first probe. Valid are 1 to 32,767 s.
     ///
     /// # Examples
     /// See [`KeepAlive`].
@@ -77,7 +78,8 @@ impl KeepAlive {
         Self { probes, ..self }
     }
 
-    /// Returns the words of a slot: idle time and interval in seconds, and the number of probes.
+    /// Returns the values that the socket's slot contains: idle time and interval in seconds, and
+    /// number of probes.
     pub(super) fn words(self) -> io::Result<[u32; 3]> {
         let seconds = |time: Duration| {
             let rounded = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));

@@ -18,7 +18,7 @@ use super::resolve::each_here;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// Default backlog, as in std.
+/// Default backlog (maximum number of connections that wait to be accepted), as in std.
 const BACKLOG: u32 = 128;
 
 /// A TCP socket that listens for connections, as [`std::net::TcpListener`], on a stack in this
@@ -168,7 +168,7 @@ impl TcpListener {
         }
     }
 
-    /// Accepts a connection without waiting.
+    /// Accepts a connection that is already queued. Returns `WouldBlock` if there is none.
     pub(crate) fn attempt_accept(&self) -> Result<(TcpStream, SocketAddr), Error> {
         let handle = &*self.handle;
         let (socket, record) = listener::accept(handle.client(), handle.socket, Ok, |_| {})?;

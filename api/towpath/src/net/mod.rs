@@ -1,16 +1,16 @@
 //! TCP and UDP sockets on a stack in this process, with the API of [`std::net`].
 //!
 //! To port a program from [`std::net`], change one `use`, and call
-//! [`Stack::set_default`](crate::Stack::set_default). Methods such as
-//! [`Stack::listen`](crate::Stack::listen) name a stack instead. Errors have the same
+//! [`Stack::set_default`](crate::Stack::set_default). Alternatively, methods such as
+//! [`Stack::listen`](crate::Stack::listen) open a socket on a given stack. Errors have the same
 //! [`ErrorKind`](std::io::ErrorKind) and errno as on Linux. Further behavior is the same as in std:
 //!
 //! - Clones (`try_clone`) share a socket, and dropping the last one closes it.
 //! - A call that exceeds its time limit returns `WouldBlock`; setting a limit of zero returns
 //!   `InvalidInput`.
 //! - A blocked call ends when another thread shuts the connection down.
-//! - After a signal handler has run, accepting and connecting go on. Reading and writing fail with
-//!   `Interrupted`, unless the handler was installed with SA_RESTART.
+//! - After a signal handler has run, accepting and connecting continue. Reading and writing fail
+//!   with `Interrupted`, unless the handler was installed with SA_RESTART.
 //!
 //! Differences from std:
 //!

@@ -1,4 +1,4 @@
-//! Addresses and options that all kinds of sockets have.
+//! Addresses and socket options that TCP and UDP sockets have in common.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,22 +15,23 @@ use super::address::{is_v6_host, shown};
 use super::handle::{INET6, OwnedSocket, fail};
 use crate::error::io_error;
 
-/// TTL of packets if IP_TTL is not set.
+/// TTL of sent packets if the option IP_TTL is not set.
 const TTL_DEFAULT: u32 = 64;
-/// Maximum of SO_RCVBUF and SO_SNDBUF in bytes before doubling (net.core.rmem_max, wmem_max).
+/// Maximum value in bytes that a program may set for SO_RCVBUF and SO_SNDBUF (net.core.rmem_max,
+/// wmem_max). The actual size is twice the value, as on Linux.
 const BUFFER_MAX: u32 = 4 << 20;
-/// Minimum of the send buffer in bytes: as Linux's SOCK_MIN_SNDBUF (and SOCK_MIN_RCVBUF).
+/// Minimum size of the send buffer in bytes, as in Linux (SOCK_MIN_SNDBUF).
 const SNDBUF_MIN: u32 = 4608;
-/// Minimum of the receive buffer in bytes.
+/// Minimum size of the receive buffer in bytes, as in Linux (SOCK_MIN_RCVBUF).
 const RCVBUF_MIN: u32 = 2304;
-/// Default send buffer of TCP sockets in bytes (net.ipv4.tcp_wmem).
+/// Default size of a TCP socket's send buffer in bytes, as in Linux (net.ipv4.tcp_wmem).
 const TCP_SNDBUF: u32 = 16384;
-/// Default receive buffer of TCP sockets in bytes (net.ipv4.tcp_rmem).
+/// Default size of a TCP socket's receive buffer in bytes, as in Linux (net.ipv4.tcp_rmem).
 const TCP_RCVBUF: u32 = 131_072;
-/// Default buffers of datagram sockets in bytes (net.core.rmem_default).
+/// Default size of a UDP socket's buffers in bytes, as in Linux (net.core.rmem_default).
 const DATAGRAM_BUFFER: u32 = 212_992;
 
-/// SOL_SOCKET and SO_RCVBUF, as Linux numbers them.
+/// Numbers of SOL_SOCKET and SO_RCVBUF in Linux.
 const SOL_SOCKET: u32 = 1;
 const SO_RCVBUF: u32 = 8;
 
@@ -45,7 +46,6 @@ impl OwnedSocket {
         Ok(())
     }
 
-    /// Returns the local address (getsockname(2)).
     /// Starts to connect to `addr`, without waiting for the peer.
     pub(crate) fn start_connect(&self, addr: SocketAddr) -> io::Result<()> {
         // As on Linux, an IPv6 socket connects to an IPv4 peer by an IPv4-mapped address.
@@ -86,7 +86,7 @@ impl OwnedSocket {
         }
     }
 
-    /// Returns IP_TTL, which on IPv6 sockets applies to IPv4 peers.
+    /// Returns the value of IP_TTL. On an IPv6 socket, this option applies only to IPv4 peers.
     pub(crate) fn ttl(&self) -> io::Result<u32> {
         match self.slot()?.ttl.load(Relaxed) {
             0 => Ok(TTL_DEFAULT),
@@ -94,7 +94,7 @@ impl OwnedSocket {
         }
     }
 
-    /// Sets IP_TTL: see [`Self::ttl`]. -1 as a C int restores the default.
+    /// Sets IP_TTL, as [`Self::ttl`] returns it. -1, passed as `u32::MAX`, restores the default.
     pub(crate) fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         let ttl = match ttl {
             u32::MAX => 0,
@@ -106,7 +106,7 @@ impl OwnedSocket {
         Ok(())
     }
 
-    /// Returns IPV6_V6ONLY.
+    /// Returns whether IPV6_V6ONLY is set. Fails for an IPv4 socket.
     pub(crate) fn only_v6(&self) -> io::Result<bool> {
         if self.family != INET6 {
             return fail(Errno::OPNOTSUPP);
@@ -126,14 +126,14 @@ impl OwnedSocket {
         Ok(())
     }
 
-    /// Sets a boolean option in the slot and in the engine.
+    /// Sets a boolean socket option: a bit in the socket's slot, and a setting in the engine.
     pub(crate) fn set_flag(&self, bit: u32, setting: u32, on: bool) -> io::Result<()> {
         self.set_bit(bit, on)?;
         self.setting(setting, on.into());
         Ok(())
     }
 
-    /// Returns SO_RCVBUF.
+    /// Returns the size of the receive buffer in bytes (SO_RCVBUF).
     pub(crate) fn recv_buffer_size(&self) -> io::Result<usize> {
         let set = self.slot()?.rcvbuf.load(Relaxed);
         let size = match set {
@@ -151,7 +151,8 @@ impl OwnedSocket {
         Ok(size as usize)
     }
 
-    /// Sets SO_RCVBUF.
+    /// Sets the size of the receive buffer in bytes (SO_RCVBUF). The actual size is twice the
+    /// value.
     pub(crate) fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         let cut = cut(bytes);
         self.change(|slot| slot.rcvbuf.store((cut * 2).max(RCVBUF_MIN), Relaxed))?;
@@ -159,7 +160,7 @@ impl OwnedSocket {
         Ok(())
     }
 
-    /// Returns SO_SNDBUF.
+    /// Returns the size of the send buffer in bytes (SO_SNDBUF).
     pub(crate) fn send_buffer_size(&self) -> io::Result<usize> {
         let slot = self.slot()?;
         let size = match slot.sndbuf.load(Relaxed) {
@@ -173,7 +174,7 @@ impl OwnedSocket {
         Ok(size as usize)
     }
 
-    /// Sets SO_SNDBUF.
+    /// Sets the size of the send buffer in bytes (SO_SNDBUF). The actual size is twice the value.
     pub(crate) fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         let cut = cut(bytes);
         self.change(|slot| slot.sndbuf.store((cut * 2).max(SNDBUF_MIN), Relaxed))?;
@@ -185,7 +186,8 @@ impl OwnedSocket {
         self.slot().map(handle::is_tcp)
     }
 
-    /// Returns SO_RCVTIMEO or SO_SNDTIMEO, depending on `limit_us`.
+    /// Returns a time limit of the socket: SO_RCVTIMEO or SO_SNDTIMEO, depending on which field is
+    /// passed as `limit_us`.
     pub(crate) fn timeout(&self, limit_us: &AtomicU64) -> io::Result<Option<Duration>> {
         self.slot()?;
         Ok(match limit_us.load(Relaxed) {
@@ -194,7 +196,8 @@ impl OwnedSocket {
         })
     }
 
-    /// Sets SO_RCVTIMEO or SO_SNDTIMEO, rounded up to at least 1 µs.
+    /// Sets a time limit, SO_RCVTIMEO or SO_SNDTIMEO, depending on which field is passed as
+    /// `limit_us`. A shorter time becomes 1 µs.
     pub(crate) fn set_timeout(
         &self,
         limit_us: &AtomicU64,
@@ -215,7 +218,7 @@ fn cut(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).min(BUFFER_MAX)
 }
 
-/// Returns std's error for a time limit of zero, which SO_RCVTIMEO would take as no limit.
+/// Returns the error of std for a time limit of zero. For SO_RCVTIMEO, zero would mean no limit.
 pub(crate) fn zero_timeout() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "cannot set a 0 duration timeout")
 }

@@ -1,4 +1,4 @@
-//! Resolves addresses and names, and tries each address in turn.
+//! Resolves host names, and tries the resulting addresses one after another.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::shared::SharedStack;
 
-/// Calls `open` for each address of a name until it succeeds.
+/// Calls `open` for each address that `addr` resolves to, until a call succeeds.
 pub(super) fn each<T>(
     addr: impl ToSocketAddrs,
     mut open: impl FnMut(SocketAddr) -> io::Result<T>,
@@ -23,7 +23,7 @@ pub(super) fn each<T>(
     }))
 }
 
-/// Calls [`each`] with the stack that this thread has entered, or the default one.
+/// Does the same as [`each`], and passes the current stack of this thread to `open`.
 pub(super) fn each_here<T>(
     addr: impl ToSocketAddrs,
     mut open: impl FnMut(&Arc<SharedStack>, SocketAddr) -> io::Result<T>,

@@ -361,7 +361,7 @@ impl fmt::Debug for TcpStream {
 fn wait_until_connected(handle: &OwnedSocket, timeout: Option<Duration>) -> io::Result<()> {
     let deadline = timeout.map(Deadline::after);
     loop {
-        // As in std, a signal does not end the wait, and the deadline stays the same.
+        // As in std, continue to wait after a signal. The deadline does not change.
         match handle.blocking(WaitLimit::until(deadline), || handle.attempting().connected()) {
             Err(Error::Interrupted) => {}
             Err(Error::TimedOut) => {

@@ -103,8 +103,8 @@ impl UdpSocket {
         handle.call(call::CONNECT, |request| request.addr = addr).map(drop)
     }
 
-    /// Makes every ICMP error an error of the next call (IP_RECVERR, IPV6_RECVERR). Otherwise only
-    /// a peer without the port is reported.
+    /// Makes every ICMP error about a sent datagram the result of the next call (IP_RECVERR,
+    /// IPV6_RECVERR). Otherwise only "port unreachable" is reported.
     #[cfg(feature = "tokio")]
     pub(crate) fn report_unreachable(&self) -> io::Result<()> {
         let handle = self.handle();
@@ -318,8 +318,8 @@ impl UdpSocket {
         self.handle().ttl()
     }
 
-    /// Sets the size of the receive buffer (SO_RCVBUF): `bytes` up to 4 MiB, doubled as on Linux.
-    /// Datagrams that do not fit are lost.
+    /// Sets the size of the receive buffer (SO_RCVBUF). The actual size is twice `bytes`, as on
+    /// Linux; `bytes` is limited to 4 MiB. Datagrams that do not fit into the buffer are lost.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -349,7 +349,8 @@ impl UdpSocket {
         self.handle().recv_buffer_size()
     }
 
-    /// Sets the size of the send buffer (SO_SNDBUF): `bytes` up to 4 MiB, doubled as on Linux.
+    /// Sets the size of the send buffer (SO_SNDBUF). The actual size is twice `bytes`, as on Linux;
+    /// `bytes` is limited to 4 MiB.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -379,8 +380,8 @@ impl UdpSocket {
         self.handle().send_buffer_size()
     }
 
-    /// Returns and clears the socket's pending error (SO_ERROR), for example that of an earlier
-    /// datagram.
+    /// Returns and clears the socket's pending error (SO_ERROR), for example an ICMP error about an
+    /// earlier datagram.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.

@@ -1,4 +1,4 @@
-//! Tests of wakers for sockets, used as an async runtime would.
+//! Tests of wakers that are registered for sockets, as an async runtime would use them.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use super::handle::OwnedSocket;
 use super::{TcpStream, UdpSocket};
 use crate::Stack;
 
-/// Waits until a socket is ready. Dropping it cancels the wait.
+/// Future that waits until a socket is ready. Dropping it cancels the wait.
 struct UntilReady<'a> {
     handle: &'a OwnedSocket,
     interest: u32,
@@ -43,7 +43,7 @@ impl Future for UntilReady<'_> {
     }
 }
 
-/// Counts wake-ups.
+/// Counts the wake-ups of a waker.
 #[derive(Default)]
 struct WakeCount(AtomicUsize);
 
@@ -73,7 +73,7 @@ fn dispatcher(stack: &Stack) -> Dispatcher {
     Dispatcher::new(stack.shared.client()).expect("descriptors")
 }
 
-/// Dispatches events until `is_done`.
+/// Waits for the stack's events and dispatches them, until `is_done` returns true.
 fn dispatch_until(stack: &Stack, dispatcher: &Dispatcher, is_done: impl Fn() -> bool) {
     while !is_done() {
         let mut list = [PollFd::from_borrowed_fd(dispatcher.descriptor(), PollFlags::IN)];
@@ -103,7 +103,8 @@ fn wakes_the_task_of_the_readable_socket_once_and_no_other() {
     for (wait, count) in waits.iter_mut().zip(&counts) {
         assert_eq!(poll_once(Pin::new(wait), count), Poll::Pending);
     }
-    // Events arrive in order: when task 5 is woken, both events of socket 3 were dispatched.
+    // Events arrive in order. When task 5 is woken, both earlier events of socket 3 were
+    // dispatched.
     for (to, woken) in [(3, [0, 0, 0, 1, 0, 0, 0, 0]), (5, [0, 0, 0, 1, 0, 1, 0, 0])] {
         send(3).expect("sent");
         send(to).expect("sent");
@@ -171,12 +172,12 @@ fn wakes_both_tasks_of_a_socket_and_runs_wakers_without_the_lock() {
     let waker = Waker::from(count);
     let ready = made.expect("the waker has run").poll_ready(client, ready::IN, &waker);
     assert_eq!(ready, Poll::Ready(Ok(ready::IN)));
-    // SAFETY: leaked above, and no longer borrowed.
+    // SAFETY: the box was leaked above, and is no longer borrowed.
     drop(unsafe { Box::from_raw(std::ptr::from_ref(socket).cast_mut()) });
 }
 
 std::thread_local! {
-    /// Code that runs when a waker of [`hooked_waker`] is cloned.
+    /// Closure that runs when a waker of [`hooked_waker`] is cloned on this thread.
     static ON_CLONE: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }
 
@@ -199,7 +200,8 @@ fn sees_an_event_that_was_taken_before_the_waker_was_stored() {
     let stack = Arc::new(stack());
     let socket = Arc::new(stack.bind_udp("127.0.0.1:0").expect("a port"));
     let mut wait = until_ready(socket.handle(), ready::IN);
-    // The waker is cloned after the first check of the socket, which found nothing.
+    // The waker is cloned after the first check of the socket has found nothing. So the hook runs
+    // between this check and the registration.
     let hook = {
         let (stack, socket) = (Arc::clone(&stack), Arc::clone(&socket));
         move || {
@@ -249,7 +251,7 @@ fn wakes_all_tasks_when_the_engine_ends() {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Tasks that run on several threads, and a queue of woken tasks.
+/// A minimal async executor: tasks that run on several threads, and a queue of woken tasks.
 struct Executor {
     tasks: Vec<Mutex<Option<Task>>>,
     woken: Mutex<VecDeque<usize>>,
@@ -257,7 +259,7 @@ struct Executor {
     left: AtomicUsize,
 }
 
-/// A waker that queues its task.
+/// State of a waker that adds its task to the executor's queue.
 struct Scheduled {
     executor: Arc<Executor>,
     task: usize,
@@ -274,7 +276,7 @@ impl Wake for Scheduled {
 }
 
 impl Executor {
-    /// Runs the tasks on `threads` threads until all are done. Hangs if a wake-up is lost.
+    /// Runs the tasks on `threads` threads until all have completed. Hangs if a wake-up is lost.
     fn run(tasks: Vec<Task>, threads: usize) {
         let left = AtomicUsize::new(tasks.len());
         let tasks = tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
@@ -308,7 +310,8 @@ impl Executor {
             };
             drop(woken);
             let mut task = self.tasks[number].lock().expect("no panic");
-            // A wake-up during the poll queues the task again.
+            // Clear the flag before polling, so that a wake-up during the poll queues the task
+            // again.
             wakers[number].is_queued.store(false, SeqCst);
             let waker = Waker::from(Arc::clone(&wakers[number]));
             let Some(future) = task.as_mut() else { continue };
@@ -323,7 +326,7 @@ impl Executor {
     }
 }
 
-/// Cancels one wait for a socket, and then waits again.
+/// Waits for a socket, cancels this wait, and then waits again.
 async fn ready_after_cancel(handle: &OwnedSocket, interest: u32) {
     let mut cancelled = until_ready(handle, interest);
     poll_fn(|cx| Poll::Ready(Pin::new(&mut cancelled).poll(cx))).await.is_ready();
@@ -360,7 +363,8 @@ async fn write_all(mut stream: &TcpStream, mut bytes: &[u8]) {
 fn loses_no_wakeup_among_tasks_that_cancel_waits() {
     const PAIRS: usize = 12;
     const ROUNDS: usize = 300;
-    /// More than the initial buffers hold, so that some writers wait for buffer space.
+    /// Number of bytes to send: more than the initial buffers hold, so that some writers wait for
+    /// room.
     const LONG: usize = 1 << 20;
     let stack = stack();
     let dispatcher = dispatcher(&stack);

@@ -1,4 +1,4 @@
-//! Arguments that name a host and a port.
+//! Arguments of calls that name a host and a port.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -12,14 +12,14 @@ pub trait ToSocketAddrs: sealed::ToHostPort {}
 
 impl<T: sealed::ToHostPort + ?Sized> ToSocketAddrs for T {}
 
-/// A host and a port.
+/// A destination as a program passes it: addresses, or a host name and a port.
 #[derive(Debug)]
 pub enum HostPort {
-    /// A single address, which needs no memory.
+    /// A single address, for which no memory is allocated.
     Addr(SocketAddr),
-    /// Several addresses.
+    /// Several addresses, to be tried one after another.
     Addrs(Vec<SocketAddr>),
-    /// A name, to be resolved.
+    /// A host name that must be resolved, and a port.
     Name(String, u16),
 }
 
@@ -27,7 +27,7 @@ pub(super) mod sealed {
     use super::{HostPort, io};
 
     pub trait ToHostPort {
-        /// Returns the host and the port.
+        /// Parses the host and the port.
         ///
         /// # Errors
         /// `InvalidInput` for a text that has no valid port.

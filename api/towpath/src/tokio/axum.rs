@@ -1,4 +1,4 @@
-//! Connections for [`axum::serve`](::axum::serve).
+//! Lets [`axum::serve`](::axum::serve) accept connections of a stack.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -9,8 +9,8 @@ use ::axum::serve::Listener;
 
 use super::{TcpListener, TcpStream};
 
-/// Time until the next attempt after accepting has failed, as in axum's listener of tokio. Without
-/// it, a stack that has ended or has no memory would keep a thread busy.
+/// Time to wait after accepting has failed, as axum does for tokio's listener. Otherwise repeated
+/// errors, for example after the stack has ended, would keep a thread busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Listener for TcpListener {
@@ -30,7 +30,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            // The peer has ended its connection before it was accepted.
+            // Ignore the error: the peer has ended its connection before it was accepted.
             Err(error) if is_of_peer(&error) => {}
             Err(_) => ::tokio::time::sleep(PAUSE).await,
         }

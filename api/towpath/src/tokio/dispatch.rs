@@ -1,7 +1,7 @@
-//! Dispatch of a stack's events to the tasks of a runtime.
+//! Dispatch of a stack's socket events to the tasks of a Tokio runtime.
 //!
-//! A stack has one [`RuntimeDispatcher`] for each runtime that uses its sockets. A runtime polls
-//! one descriptor for it, independent of the number of sockets.
+//! A stack has one [`RuntimeDispatcher`] for each runtime that uses its sockets. The runtime polls
+//! only one descriptor for this dispatcher, whatever the number of sockets.
 //!
 //! A dispatcher needs neither a task nor a thread. The runtime's I/O driver calls a [`Waker`] when
 //! the descriptor is readable. The waker takes the events, and wakes the tasks of the sockets.
@@ -23,18 +23,20 @@ use towpath_client::reactor::Dispatcher;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// Takes the events of a stack in a runtime. The sockets of the runtime hold it.
+/// Receives the events of a stack for the sockets of one runtime. Each of these sockets holds a
+/// reference to it.
 pub(crate) struct RuntimeDispatcher {
-    /// Dropped before `shared`, whose process tables the dispatcher uses.
+    /// Event source, dropped before `shared` because it uses the process tables of the stack.
     source: std::mem::ManuallyDrop<AsyncFd<EventSource>>,
-    /// Calls [`Self::run`].
+    /// Waker that the runtime's I/O driver calls when the event source is readable. Calls
+    /// [`Self::run`].
     waker: Waker,
-    /// The runtime has shut down, so that it takes no more events.
+    /// Whether the runtime has shut down, so that no more events are dispatched.
     has_ended: AtomicBool,
     shared: Arc<SharedStack>,
 }
 
-/// Dispatchers of a stack, by runtime.
+/// Dispatchers of one stack, by the id of their runtime.
 #[derive(Default)]
 pub(crate) struct Dispatchers(Mutex<KnownDispatchers>);
 
@@ -53,7 +55,7 @@ impl KnownDispatchers {
         of_id.find_map(|(_, dispatcher)| dispatcher.upgrade())
     }
 
-    /// Adds the dispatcher of the runtime `id`, and removes those without sockets.
+    /// Adds the dispatcher of the runtime `id`, and removes dispatchers that no socket uses.
     fn add(&mut self, id: Id, dispatcher: &Arc<RuntimeDispatcher>) {
         self.0.retain(|(_, dispatcher)| dispatcher.strong_count() > 0);
         self.0.push((id, Arc::downgrade(dispatcher)));
@@ -72,7 +74,7 @@ impl AsRawFd for EventSource {
     }
 }
 
-/// Runs a dispatcher when the runtime's I/O driver calls the waker.
+/// Waker of the runtime's I/O driver, which runs a dispatcher.
 struct RunOnWake(Weak<RuntimeDispatcher>);
 
 impl Wake for RunOnWake {
@@ -87,7 +89,7 @@ impl Wake for RunOnWake {
     }
 }
 
-/// Returns the current runtime.
+/// Returns the current Tokio runtime.
 ///
 /// # Errors
 /// `Other` outside of a runtime.
@@ -99,7 +101,7 @@ pub(super) fn current_runtime() -> io::Result<Handle> {
 }
 
 impl RuntimeDispatcher {
-    /// Returns the dispatcher of the current runtime, and creates it on first use.
+    /// Returns the stack's dispatcher for the current runtime, and creates it on first use.
     ///
     /// # Errors
     /// `Other` outside of a runtime, or in one that shuts down; `NetworkDown` if the stack has
@@ -113,12 +115,12 @@ impl RuntimeDispatcher {
         if let Some(dispatcher) = lock().find(runtime.id()) {
             return Ok(dispatcher);
         }
-        // Wakers run without the lock, because they may open sockets. Creating a dispatcher takes
-        // events, and so calls wakers.
+        // Create the dispatcher without the lock. Creating it dispatches events, which calls
+        // wakers, and a waker may open sockets, which would take the lock again.
         let dispatcher = Self::new(shared)?;
         let mut known = lock();
         if let Some(faster) = known.find(runtime.id()) {
-            // Another thread was faster. Unlock before the dispatcher here is dropped.
+            // Another thread has created a dispatcher meanwhile. Unlock before this one is dropped.
             drop(known);
             return Ok(faster);
         }
@@ -146,11 +148,12 @@ impl RuntimeDispatcher {
         &self.shared
     }
 
-    /// Takes the events and wakes their tasks, until none is left. The I/O driver then calls the
-    /// waker at the next event.
+    /// Dispatches events to their tasks until none is left. The I/O driver then calls the waker
+    /// again at the next event.
     fn run(&self) {
-        // Without a budget. If the calling task had used up its budget, `poll_read_ready` would
-        // call the waker, which outside of a worker runs this function again, without end.
+        // Run without tokio's cooperative budget. If the calling task had used up its budget,
+        // `poll_read_ready` would call the waker at once. Outside of a worker thread, the waker
+        // runs this function again, without end.
         let take = coop::unconstrained(poll_fn(|cx| {
             self.take_events(cx);
             Poll::Ready(())
@@ -161,26 +164,30 @@ impl RuntimeDispatcher {
     fn take_events(&self, cx: &mut Context<'_>) {
         while let Poll::Ready(ready) = self.source.poll_read_ready(cx) {
             let Ok(mut guard) = ready else { return self.end() };
-            // Clear the readiness first: an event that arrives later makes the source ready again.
+            // Clear the readiness before dispatching, so that an event that arrives meanwhile makes
+            // the source ready again.
             guard.clear_ready();
             if self.source.get_ref().0.dispatch(self.shared.client()).is_err() {
-                // Only a signal handler fails to lock the reactor, and runtimes run in none.
+                // Locking the table of waiting tasks fails only in a signal handler, where no
+                // runtime runs.
                 return;
             }
         }
     }
 
-    /// Wakes all tasks, because those on other runtimes would wait for a dispatch of this one.
+    /// Wakes all tasks that wait for sockets of this runtime. Tasks on other runtimes would
+    /// otherwise wait forever, because this dispatcher no longer runs.
     fn end(&self) {
         self.has_ended.store(true, SeqCst);
-        // Sockets may keep this dispatcher, and tokio may give the id of the runtime to a new one.
+        // Remove the dispatcher from the table: sockets may keep it alive, and tokio may give the
+        // runtime's id to a new runtime.
         self.shared.dispatchers.lock().remove(self);
-        // As in `run`, locking the reactor fails only in a signal handler.
+        // Ignore errors: as in `run`, locking fails only in a signal handler.
         let _ = self.source.get_ref().0.wake_all();
     }
 
-    /// Fails if the runtime has shut down. Called after a task has stored its waker, so that the
-    /// task sees the end or is woken by it.
+    /// Returns an error if the runtime has shut down. A task calls this after it has stored its
+    /// waker. So it either gets the error here, or is woken at the shutdown.
     pub(crate) fn check_running(&self) -> io::Result<()> {
         match self.has_ended.load(SeqCst) {
             false => Ok(()),
@@ -193,8 +200,8 @@ impl RuntimeDispatcher {
 
 impl Drop for RuntimeDispatcher {
     fn drop(&mut self) {
-        // In a forked child, leak the dispatcher. Its runtime polls an epoll set that the parent
-        // shares, from which dropping would remove the descriptor for the parent, too.
+        // Leak the dispatcher in a forked child. Its runtime's epoll set is shared with the parent,
+        // so dropping would remove the descriptor from the parent's set, too.
         if self.shared.client().is_abandoned() {
             return;
         }
@@ -218,7 +225,7 @@ mod tests {
     fn a_runtime_with_the_id_of_an_ended_one_gets_its_own_dispatcher() {
         let stack = Stack::builder().loopback().start().expect("a stack");
         let (old, new) = (runtime(), runtime());
-        // A socket of the old runtime would hold this reference.
+        // Keep a reference to the dispatcher, as a socket of the old runtime would.
         let ended = old.block_on(async { RuntimeDispatcher::current(&stack.shared) });
         let ended = ended.expect("a dispatcher");
         stack.shared.dispatchers.lock().add(new.handle().id(), &ended);

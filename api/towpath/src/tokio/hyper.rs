@@ -1,4 +1,4 @@
-//! Connections for hyper-util's client.
+//! Connects clients of hyper-util over a stack.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -54,7 +54,8 @@ impl Service<Uri> for Connector {
         let stack = self.stack.clone();
         Box::pin(async move {
             let stream = TcpStream::connect_on(&stack, endpoint(&uri)?).await?;
-            // hyper writes whole messages, so delaying small segments only adds latency.
+            // Disable Nagle's algorithm: hyper writes whole messages, so delaying small segments
+            // only adds latency.
             stream.set_nodelay(true)?;
             Ok(TokioIo::new(stream))
         })
@@ -74,7 +75,7 @@ fn endpoint(uri: &Uri) -> io::Result<(String, u16)> {
         io::Error::new(ErrorKind::InvalidInput, message)
     };
     let host = uri.host().ok_or_else(|| invalid("no host"))?;
-    // An IPv6 address is in brackets.
+    // Remove the brackets around an IPv6 address.
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let port = match (uri.port_u16(), uri.scheme_str()) {
         (Some(port), _) => port,

@@ -67,7 +67,7 @@ impl TcpListener {
         each(shared, addr, |addr| Self::from_std(net::TcpListener::bind_on(shared, addr)?)).await
     }
 
-    /// Takes a listener over, for the current runtime. Sets it to non-blocking mode.
+    /// Converts a listener of [`net`] for the current runtime, and sets it to non-blocking mode.
     ///
     /// # Errors
     /// `Other` outside of a Tokio runtime; `NetworkDown` if the stack has ended.
@@ -78,7 +78,7 @@ impl TcpListener {
         Ok(Self { io: IoSource::new(listener)? })
     }
 
-    /// Gives the listener back, in non-blocking mode.
+    /// Converts the listener to one of [`net`], which stays in non-blocking mode.
     ///
     /// # Errors
     /// Never fails today, but a later version may.
@@ -86,7 +86,8 @@ impl TcpListener {
         self.io.socket().try_clone()
     }
 
-    /// Returns the socket with the methods of [`net`], for further options. Do not make it block.
+    /// Returns the listener with the methods of [`net`], for further options. Do not set it to
+    /// blocking mode.
     pub fn as_std(&self) -> &net::TcpListener {
         self.io.socket()
     }
@@ -94,7 +95,7 @@ impl TcpListener {
     /// Accepts a connection, and returns it with the address of the peer.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it has completed, no connection is lost.
+    /// If the future is dropped before it completes, no connection is lost.
     ///
     /// # Errors
     /// As for [`net::TcpListener::accept`].
@@ -111,7 +112,7 @@ impl TcpListener {
     }
 
     fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        // Find the dispatcher first. If that fails, the connection stays in the queue.
+        // Find the dispatcher before accepting. If this fails, the connection stays in the queue.
         let _dispatcher = self.io.dispatcher()?;
         let (stream, from) = self.io.socket().attempt_accept().map_err(io_error)?;
         Ok((TcpStream::from_std(stream)?, from))

@@ -1,15 +1,16 @@
 //! TCP and UDP sockets on a stack in this process, with the API of [`tokio::net`].
 //!
 //! To port a program from tokio's sockets, change one `use`, and call
-//! [`Stack::set_default`](crate::Stack::set_default). `bind_on` and `connect_on` name a stack
-//! instead. Crates that take streams by [`AsyncRead`](::tokio::io::AsyncRead) and
-//! [`AsyncWrite`](::tokio::io::AsyncWrite), such as hyper, work with these.
+//! [`Stack::set_default`](crate::Stack::set_default). Alternatively, `bind_on` and `connect_on`
+//! open a socket on a given stack. Crates that use streams by [`AsyncRead`](::tokio::io::AsyncRead)
+//! and [`AsyncWrite`](::tokio::io::AsyncWrite), such as hyper, work with these sockets.
 //!
 //! # Runtimes
 //!
-//! As in tokio, a socket belongs to the runtime in which it was created. Its tasks are woken while
-//! that runtime exists, also if they run in another one; afterwards waiting calls fail. Outside of
-//! a runtime, creating a socket fails. Sockets may move between tasks and threads.
+//! As in tokio, a socket belongs to the runtime in which it was created. Tasks that wait for the
+//! socket are woken while that runtime exists, even if they run in another runtime. After it has
+//! shut down, waiting calls fail. Outside of a runtime, creating a socket fails. Sockets may move
+//! between tasks and threads.
 //!
 //! A runtime polls one descriptor for each stack, and no descriptor for each socket. Creating,
 //! binding and listening wait for the engine, normally for one turn of its thread.

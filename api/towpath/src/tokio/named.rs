@@ -1,5 +1,5 @@
-//! Methods of sockets that take names of hosts. The files of the sockets do not depend on names,
-//! because resolving a name requires sockets.
+//! Methods of sockets that take host names. They are separate from the socket types, because
+//! resolving a name itself requires sockets.
 
 use std::io;
 use std::sync::Arc;

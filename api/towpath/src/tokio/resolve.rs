@@ -1,4 +1,4 @@
-//! Resolution of names over the stack.
+//! Resolves host names over the stack.
 
 mod ask;
 mod files;
@@ -68,7 +68,7 @@ pub async fn lookup_host_on<T: ToSocketAddrs>(
     addresses(&stack.shared, host).await
 }
 
-/// ResolvedAddresses of an endpoint.
+/// Addresses to which a host resolves.
 pub(super) enum ResolvedAddresses {
     One(std::option::IntoIter<SocketAddr>),
     Several(std::vec::IntoIter<SocketAddr>),
@@ -85,7 +85,7 @@ impl Iterator for ResolvedAddresses {
     }
 }
 
-/// Returns the addresses of `host`. Only names wait.
+/// Returns the addresses of `host`. Waits only if it is a host name, not an address.
 pub(super) async fn addresses(
     shared: &Arc<SharedStack>,
     host: impl ToSocketAddrs,
@@ -101,7 +101,7 @@ pub(super) async fn addresses(
     Ok(ResolvedAddresses::Several(addrs.into_iter()))
 }
 
-/// Calls `open` for each address of a host until it succeeds.
+/// Calls `open` for each address of a host until a call succeeds.
 pub(super) async fn each<T>(
     shared: &Arc<SharedStack>,
     host: impl ToSocketAddrs,
@@ -139,7 +139,8 @@ async fn resolve(shared: &Arc<SharedStack>, name: &str) -> io::Result<Vec<IpAddr
     loop {
         let questions = lookup.next_questions().map_err(|error| failed(error, name, &conf))?;
         let answers = ask::ask(shared, &conf, &questions).await;
-        // Otherwise the end of the stack would look as if no nameserver had answered.
+        // Check whether the stack has ended. Otherwise its end would be reported as a timeout of
+        // the nameservers.
         if shared.client().is_dead() {
             return Err(io_error(Error::Dead));
         }
@@ -150,14 +151,15 @@ async fn resolve(shared: &Arc<SharedStack>, name: &str) -> io::Result<Vec<IpAddr
     }
 }
 
-/// Returns whether a name stands for the loopback address, and must not be sent to a nameserver
-/// (RFC 6761 §6.3).
+/// Returns whether a host name always means the loopback address. Such a name must not be sent to a
+/// nameserver (RFC 6761 §6.3).
 fn is_localhost(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Returns the stack's nameserver, and whether it replaces only servers on the loopback.
+/// Returns the stack's nameserver. If the second value is true, it is used only in place of
+/// nameservers on the loopback.
 fn nameserver(shared: &SharedStack) -> io::Result<Option<(IpAddr, bool)>> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
     let reply = shared.client().call(&request).map_err(io_error)?;
@@ -185,7 +187,7 @@ fn failed(error: ResolveError, name: &str, conf: &Conf) -> io::Error {
     io::Error::new(kind, format!("could not resolve {name:?}: {why}"))
 }
 
-/// Sorts addresses by the order in which to try them.
+/// Sorts addresses by the order in which to try them (RFC 6724).
 fn sorted(shared: &Arc<SharedStack>, gai_conf: &str, addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     if addresses.len() < 2 || addresses.len() > ADDRESSES_MAX {
         return addresses;
@@ -193,17 +195,17 @@ fn sorted(shared: &Arc<SharedStack>, gai_conf: &str, addresses: Vec<IpAddr>) -> 
     let routed = addresses.iter().map(|&destination| Routed {
         destination,
         source: source(shared, destination),
-        // The order of IPv4 addresses is the nameserver's.
+        // The prefix length is not needed, because IPv4 addresses keep the nameserver's order.
         prefix_len: u32::BITS,
     });
     let order = Policy::new(gai_conf).sort(&routed.collect::<Vec<_>>());
     order.into_iter().map(|place| addresses[place]).collect()
 }
 
-/// Returns the address from which the stack reaches `destination`.
+/// Returns the source address that the stack uses for packets to `destination`.
 fn source(shared: &Arc<SharedStack>, destination: IpAddr) -> Option<IpAddr> {
-    // Connecting a UDP socket sends nothing, and binds it. The port does not matter, but must not
-    // be 0.
+    // Connect a UDP socket: this sends no packet, but selects the source address. The port does not
+    // matter, but must not be 0.
     let destination = SocketAddr::new(destination, 1);
     let socket = OwnedSocket::open(shared, family_of(&destination), UDP).ok()?;
     socket.start_connect(destination).ok()?;

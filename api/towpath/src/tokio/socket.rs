@@ -17,7 +17,8 @@ use crate::shared::SharedStack;
 use crate::stack::Stack;
 
 /// A TCP socket that is neither connected nor listening, as
-/// [`tokio::net::TcpSocket`](::tokio::net::TcpSocket). Used to set options first.
+/// [`tokio::net::TcpSocket`](::tokio::net::TcpSocket). Used to set options before it connects or
+/// listens.
 ///
 /// # Examples
 /// ```
@@ -45,8 +46,8 @@ impl TcpSocket {
     /// Creates an IPv4 socket of the current stack.
     ///
     /// # Errors
-    /// `NotConnected` without a stack; `NetworkDown` if it has ended; EMFILE if it has too many
-    /// sockets.
+    /// `NotConnected` if there is no current stack; `NetworkDown` if the stack has ended; EMFILE if
+    /// it has too many sockets.
     pub fn new_v4() -> io::Result<Self> {
         Self::open(&current()?, INET)
     }
@@ -86,7 +87,8 @@ impl TcpSocket {
     /// Binds the socket to `addr`. Port 0 selects a free port.
     ///
     /// # Errors
-    /// `AddrInUse` if another socket has the port; `AddrNotAvailable` for a foreign address.
+    /// `AddrInUse` if another socket has the port; `AddrNotAvailable` if the stack does not have
+    /// the address.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         self.handle().bind(addr)
     }
@@ -143,7 +145,8 @@ impl TcpSocket {
         self.handle().has_bit(option_bit::KEEPALIVE)
     }
 
-    /// Sets whether the port may be bound while its earlier connections linger (SO_REUSEADDR).
+    /// Sets whether the port may be bound while earlier connections of the port are in TIME-WAIT
+    /// (SO_REUSEADDR).
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -175,7 +178,8 @@ impl TcpSocket {
         self.handle().has_bit(option_bit::REUSEPORT)
     }
 
-    /// Sets the maximum send buffer, in bytes (SO_SNDBUF). The engine doubles the value, as Linux.
+    /// Sets the maximum size of the send buffer, in bytes (SO_SNDBUF). The actual size is twice the
+    /// value, as on Linux.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -191,8 +195,8 @@ impl TcpSocket {
         self.stream.send_buffer_size().map(size)
     }
 
-    /// Sets the maximum receive buffer, in bytes (SO_RCVBUF). The engine doubles the value, as
-    /// Linux.
+    /// Sets the maximum size of the receive buffer, in bytes (SO_RCVBUF). The actual size is twice
+    /// the value, as on Linux.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -208,7 +212,8 @@ impl TcpSocket {
         self.stream.recv_buffer_size().map(size)
     }
 
-    /// Sets the time for which closing keeps unsent data: see [`TcpStream::set_linger`].
+    /// Sets how long unsent data is kept after the connection is closed (SO_LINGER): see
+    /// [`TcpStream::set_linger`].
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -216,7 +221,7 @@ impl TcpSocket {
         self.stream.set_linger(linger)
     }
 
-    /// Makes dropping the connected stream reset the connection.
+    /// Sets SO_LINGER to zero, so that dropping the connected stream resets the connection.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -255,7 +260,7 @@ impl fmt::Debug for TcpSocket {
     }
 }
 
-/// Returns a size as tokio's methods do.
+/// Converts a size to the type that tokio's methods return.
 fn size(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

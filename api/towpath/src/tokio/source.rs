@@ -1,4 +1,4 @@
-//! A socket together with the wake-ups of the tasks that wait for it.
+//! A socket in non-blocking mode, with the wakers of tasks that wait for it.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,14 +16,15 @@ use crate::net::handle::OwnedSocket;
 use crate::net::{TcpListener, TcpStream, UdpSocket};
 use crate::shared::SharedStack;
 
-/// Attempts of one poll. Attempts fail although the socket is ready if another task is faster; the
-/// poll then lets further tasks run.
+/// Maximum number of attempts in one poll. An attempt fails although the socket was ready if
+/// another task is faster. After the last attempt, the task yields to other tasks.
 const ATTEMPTS: usize = 4;
 
-/// A socket in non-blocking mode, with the tasks that wait for it.
+/// A socket in non-blocking mode, with the registrations of tasks that wait for it.
 pub(super) struct IoSource<S: HasSocket> {
-    /// Wake-ups of the last tasks that polled to read and to write. Created by the first poll that
-    /// has to wait, and dropped before the socket and its stack.
+    /// Registration of the last task that polled to read, and of the last one that polled to write.
+    /// Each is created by the first poll that must wait, and dropped before the socket and its
+    /// stack.
     reader: OnceLock<Registration>,
     writer: OnceLock<Registration>,
     socket: S,
@@ -56,15 +57,15 @@ impl HasSocket for UdpSocket {
 /// Condition for which a task waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// Input, an accepted connection, or the end of either.
+    /// Received data, a connection to accept, or the end of the data.
     Input,
-    /// Space in the send buffer.
+    /// Free space in the send buffer.
     Room,
-    /// The result of a connect.
+    /// The result of connecting.
     Connection,
 }
 
-/// Wake-up of one future, dropped with it.
+/// Registration of a future's waker, dropped with the future.
 struct FutureWakeup<'a> {
     registration: Registration,
     shared: &'a SharedStack,
@@ -72,13 +73,14 @@ struct FutureWakeup<'a> {
 
 impl Drop for FutureWakeup<'_> {
     fn drop(&mut self) {
-        // In a forked child, this keeps the registration from locking the parent's reactor.
+        // In a forked child, this call detects the fork. Otherwise dropping the registration would
+        // lock the parent's table of waiting tasks.
         self.shared.client();
     }
 }
 
 impl<S: HasSocket> IoSource<S> {
-    /// Takes a socket over, for the current runtime.
+    /// Converts a socket of [`crate::net`] for the current runtime.
     ///
     /// # Errors
     /// As for [`RuntimeDispatcher::current`].
@@ -88,8 +90,8 @@ impl<S: HasSocket> IoSource<S> {
         Ok(Self { reader: OnceLock::new(), writer: OnceLock::new(), socket, dispatcher })
     }
 
-    /// Returns the dispatcher of the current runtime. Keep it while further sockets are created,
-    /// so that none of them fails for lack of a descriptor.
+    /// Returns the dispatcher of the current runtime. While the caller holds it, creating further
+    /// sockets does not fail for lack of a descriptor.
     pub fn dispatcher(&self) -> io::Result<Arc<RuntimeDispatcher>> {
         RuntimeDispatcher::current(self.socket.owned().shared())
     }
@@ -98,8 +100,8 @@ impl<S: HasSocket> IoSource<S> {
         &self.socket
     }
 
-    /// Repeats `attempt` until it does not return `WouldBlock`. The task of the last poll for the
-    /// same condition is woken.
+    /// Repeats `attempt` until it does not return `WouldBlock`. Only the last task that polled for
+    /// this condition is woken.
     pub fn poll_io<T>(
         &self,
         awaited: Awaited,
@@ -112,7 +114,8 @@ impl<S: HasSocket> IoSource<S> {
         })
     }
 
-    /// Repeats `attempt` until it does not return `WouldBlock`. Any number of futures may wait.
+    /// Repeats `attempt` until it does not return `WouldBlock`. Any number of futures may wait for
+    /// the same condition.
     pub async fn io<T>(
         &self,
         awaited: Awaited,
@@ -128,7 +131,8 @@ impl<S: HasSocket> IoSource<S> {
         .await
     }
 
-    /// Waits until the socket is ready for `awaited`: see [`Self::poll_io`] for the woken task.
+    /// Waits until the socket is ready for `awaited`. As for [`Self::poll_io`], only the last task
+    /// that polled is woken.
     pub fn poll_io_ready(&self, awaited: Awaited, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let coop = ready!(coop::poll_proceed(cx));
         self.request_memory(awaited == Awaited::Room);
@@ -184,8 +188,8 @@ impl<S: HasSocket> IoSource<S> {
         }
     }
 
-    /// Requests memory for the first write. A task that waits for room would otherwise find the
-    /// socket ready, write in vain, and wait again.
+    /// Requests memory for the send buffer before the first write. Otherwise a task that waits for
+    /// room would find the socket ready, fail to write, and wait again.
     fn request_memory(&self, is_writer: bool) {
         if is_writer {
             let owned = self.socket.owned();
@@ -193,7 +197,7 @@ impl<S: HasSocket> IoSource<S> {
         }
     }
 
-    /// Returns the registration of tasks that poll for `awaited`.
+    /// Returns the registration of the task that polls for `awaited`, and creates it on first use.
     fn lasting(&self, awaited: Awaited) -> io::Result<&Registration> {
         let place = if awaited == Awaited::Input { &self.reader } else { &self.writer };
         match place.get() {
@@ -244,13 +248,14 @@ impl<S: HasSocket> IoSource<S> {
 
 impl<S: HasSocket> Drop for IoSource<S> {
     fn drop(&mut self) {
-        // In a forked child, this keeps the registrations from locking the parent's reactor.
+        // In a forked child, this call detects the fork. Otherwise dropping the registrations would
+        // lock the parent's table of waiting tasks.
         self.dispatcher.shared().client();
     }
 }
 
 impl Awaited {
-    /// Returns the events that end the wait: bits of [`ready`].
+    /// Returns the socket events that end the wait, as bits of [`ready`].
     fn interest(self) -> u32 {
         match self {
             Self::Input => ready::IN | ready::RDHUP,
@@ -259,7 +264,7 @@ impl Awaited {
     }
 }
 
-/// Returns the events that make a socket ready for `interest`: bits of [`ready`].
+/// Returns the socket events that make a socket ready for `interest`, as bits of [`ready`].
 fn events_of(interest: Interest) -> u32 {
     let mut events = 0;
     if interest.is_readable() {
@@ -274,7 +279,7 @@ fn events_of(interest: Interest) -> u32 {
     events
 }
 
-/// Repeats `attempt` while it returns `WouldBlock` and `wait` returns that the socket is ready.
+/// Repeats `attempt` while it returns `WouldBlock` and `wait` reports that the socket is ready.
 fn poll_attempts<T>(
     cx: &mut Context<'_>,
     mut attempt: impl FnMut() -> io::Result<T>,
@@ -294,7 +299,7 @@ fn poll_attempts<T>(
     Poll::Pending
 }
 
-/// Converts bits of [`ready`] as mio does for epoll(7).
+/// Converts bits of [`ready`] to tokio's readiness, as mio does for events of epoll(7).
 fn tokio_ready(mask: u32) -> Ready {
     let mut all = Ready::EMPTY;
     let bits = [

@@ -47,7 +47,7 @@ impl TcpStream {
         Self::connect_socket(net::TcpStream::of(socket), addr).await
     }
 
-    /// Connects an unconnected socket.
+    /// Connects a socket that is not connected yet.
     pub(super) async fn connect_socket(
         socket: net::TcpStream,
         addr: SocketAddr,
@@ -60,7 +60,7 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Takes a connection over, for the current runtime. Sets it to non-blocking mode.
+    /// Converts a connection of [`net`] for the current runtime, and sets it to non-blocking mode.
     ///
     /// # Errors
     /// `Other` outside of a Tokio runtime; `NetworkDown` if the stack has ended.
@@ -71,7 +71,7 @@ impl TcpStream {
         Ok(Self { io: IoSource::new(stream)? })
     }
 
-    /// Gives the connection back, in non-blocking mode.
+    /// Converts the connection to one of [`net`], which stays in non-blocking mode.
     ///
     /// # Errors
     /// Never fails today, but a later version may.
@@ -80,7 +80,7 @@ impl TcpStream {
     }
 
     /// Returns the connection with the methods of [`net`], for further options and statistics. Do
-    /// not make it block.
+    /// not set it to blocking mode.
     pub fn as_std(&self) -> &net::TcpStream {
         self.io.socket()
     }
@@ -110,7 +110,7 @@ impl TcpStream {
     }
 
     /// Waits until the connection is ready for one of the operations in `interest`, and returns the
-    /// operations that are.
+    /// operations that are possible.
     ///
     /// # Cancel safety
     /// The future may be dropped at any time: a later call returns the same readiness.
@@ -121,7 +121,8 @@ impl TcpStream {
         self.io.ready(interest).await
     }
 
-    /// Waits until data, or its end, can be read. Use it with [`Self::try_read`].
+    /// Waits until data can be read, or the peer has ended its data. Use it with
+    /// [`Self::try_read`].
     ///
     /// # Cancel safety
     /// As for [`Self::ready`].
@@ -159,7 +160,8 @@ impl TcpStream {
         self.io.poll_io_ready(Awaited::Room, cx)
     }
 
-    /// Reads without waiting. Returns 0 after the end of the data, or if `buf` is empty.
+    /// Reads received data without waiting. Returns 0 after the end of the data, or if `buf` is
+    /// empty.
     ///
     /// # Errors
     /// `WouldBlock` if no data has arrived.
@@ -177,7 +179,7 @@ impl TcpStream {
         unsafe { self.io.socket().attempt_recv(rooms(bufs), false) }.map_err(io_error)
     }
 
-    /// Writes without waiting, as much as there is space for.
+    /// Writes as much of `buf` as fits into the send buffer, without waiting.
     ///
     /// # Errors
     /// `WouldBlock` if the send buffer has no space.
@@ -186,7 +188,7 @@ impl TcpStream {
         unsafe { self.io.socket().attempt_send(&bytes(buf)) }.map_err(io_error)
     }
 
-    /// Writes several buffers without waiting, as much as there is space for.
+    /// Writes as much of several buffers as fits into the send buffer, without waiting.
     ///
     /// # Errors
     /// As for [`Self::try_write`].
@@ -264,7 +266,7 @@ impl TcpStream {
         self.io.socket().set_nodelay(nodelay)
     }
 
-    /// Returns the time for which closing keeps unsent data (SO_LINGER).
+    /// Returns how long unsent data is kept after the connection is closed (SO_LINGER).
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -272,8 +274,8 @@ impl TcpStream {
         self.io.socket().linger()
     }
 
-    /// Sets the time for which closing keeps unsent data (SO_LINGER). Dropping the stream never
-    /// waits.
+    /// Sets how long unsent data is kept after the connection is closed (SO_LINGER). Dropping the
+    /// stream never waits.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -281,7 +283,7 @@ impl TcpStream {
         self.io.socket().set_linger(linger)
     }
 
-    /// Makes dropping the stream reset the connection.
+    /// Sets SO_LINGER to zero, so that dropping the stream resets the connection.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -289,7 +291,7 @@ impl TcpStream {
         self.set_linger(Some(Duration::ZERO))
     }
 
-    /// Returns the TTL of packets.
+    /// Returns the TTL of sent packets.
     ///
     /// # Errors
     /// `NetworkDown` if the stack has ended.
@@ -297,7 +299,7 @@ impl TcpStream {
         self.io.socket().ttl()
     }
 
-    /// Sets the TTL of packets.
+    /// Sets the TTL of sent packets.
     ///
     /// # Errors
     /// As for [`net::TcpStream::set_ttl`].
@@ -316,7 +318,8 @@ impl TcpStream {
         owned::halves(self)
     }
 
-    /// Polls to read into the unfilled part of `buf`. Returns the number of bytes.
+    /// Polls to read into the unfilled part of `buf`, or to peek if `keep`. Returns the number of
+    /// bytes.
     fn poll_recv(
         &self,
         cx: &mut Context<'_>,
@@ -347,7 +350,7 @@ impl TcpStream {
         self.io.poll_io(Awaited::Room, cx, || self.try_write_vectored(bufs))
     }
 
-    /// Shuts down writing. As in tokio, a connection that has ended is no error.
+    /// Shuts down writing. As in tokio, succeeds if the connection has already ended.
     fn shut_down_write(&self) -> io::Result<()> {
         match self.io.socket().shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),

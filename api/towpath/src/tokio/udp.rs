@@ -19,8 +19,8 @@ use crate::shared::SharedStack;
 
 /// A UDP socket, as [`tokio::net::UdpSocket`](::tokio::net::UdpSocket), on a stack in this process.
 ///
-/// Dropping the socket closes it; queued datagrams are still sent. The socket has no halves: share
-/// it by an [`Arc`], since its methods take `&self`.
+/// Dropping the socket closes it; queued datagrams are still sent. The socket cannot be split into
+/// halves. Share it by an [`Arc`] instead, since its methods take `&self`.
 ///
 /// # Examples
 /// ```
@@ -43,7 +43,7 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Takes a socket over, for the current runtime. Sets it to non-blocking mode.
+    /// Converts a socket of [`net`] for the current runtime, and sets it to non-blocking mode.
     ///
     /// # Errors
     /// `Other` outside of a Tokio runtime; `NetworkDown` if the stack has ended.
@@ -54,7 +54,7 @@ impl UdpSocket {
         Ok(Self { io: IoSource::new(socket)? })
     }
 
-    /// Gives the socket back, in non-blocking mode.
+    /// Converts the socket to one of [`net`], which stays in non-blocking mode.
     ///
     /// # Errors
     /// Never fails today, but a later version may.
@@ -62,7 +62,8 @@ impl UdpSocket {
         self.io.socket().try_clone()
     }
 
-    /// Returns the socket with the methods of [`net`], for further options. Do not make it block.
+    /// Returns the socket with the methods of [`net`], for further options. Do not set it to
+    /// blocking mode.
     pub fn as_std(&self) -> &net::UdpSocket {
         self.io.socket()
     }
@@ -88,7 +89,7 @@ impl UdpSocket {
     }
 
     /// Waits until the socket is ready for one of the operations in `interest`, and returns the
-    /// operations that are.
+    /// operations that are possible.
     ///
     /// # Cancel safety
     /// The future may be dropped at any time: a later call returns the same readiness.
@@ -227,7 +228,8 @@ impl UdpSocket {
         self.io.io(Awaited::Input, || self.try_recv_from(buf)).await
     }
 
-    /// Polls for [`Self::recv_from`]. Returns the source. Only the task of the last poll is woken.
+    /// Polls for [`Self::recv_from`]. Returns the address of the sender. Only the task of the last
+    /// poll is woken.
     ///
     /// # Errors
     /// As for [`Self::recv_from`].
@@ -249,7 +251,7 @@ impl UdpSocket {
     }
 
     /// Receives the next datagram without removing it. Returns its length. Bytes that do not fit in
-    /// `buf` are left out.
+    /// `buf` are not copied.
     ///
     /// # Cancel safety
     /// The future may be dropped at any time, because no datagram is removed.
@@ -279,7 +281,7 @@ impl UdpSocket {
     }
 
     /// Receives the next datagram without removing it. Returns its length and source. Bytes that do
-    /// not fit in `buf` are left out.
+    /// not fit in `buf` are not copied.
     ///
     /// # Cancel safety
     /// The future may be dropped at any time, because no datagram is removed.
@@ -290,7 +292,8 @@ impl UdpSocket {
         self.io.io(Awaited::Input, || self.try_peek_from(buf)).await
     }
 
-    /// Polls for [`Self::peek_from`]. Returns the source. Only the task of the last poll is woken.
+    /// Polls for [`Self::peek_from`]. Returns the address of the sender. Only the task of the last
+    /// poll is woken.
     ///
     /// # Errors
     /// As for [`Self::peek_from`].
@@ -374,7 +377,8 @@ impl UdpSocket {
         unsafe { self.io.socket().attempt_recv(buffers, keep) }.map_err(io_error)
     }
 
-    /// Polls to receive into the unfilled part of `buf`. Returns the source.
+    /// Polls to receive a datagram into the unfilled part of `buf`, or to peek if `keep`. Returns
+    /// the address of the sender.
     fn poll_receive(
         &self,
         cx: &mut Context<'_>,

@@ -9,8 +9,8 @@
 //!   program ◄─────────────── answer ◄────────────────┘
 //! ```
 //!
-//! Each query leaves from its own port with its own identifier, both unpredictable. So only the
-//! nameserver can answer, and no program receives the answer to another program's query.
+//! Each query leaves from its own port with its own identifier, both unpredictable. So an attacker
+//! cannot forge an answer, and no program receives the answer to another program's query.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -36,39 +36,39 @@ use crate::nameservers::ServerRotation;
 use crate::slab::SlabKey;
 use crate::sys::{self, Destination, IpOption};
 
-/// The queries that wait for an answer.
+/// The DNS forwarder: queries of the program that wait for a nameserver's answer.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     queries: IdleTable<Asked, Query>,
-    /// Queries to be handled in the next turn, each at most once.
+    /// Keys of queries to be handled in the next turn, each at most once.
     due: VecDeque<SlabKey>,
-    /// Whether the thread that reads /etc/resolv.conf has found a change.
+    /// Whether the thread that watches /etc/resolv.conf has detected a change.
     renamed: bool,
     ids: Ids,
 }
 
-/// Key of a query: the program's address and identifier.
+/// Key of a query: the program's address and the DNS identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Asked {
     program: SocketAddr,
     forwarder: SocketAddr,
-    /// DNS identifier that the program used.
+    /// DNS identifier that the program has chosen for the query.
     id: u16,
 }
 
-/// A query that was sent to a nameserver.
+/// A query that was sent to a nameserver and waits for the answer.
 #[derive(Debug)]
 struct Query {
     wanted: Wanted,
     /// Host socket, connected to the nameserver.
     host: Fd,
     asked_ns: u64,
-    /// Whether the program has repeated the query, so that another nameserver should be tried.
+    /// Whether the program has repeated the query. Then another nameserver should be tried.
     repeated: bool,
     queued: bool,
 }
 
-/// A query that is being tried at the nameservers.
+/// Message of a query, and the nameservers still to be tried.
 #[derive(Debug)]
 struct Wanted {
     message: Vec<u8>,
@@ -80,24 +80,25 @@ struct Wanted {
 /// Reason why a nameserver gave no usable answer.
 #[derive(Debug)]
 enum Failure {
-    /// The nameserver answered with an error, in these bytes.
+    /// The nameserver answered with an error. These are the bytes of its answer.
     Answer(Vec<u8>),
     /// The host could not send to the nameserver.
     Error(Errno),
 }
 
-/// Generator of unpredictable identifiers.
+/// Generator of unpredictable DNS identifiers.
 #[derive(Debug)]
 struct Ids {
     keys: [u64; 2],
     count: u64,
 }
 
-/// Eviction class of queries. There is only one.
+/// Eviction class of queries in the table. All queries have the same class.
 const CLASS: usize = 0;
 
 impl Forwarder {
-    /// Creates a forwarder for at most `max` queries. Each nameserver has `timeout_ns` to answer.
+    /// Creates a forwarder for at most `max` queries at a time. Each nameserver has `timeout_ns` to
+    /// answer.
     pub(crate) fn new(max: usize, timeout_ns: u64, seed: &[u8; 32]) -> Self {
         let class = Class { idle_ns: timeout_ns, owner: 0, max, worth: 0 };
         Self {
@@ -141,8 +142,8 @@ impl Forwarder {
                 shared.counters.dns_repeated += 1;
                 return self.on_repeated(shared.now_ns, key);
             }
-            // The program uses the identifier for another query, so it no longer waits for the
-            // first one.
+            // The program has reused the identifier for another query, so it no longer waits for
+            // the first one.
             self.queries.remove(key);
         }
         let tour = shared.nameservers.rotation(shared.now_ns);
@@ -152,20 +153,19 @@ impl Forwarder {
         }
     }
 
-    /// Records the readiness of a query's socket, as reported by epoll.
+    /// Schedules a query whose socket epoll has reported as readable or failed.
     pub(crate) fn on_ready(&mut self, key: SlabKey, ready: Readiness) {
         if ready.readable || ready.failed {
             self.enqueue(key);
         }
     }
 
-    /// Records that the thread that reads /etc/resolv.conf has found a change.
+    /// Records that the thread that watches /etc/resolv.conf has detected a change.
     pub(crate) fn on_renamed(&mut self) {
         self.renamed = true;
     }
 
-    /// Passes answers to the program, and asks another nameserver for queries without a usable
-    /// answer.
+    /// Passes answers to the program. Sends queries without a usable answer to the next nameserver.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         if std::mem::take(&mut self.renamed) && cx.shared.nameservers.refresh() {
             self.queries.set_idle_ns(CLASS, cx.shared.nameservers.timeout_ns());
@@ -186,8 +186,8 @@ impl Forwarder {
         }
     }
 
-    /// Stops querying nameservers that resolv.conf no longer lists, because the host may now be in
-    /// another network.
+    /// Stops waiting for nameservers that resolv.conf no longer lists, because the host may have
+    /// moved to another network.
     fn leave_nameless(&mut self, cx: &mut Context<'_, impl Host>) {
         for key in self.queries.keys() {
             let current = self.queries.get(key).and_then(|(_, query)| query.wanted.tour.current());
@@ -206,8 +206,8 @@ impl Forwarder {
             .is_some_and(|(_, query)| message::is_same(&query.wanted.message, message))
     }
 
-    /// Handles a repetition by the program, which happens when its own timeout ends. If the current
-    /// nameserver has also had its time, another one is tried.
+    /// Handles a repetition of a query, which the program sends after its own timeout. If the
+    /// current nameserver has also had its full time, tries another one.
     fn on_repeated(&mut self, now_ns: u64, key: SlabKey) {
         let Some((_, query)) = self.queries.get_mut(key) else { return };
         let waited_ns = now_ns.saturating_sub(query.asked_ns);
@@ -225,7 +225,7 @@ impl Forwarder {
         }
     }
 
-    /// Handles one query: reads the answer, or asks the next nameserver.
+    /// Handles one query: reads the nameserver's answer, or tries the next nameserver.
     fn step(&mut self, cx: &mut Context<'_, impl Host>, key: SlabKey) {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let heard = self.hear(cx, key, &mut scratch);
@@ -249,7 +249,7 @@ impl Forwarder {
         self.go_on(cx, asked, wanted);
     }
 
-    /// Reads the nameserver's datagrams, and passes a usable answer to the program.
+    /// Reads datagrams from a query's socket, and passes a usable answer to the program.
     fn hear(
         &self,
         cx: &mut Context<'_, impl Host>,
@@ -266,8 +266,8 @@ impl Forwarder {
                 Err(error) => return QueryHeard::Failure(Failure::Error(error)),
             };
             let answer = scratch.get_mut(..received.len).unwrap_or_default();
-            // Check the sender, because the socket accepted datagrams from any address before it
-            // was connected.
+            // Check the sender: before the socket was connected, it accepted datagrams from any
+            // address.
             let its =
                 received.from.is_some_and(|from| (from.ip(), from.port()) == (to.ip(), to.port()));
             if !its || !message::answers(answer, &query.wanted.message) {
@@ -288,7 +288,7 @@ impl Forwarder {
         QueryHeard::More
     }
 
-    /// Asks the next nameserver. If none is left, reports the failure to the program.
+    /// Sends a query to the next nameserver. If none is left, reports the failure to the program.
     fn go_on(&mut self, cx: &mut Context<'_, impl Host>, asked: Asked, wanted: Wanted) {
         match self.ask(cx.shared, asked, wanted) {
             Ok(()) => cx.shared.counters.dns_next += 1,
@@ -297,7 +297,7 @@ impl Forwarder {
         }
     }
 
-    /// Asks the next nameserver to which the host can send.
+    /// Sends the query to the next nameserver to which the host can send.
     ///
     /// # Errors
     /// Fails if no nameserver is left. With a failure, each was asked once, and at least one
@@ -352,9 +352,9 @@ impl Forwarder {
 
 /// Result of reading a query's socket.
 enum QueryHeard {
-    /// No answer was received yet.
+    /// No answer has arrived yet.
     Nothing,
-    /// No answer among `DATAGRAMS_PER_TURN` datagrams; more may be queued.
+    /// `DATAGRAMS_PER_TURN` datagrams were read, and none was the answer. More may be queued.
     More,
     /// The nameserver answered, and the answer was sent to the program. SERVFAIL, NOTIMP and
     /// REFUSED are a `Failure`.
@@ -363,7 +363,7 @@ enum QueryHeard {
 }
 
 impl Asked {
-    /// Sends an answer to the program, with the program's own identifier.
+    /// Sends an answer to the program, with the DNS identifier that the program has chosen.
     fn tell(&self, cx: &mut Context<'_, impl Host>, answer: &mut [u8]) {
         message::set_id(answer, self.id);
         let out = DatagramFrom { local: self.forwarder, remote: self.program, ttl: None, tos: 0 };
@@ -375,8 +375,8 @@ impl Asked {
         cx.touched = true;
     }
 
-    /// Reports to the program that no nameserver could be asked. If the nameservers were only
-    /// silent, the program gets no report either.
+    /// Passes an error of the host to the program if no nameserver could be reached. If nameservers
+    /// did not answer, the program gets no answer either.
     fn tell_error(&self, shared: &mut Shared, failure: Option<Failure>) {
         shared.counters.dns_unanswered += 1;
         if let Some(Failure::Error(error)) = failure {
@@ -387,7 +387,8 @@ impl Asked {
 }
 
 impl Wanted {
-    /// Records a failure. An error answer of a nameserver has priority over an error of the host.
+    /// Records the failure of a nameserver. A nameserver's error answer has priority over an error
+    /// of the host.
     fn on_failure(&mut self, failure: Failure) {
         match (&self.failure, &failure) {
             (Some(Failure::Answer(_)), Failure::Error(_)) => {}
@@ -400,8 +401,8 @@ impl Ids {
     fn new(seed: &[u8; 32]) -> Self {
         let (words, _) = seed.as_chunks::<8>();
         let word = |n: usize| u64::from_le_bytes(words[n]);
-        // Hash the seed, because the inner stack uses it too. So identifiers reveal nothing about
-        // the stack's other secrets.
+        // Hash the seed, because the inner stack uses it, too. Identifiers, which nameservers see,
+        // must reveal nothing about the stack's other secrets.
         let keys = [0, 1].map(|n| {
             let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
             hasher.write_u64(word(2));
@@ -431,7 +432,7 @@ impl Ids {
 //# as possible and practicable;
 fn send(shared: &mut Shared, to: SocketAddr, message: &[u8]) -> Result<Fd, Errno> {
     let host = dialer::socket(SocketType::DGRAM, to)?;
-    // Without IP_RECVERR, the kernel reports only closed ports, and no unreachable hosts.
+    // Set IP_RECVERR. Without it the kernel reports only closed ports, but not unreachable hosts.
     sys::set_ip(host.as_fd(), to.is_ipv6(), IpOption::ReceiveErrors, 1)?;
     // The kernel chooses a random source port.
     shared.dialer.connect(&host, to)?;

@@ -1,13 +1,14 @@
 //! Minimal DNS message parser: header and question (RFC 1035 §4.1).
 
-/// Length of the header in bytes.
+/// Length of the DNS header in bytes.
 const HEADER_LEN: usize = 12;
-/// Length of a question's type and class, which follow its name.
+/// Length in bytes of a question's type and class, which follow the name.
 const TYPE_AND_CLASS_LEN: usize = 4;
-/// Maximum label length; larger values are pointers, which are invalid at the start of a question.
+/// Maximum length of a label in bytes. Larger values of the length byte are compression pointers,
+/// which are invalid in the name of a question.
 const LABEL_LEN_MAX: u8 = 63;
 
-/// Response codes after which the next nameserver is tried, as in the C library (res_send).
+/// DNS response codes after which the next nameserver is tried, as by the C library (res_send).
 pub(super) const SERVER_FAILURE: u8 = 2;
 pub(super) const NOT_IMPLEMENTED: u8 = 4;
 pub(super) const REFUSED: u8 = 5;
@@ -29,7 +30,7 @@ pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.get(2..) == b.get(2..)
 }
 
-/// Returns the response code of an answer.
+/// Returns the response code of a DNS answer.
 pub(super) fn response_code(answer: &[u8]) -> u8 {
     id_and_flags(answer).map_or(0, |(_, flags)| flags[1] & 0xf)
 }
@@ -53,8 +54,8 @@ pub(super) fn answers(answer: &[u8], query: &[u8]) -> bool {
     if !is_response(flags) || id != query_id || opcode(flags) != opcode(query_flags) {
         return false;
     }
-    // Messages with several questions are not used in practice (RFC 9619): match the identifier
-    // only.
+    // Compare only the identifier: queries with several questions are not used in practice (RFC
+    // 9619).
     let Some((name, rest)) = question(query) else { return true };
     match question(answer) {
         // DNS names are case-insensitive (RFC 4343).
@@ -64,8 +65,8 @@ pub(super) fn answers(answer: &[u8], query: &[u8]) -> bool {
     }
 }
 
-/// Returns the name of a message's only question, and its type and class; `None` if there is not
-/// exactly one question.
+/// Splits a message's question into its name, and its type and class. Returns `None` if there is
+/// not exactly one question.
 fn question(message: &[u8]) -> Option<(&[u8], &[u8])> {
     if questions(message) != 1 {
         return None;
@@ -82,12 +83,12 @@ fn question(message: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, rest.get(..TYPE_AND_CLASS_LEN)?))
 }
 
-/// Returns the number of questions that the header declares.
+/// Returns the number of questions that the message's header declares.
 fn questions(message: &[u8]) -> u16 {
     message.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |n| u16::from_be_bytes(*n))
 }
 
-/// Returns the identifier and flags; `None` if the message is too short.
+/// Returns the identifier and flags of a DNS message; `None` if the message is too short.
 fn id_and_flags(message: &[u8]) -> Option<(u16, [u8; 2])> {
     let [a, b, flags @ ..] = *message.get(..HEADER_LEN)?.first_chunk::<4>()?;
     Some((u16::from_be_bytes([a, b]), flags))
@@ -128,7 +129,7 @@ mod tests {
         assert!(!answer(|a| a[29] = 3), "another class");
         assert!(!answer(|a| a.truncate(28)), "cut off");
         assert!(!answer(|a| a.truncate(11)), "cut off");
-        // Only an error response may omit the question.
+        // Only a response with an error code may omit the question.
         let without = |code: u8| {
             answer(|a| {
                 a.truncate(HEADER_LEN);
@@ -146,7 +147,8 @@ mod tests {
             query[27] = kind;
             query
         };
-        // HTTPS (65, RFC 9460) and 97 are `A` and `a` in ASCII.
+        // Query type 65 is HTTPS (RFC 9460). As ASCII, 65 is `A` and 97 is `a`, and only names may
+        // ignore case.
         let (mut other, https) = (query(97), query(65));
         other[2] |= 0x80;
         assert!(!answers(&other, &https));
@@ -159,7 +161,8 @@ mod tests {
         for none in [&b""[..], b"hello", &QUERY[..11], &response] {
             assert_eq!(query_id(none), None);
         }
-        // The first name has no end, and the second name is a pointer.
+        // The label in the first name is longer than the message; the second name is a compression
+        // pointer.
         for name in [&b"\x3f"[..], b"\xc0\x0c\0\x01\0\x01"] {
             let query = [&QUERY[..HEADER_LEN], name].concat();
             assert_eq!(question(&query), None);

@@ -10,20 +10,21 @@ use crate::limits::{
     NAMESERVERS_MAX,
 };
 
-/// Nameservers and resolver options.
+/// Nameservers and resolver options from resolv.conf(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResolvConf {
     /// Nameservers in order of preference, at most [`NAMESERVERS_MAX`].
     pub(crate) nameservers: Vec<SocketAddr>,
-    /// Timeout of a nameserver in seconds.
+    /// Time in seconds to wait for a nameserver's answer (`timeout:`).
     pub(crate) timeout_s: u64,
-    /// Maximum number of rounds over all nameservers.
+    /// Number of times that each nameserver is tried (`attempts:`).
     pub(crate) attempts: usize,
-    /// Whether each query starts with the next nameserver, round-robin.
+    /// Whether successive queries begin with different nameservers, round-robin (`rotate`).
     pub(crate) rotate: bool,
 }
 
-/// DNS port (RFC 1035 §4.2) of the forwarder and the nameservers; the file cannot specify another.
+/// DNS port (RFC 1035 §4.2) of the forwarder and the nameservers. resolv.conf cannot specify
+/// another one.
 pub(crate) const PORT: u16 = 53;
 
 impl ResolvConf {
@@ -38,12 +39,13 @@ impl ResolvConf {
         }
     }
 
-    /// Parses the file. resolv.conf(5): "If no nameserver entries are present, the default is to
-    /// use the name server on the local machine."
+    /// Parses the text of a resolv.conf file. resolv.conf(5): "If no nameserver entries are
+    /// present, the default is to use the name server on the local machine."
     pub(crate) fn parse(text: &str) -> Self {
         let mut conf = Self::of(Vec::new());
         for line in text.lines() {
-            // Keywords must start their line, so lines that start with ; or # have none.
+            // Keywords must be at the start of a line, so comment lines that start with ; or #
+            // contain none.
             let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
             match words.next().filter(|word| line.starts_with(word)) {
                 Some("nameserver") if conf.nameservers.len() < NAMESERVERS_MAX => {
@@ -59,8 +61,8 @@ impl ResolvConf {
         conf
     }
 
-    /// Sets one of `options`. As in the C library (atoi), an invalid number is 0, which is then
-    /// raised to the minimum.
+    /// Sets one of the `options` of resolv.conf. As in the C library (atoi), an invalid number
+    /// becomes 0, which is then raised to the minimum.
     fn set(&mut self, option: &str) {
         let (name, value) = option.split_once(':').unwrap_or((option, ""));
         let digits = value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
@@ -85,7 +87,8 @@ fn nameserver(word: &str) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(address.parse().ok()?, PORT, 0, index).into())
 }
 
-/// Returns the index of a host interface. A missing interface may exist at the next check.
+/// Returns the index of a host interface by its name. `None` if it does not exist, although it may
+/// exist when resolv.conf is checked again.
 fn interface(name: &str) -> Option<u32> {
     let flags = SocketFlags::CLOEXEC;
     let any = Fd::from(socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok()?);
@@ -112,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Routers may announce a link-local address as their only nameserver address.
+    /// Tests link-local nameserver addresses, which may be the only ones that a router announces.
     #[test]
     fn a_nameserver_may_be_of_a_link() {
         let text = "nameserver fe80::1%7\nnameserver fe80::2%lo\nnameserver fe80::3%nolink\n";

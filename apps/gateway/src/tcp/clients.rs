@@ -1,5 +1,5 @@
-//! Connects clients of published ports to the program. Clients that cannot connect yet wait in
-//! [`lines`](crate::lines).
+//! Connects clients of published ports to the program. Clients whose SYN the program's stack does
+//! not answer wait in a queue ([`lines`](crate::lines)).
 
 use std::net::SocketAddr;
 
@@ -16,12 +16,12 @@ use crate::notice::Notice;
 use crate::siblings::{Accepted, Topic};
 use crate::slab::SlabKey;
 
-/// Number of clients called from the queue whenever one was connected. More than one, because the
-/// accept queue may have room for several.
+/// Number of waiting clients that leave the queue and send their SYNs whenever one client was
+/// connected. More than one, because the accept queue may have room for several.
 const CALLED: usize = 2;
 
 impl TcpFlows {
-    /// Starts the connection to the program for an accepted client.
+    /// Creates a flow for an accepted client, and starts to connect to the program.
     pub(crate) fn on_accept(&mut self, cx: &mut Context<'_, impl FifoHost>, accepted: Accepted) {
         let Accepted { host, presented, share, flight, .. } = accepted;
         let [Some(shown), second] = presented else { return reset(&host) };
@@ -29,7 +29,7 @@ impl TcpFlows {
         let to = shown.program;
         let phase =
             FlowPhase::ProgramConnecting(Connecting { socket: None, shown, second, to, arrival });
-        // The inner stack's connection refers to the flow's key, so insert the flow first.
+        // Insert the flow first, because the inner stack's connection refers to its key.
         let key = self.flows.insert(Flow { flight, ..Flow::new(host, share, phase) });
         if self.watch(cx.shared, key).is_err() {
             self.drop_host(cx, key);
@@ -38,7 +38,7 @@ impl TcpFlows {
         self.approach(cx, key);
     }
 
-    /// Connects a client to the program, or queues it if other clients wait already.
+    /// Connects a client to the program, or queues the client if other clients already wait.
     fn approach(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(Connecting { shown, arrival, .. }) = self.connecting_to_program(key) else {
             return;
@@ -49,7 +49,7 @@ impl TcpFlows {
         }
     }
 
-    /// Sends or retransmits a client's SYN, and sets the deadline for its answer.
+    /// Sends or retransmits the SYN for a client, and sets the deadline for the program's answer.
     fn send_syn(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, wait_ns: u64) {
         let Some(connecting) = self.connecting_to_program(key) else { return };
         let made = match connecting.socket {
@@ -68,21 +68,21 @@ impl TcpFlows {
                 let due = cx.shared.now_ns + wait_ns;
                 self.deadlines.set(key, flow, Some(due));
             }
-            // Handle the failure later. The clients called next may fail as well, and handling it
-            // here would recurse through the whole queue.
+            // Handle the failure later: the clients that leave the queue next may fail as well, and
+            // handling it here would recurse through the whole queue.
             Err(_) => self.on_not_connected(key),
         }
     }
 
-    /// Queues a client whose SYN was not answered. The program's stack must have dropped the SYN,
-    /// because the link loses no packets.
+    /// Queues a client whose SYN was not answered. The link loses no packets, so the program's
+    /// stack must have dropped the SYN.
     pub(super) fn on_unanswered(&mut self, key: SlabKey, connecting: &Connecting) -> SocketAddr {
         let program = connecting.shown.program;
         self.lines.enter(program, connecting.arrival, key);
         program
     }
 
-    /// Retransmits the SYN of the first client in the queue, unless its last SYN may still be
+    /// Retransmits the SYN of the first client in the queue, unless its previous SYN may still be
     /// answered.
     pub(super) fn repeat_first(
         &mut self,
@@ -97,7 +97,8 @@ impl TcpFlows {
         }
     }
 
-    /// Calls further clients from the queue, because the program's stack answered a SYN.
+    /// Lets further clients leave the queue and send their SYNs, because the program's stack has
+    /// answered a SYN.
     pub(super) fn on_answered(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -113,8 +114,8 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// Queues a client again, because its connection in the inner stack timed out. The client keeps
-    /// waiting, as in an accept queue of the kernel.
+    /// Queues a client again whose connection in the inner stack has timed out. The client
+    /// continues to wait, as in an accept queue of the kernel.
     pub(super) fn on_given_up(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -133,15 +134,15 @@ impl TcpFlows {
         self.attend_first(cx.shared, program);
     }
 
-    /// Removes a client from the queue, because it disconnected or was connected.
+    /// Removes a client from the queue, because it has disconnected or is connected.
     pub(super) fn on_gone(&mut self, shared: &Shared, connecting: &Connecting) {
         let program = connecting.shown.program;
         self.lines.leave(program, connecting.arrival);
         self.attend_first(shared, program);
     }
 
-    /// Sets the time at which the first client in the queue sends its SYN. The time is after the
-    /// deadlines of clients called before.
+    /// Sets the time at which the first client in the queue sends its SYN, after the deadlines of
+    /// clients that left the queue before.
     fn attend_first(&mut self, shared: &Shared, program: SocketAddr) {
         if let Some(first) = self.lines.first(program)
             && let Some(flow) = self.flows.get_mut(first)
@@ -158,7 +159,8 @@ impl TcpFlows {
         }
     }
 
-    /// Tries the program's other address after a refusal, or refuses the client.
+    /// Tries the program's other address after the program has refused the connection. If there is
+    /// none, refuses the client.
     pub(super) fn on_program_refused(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -183,7 +185,7 @@ impl TcpFlows {
         self.approach(cx, key);
     }
 
-    /// Reports once per published port why its clients are refused.
+    /// Reports to the user, once per published port, why clients of the port are refused.
     fn hint(&mut self, shared: &Shared, key: SlabKey, program: SocketAddr) {
         let Some(Flow { host, .. }) = self.flows.get(key) else { return };
         let published = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
@@ -197,8 +199,8 @@ impl TcpFlows {
     }
 }
 
-/// Connects to the program from the client's presented address, or from another port if that one is
-/// in use.
+/// Connects to the program from the address that represents the client. If its port is in use,
+/// connects from another port.
 fn connect_from(
     cx: &mut Context<'_, impl FifoHost>,
     key: SlabKey,
@@ -213,7 +215,7 @@ fn connect_from(
     }
 }
 
-/// Connects from any port for which this gateway owns the flow.
+/// Connects to the program from any source port for which this gateway's shard owns the flow.
 fn connect_from_any(
     cx: &mut Context<'_, impl FifoHost>,
     key: SlabKey,

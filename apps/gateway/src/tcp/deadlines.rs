@@ -6,28 +6,28 @@ use crate::flow::{Flow, FlowPhase};
 use crate::limits::FAILED_WAIT_NS;
 use crate::slab::SlabKey;
 
-/// Deadlines of flows that wait for:
+/// Deadlines of TCP flows, sorted by time. A flow waits for:
 ///
-/// - open flows with a failed host: the program to read the remaining bytes;
-/// - clients: the program to answer the SYN;
-/// - negotiations: the upstream server;
-/// - DNS connections: the current nameserver, unless it is the last candidate;
-/// - connecting flows, while host addresses change: the next check of the source address.
+/// - open, but the host connection failed: the program to read the remaining bytes;
+/// - a client of a published port: the program to answer the SYN;
+/// - negotiating: the upstream server;
+/// - connecting to a nameserver: this nameserver, unless it is the last one;
+/// - connecting, while host addresses change: the next check of the source address.
 ///
 /// Removing a flow removes its deadline, so the set is never larger than the flow table.
 #[derive(Debug, Default)]
 pub(super) struct FlowDeadlines(BTreeSet<(u64, SlabKey)>);
 
 impl FlowDeadlines {
-    /// Replaces the deadline of a flow.
+    /// Sets or clears the deadline of a flow, in ns.
     pub(super) fn set(&mut self, key: SlabKey, flow: &mut Flow, due: Option<u64>) {
         self.remove(key, flow);
         flow.expires_ns = due;
         self.0.extend(due.map(|due| (due, key)));
     }
 
-    /// Starts the deadline for the program to read the remaining bytes of a failed host. Applies
-    /// only to open flows, because flows in other phases end at once.
+    /// Starts the deadline for the program to read remaining bytes after the host connection has
+    /// failed. Applies only to open flows, because flows in other phases end at once.
     pub(super) fn note_failure(&mut self, now_ns: u64, key: SlabKey, flow: &mut Flow) {
         let is_open = matches!(flow.phase, FlowPhase::Open(_));
         if flow.has_failed() && flow.expires_ns.is_none() && is_open {
@@ -42,13 +42,13 @@ impl FlowDeadlines {
         }
     }
 
-    /// Takes a flow whose deadline has passed.
+    /// Removes and returns a flow whose deadline has passed.
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<SlabKey> {
         self.0.first().filter(|(due, _)| *due <= now_ns)?;
         self.0.pop_first().map(|(_, key)| key)
     }
 
-    /// Returns the earliest deadline.
+    /// Returns the earliest deadline in ns.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.0.first().map(|(due, _)| *due)
     }

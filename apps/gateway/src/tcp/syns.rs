@@ -10,16 +10,16 @@ use crate::idle::{Class, Evicted, IdleTable};
 use crate::slab::SlabKey;
 
 /// SYNs of the program that are not answered yet, each with the flow whose host socket is
-/// connecting.
+/// connecting, if there is one.
 #[derive(Debug)]
 pub(super) struct PendingSyns {
-    /// SYNs in the order of their last retransmission.
+    /// Unanswered SYNs in the order of their last transmission.
     connecting: IdleTable<PendingId, Option<SlabKey>>,
-    /// SYNs for which no flow was created yet.
+    /// SYNs for which no flow was created yet, in order of arrival.
     waiting: VecDeque<Syn>,
 }
 
-/// Connection request of the program.
+/// SYN of the program, with its source and destination.
 #[derive(Debug)]
 pub(super) struct Syn {
     pub(super) pending: PendingId,
@@ -27,13 +27,13 @@ pub(super) struct Syn {
     pub(super) remote: SocketAddr,
 }
 
-/// Class of all SYNs in the idle table.
+/// Index of the only class of entries in the idle table.
 const CONNECTING: usize = 0;
 
 impl PendingSyns {
-    /// Creates a table for at most `max` SYNs, the limit of the inner stack.
+    /// Creates a table for at most `max` unanswered SYNs, the limit of the inner stack.
     pub(super) fn new(max: usize) -> Self {
-        // The inner stack reports SYNs that time out, so entries never expire here.
+        // Entries never expire here, because the inner stack reports when it drops a SYN.
         let class = Class { idle_ns: u64::MAX, owner: 0, max, worth: 0 };
         Self { connecting: IdleTable::new(&[class]), waiting: VecDeque::new() }
     }
@@ -61,12 +61,12 @@ impl PendingSyns {
         }
     }
 
-    /// Returns the flows of all SYNs.
+    /// Returns the flows that were created for unanswered SYNs.
     pub(super) fn flows(&self) -> Vec<SlabKey> {
         self.connecting.iter().filter_map(|(_, key)| *key).collect()
     }
 
-    /// Notes that the program retransmitted a SYN.
+    /// Records that the program has retransmitted a SYN.
     pub(super) fn touch(&mut self, now_ns: u64, pending: PendingId) {
         if let Some(id) = self.connecting.find(&pending) {
             self.connecting.touch(now_ns, id);
@@ -79,7 +79,7 @@ impl PendingSyns {
         self.connecting.remove(id).map(|(_, key)| key)
     }
 
-    /// Evicts a SYN to make room for one of `client`.
+    /// Evicts an unanswered SYN to make room for one of `client`.
     pub(super) fn evict(&mut self, client: Client) -> Option<(PendingId, Option<SlabKey>)> {
         let Evicted { key, value, .. } = self.connecting.evict(CONNECTING, client)?;
         Some((key, value))

@@ -2,8 +2,8 @@
 //!
 //! The kernel fragments according to the MTU of the socket's route. If the socket is bound to an
 //! interface, a router's report may update another route, because `ip6_update_pmtu` ignores the
-//! binding. The lookup finds the route into the gateway's device. Then datagrams that fit the
-//! interface are sent whole, and each one is lost.
+//! binding. If the route that it finds leads into the gateway's own device, the socket's route
+//! keeps its larger MTU. The kernel then sends long datagrams unfragmented, and each one is lost.
 
 use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
@@ -20,17 +20,17 @@ use crate::egress::Egress;
 use crate::sys::{self, Destination};
 use crate::train::IpMarks;
 
-/// Sends fragmented IPv6 datagrams.
+/// Fragments IPv6 datagrams, and sends the fragments.
 #[derive(Debug, Default)]
 pub(super) struct Fragmenter {
-    /// Raw socket, created for the first datagram that needs it.
+    /// Raw socket, created when the first datagram must be fragmented.
     socket: Option<Fd>,
-    /// Whether creating the socket failed, because it requires CAP_NET_RAW.
+    /// Whether creating the raw socket failed, because it requires CAP_NET_RAW.
     refused: bool,
     sent: u64,
 }
 
-/// Datagram that exceeds the path MTU.
+/// Datagram that is longer than the path MTU.
 #[derive(Debug)]
 pub(super) struct LongDatagram<'a> {
     pub(super) from: SocketAddrV6,
@@ -49,11 +49,11 @@ impl Fragmenter {
             self.refused = self.socket.is_none();
         }
         let Some(socket) = &self.socket else { return false };
-        // Use an unpredictable identification (RFC 7739).
+        // Use an unpredictable identification in the fragment headers (RFC 7739).
         let key = *config.seed.last_chunk().expect("32 bytes");
         let ident = SipHasher13::new_with_key(&key).hash(&self.sent.to_be_bytes()) as u32;
         self.sent += 1;
-        // For a raw socket the port is a protocol number, or 0.
+        // In the address of a raw IPv6 socket, the port is a protocol number or 0.
         let to = SocketAddrV6::new(*datagram.to.ip(), 0, 0, datagram.to.scope_id());
         let destination = Destination { to: Some(to.into()), v6: true, ..Destination::default() };
         let send = |packet: Vec<u8>| {
@@ -73,7 +73,7 @@ fn open(egress: &Egress, to: SocketAddrV6) -> Result<Fd, Errno> {
 }
 
 impl LongDatagram<'_> {
-    /// Returns the fragments as IPv6 packets.
+    /// Returns the fragments of the datagram as IPv6 packets.
     fn fragments(&self, ident: u32) -> impl Iterator<Item = Vec<u8>> {
         let (src, dst, marks) = (*self.from.ip(), *self.to.ip(), self.marks);
         let length = (udp::HEADER_LEN + self.payload.len()) as u16;
@@ -84,7 +84,7 @@ impl LongDatagram<'_> {
         let mut whole = vec![0; udp::HEADER_LEN];
         header.emit(&mut whole);
         whole.extend_from_slice(self.payload);
-        // All fragments but the last must have a multiple of 8 bytes (RFC 8200 §4.5).
+        // The length of each fragment but the last must be a multiple of 8 bytes (RFC 8200 §4.5).
         let piece = (self.mtu - ipv6::HEADER_LEN - FRAGMENT_LEN) & !7;
         (0..whole.len()).step_by(piece).map(move |at| {
             let end = whole.len().min(at + piece);

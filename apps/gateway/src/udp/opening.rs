@@ -1,4 +1,4 @@
-//! Creates and evicts UDP flows: opens their sockets or clients, and makes room for them.
+//! Creates and evicts UDP flows: opens their host sockets, and makes room in the table.
 
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
@@ -21,13 +21,13 @@ use crate::listeners::Listeners;
 use crate::source::PeerSilence;
 use crate::{dialer, nameservers, slab, sys};
 
-/// Ports that stand for a client of a published port whose own port is taken: the dynamic ports
-/// (RFC 6335 §6).
+/// Ports shown to the program for a client of a published port whose own port is already in use:
+/// the dynamic ports (RFC 6335 §6).
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
-    /// Creates a flow for a client that sends to another gateway of the group, while the program
-    /// answers through this gateway.
+    /// Creates a flow for a client whose datagrams another gateway receives, while the program's
+    /// answers leave through this gateway.
     pub(super) fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::SlabKey> {
         let mut known = self.siblings.client(&key)?;
         known.client.set_answered();
@@ -43,7 +43,7 @@ impl UdpFlows {
         Some(id)
     }
 
-    /// Creates a flow from the program to a new peer.
+    /// Creates a flow for a datagram that the program sends to a new peer.
     pub(super) fn open(
         &mut self,
         shared: &mut Shared,
@@ -99,14 +99,14 @@ impl UdpFlows {
         if self.others.is_new(key.program)
             && let Some(share) = self.siblings.budget.take(Whose::Datagrams)
         {
-            // If this fails, the program receives only from the port to which it sent.
+            // Ignore errors: without this socket, the program receives only from the peer's port to
+            // which it has sent.
             let _ = self.others.open(shared, key.program, flow, to, share);
         }
         self.others.enter(key.program, to, key.peer.ip());
     }
 
-    /// Takes a descriptor from the budget for a flow of the program. If none is left, evicts
-    /// another flow.
+    /// Reserves a descriptor for a flow of the program. If none is free, evicts another flow.
     fn share(&mut self, shared: &mut Shared, class: usize, client: Client) -> Result<Share, Errno> {
         loop {
             if let Some(share) = self.siblings.budget.take(Whose::Datagrams) {
@@ -118,8 +118,8 @@ impl UdpFlows {
         }
     }
 
-    /// Opens a connected host socket for a flow. Also returns whether its port belongs to
-    /// [`Mappings`](crate::mapping::Mappings).
+    /// Opens a host socket connected to the flow's peer. Also returns whether the socket's local
+    /// port is registered in [`Mappings`](crate::mapping::Mappings).
     fn open_towards(
         &mut self,
         shared: &mut Shared,
@@ -128,8 +128,8 @@ impl UdpFlows {
         key: Key,
     ) -> Result<(Fd, bool), Errno> {
         let host = dialer::socket(SocketType::DGRAM, to)?;
-        // DNS queries leave from an unpredictable port (RFC 5452 §9.2). Only the nameserver must
-        // reach this port, so it needs no mapping.
+        // DNS queries leave from an unpredictable port (RFC 5452 §9.2). Only the nameserver sends
+        // to this port, so it needs no mapping.
         let forwarded = listeners.host_port(key.port());
         let mapped = key.peer.port() != nameservers::PORT
             && self.siblings.mappings().bind(&host, key.program, forwarded);
@@ -142,13 +142,13 @@ impl UdpFlows {
             return Err(error);
         }
         shared.loops.note(&host, to);
-        // UDP_GRO is an optimization: without it, each datagram takes one system call.
+        // Ignore errors: without UDP_GRO, each datagram takes one system call, but nothing is lost.
         sys::enable_gro(host.as_fd());
         Ok((host, mapped))
     }
 
-    /// Creates a flow for a client that the program sees at `shown`. If that port is taken, the
-    /// program sees another port of the address. Returns None if no port is free.
+    /// Creates a flow for a client that the program sees at the address `shown`. If its port is in
+    /// use, the program sees another port of the same address. Returns `None` if no port is free.
     pub(super) fn open_client(
         &mut self,
         shared: &mut Shared,
@@ -183,8 +183,8 @@ impl UdpFlows {
         }
     }
 
-    /// Evicts one flow to make room for a flow of `class` and `client`. Returns false if no flow
-    /// may be evicted.
+    /// Evicts one flow to make room for a flow of `client` in `class`. Returns false if no flow may
+    /// be evicted.
     fn evict(&mut self, shared: &mut Shared, class: usize, client: Client) -> bool {
         let Some(Evicted { key, value, class }) = self.flows.evict(class, client) else {
             return false;

@@ -6,9 +6,10 @@
 //!                       ◄── one socket without a peer: all other ports of these peers' addresses
 //! ```
 //!
-//! All sockets are bound to one port of the host. The kernel prefers a socket that is connected to
-//! the datagram's sender, so this socket receives only datagrams from unknown ports. Datagrams from
-//! a new port create no flow; the program's answer does.
+//! All these sockets are bound to one port of the host. The kernel prefers a socket that is
+//! connected to the datagram's sender. So the socket without a peer receives only datagrams from
+//! ports to which the program has not sent. Such a datagram creates no flow; the program's answer
+//! to it does.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +30,7 @@ use crate::siblings::SiblingEnds;
 use crate::slab::{self, KeyedSlab};
 use crate::sys;
 
-/// Unconnected sockets, one per mapped port of the program.
+/// Unconnected host sockets, one for each mapped port of the program.
 #[derive(Debug)]
 pub(crate) struct OtherPorts {
     entries: KeyedSlab<Entry>,
@@ -42,10 +43,10 @@ pub(crate) struct OtherPorts {
 struct Entry {
     program: SocketAddr,
     host: Fd,
-    /// Keeps the descriptor of `host` counted in the budget.
+    /// Reservation of the descriptor `host` in the flow budget.
     _share: Share,
-    /// Peers with flows, by their address on the host's network, and the addresses at which the
-    /// program sees them.
+    /// Peers of the port's flows, by their address in the host's network, with the address at which
+    /// the program sees each.
     peers: HashMap<IpAddr, Peer>,
     readable: bool,
 }
@@ -65,7 +66,7 @@ impl OtherPorts {
         !self.due.is_empty()
     }
 
-    /// Returns whether no entry exists for this port yet.
+    /// Returns whether there is no unconnected socket for this port of the program yet.
     pub(crate) fn is_new(&self, program: SocketAddr) -> bool {
         !self.by_program.contains_key(&program)
     }
@@ -103,7 +104,7 @@ impl OtherPorts {
         )
     }
 
-    /// Adds a flow to a peer, which the program sees at `seen`.
+    /// Counts a flow to the peer `to`, which the program sees at the address `seen`.
     pub(crate) fn enter(&mut self, program: SocketAddr, to: IpAddr, seen: IpAddr) {
         let key = self.by_program.get(&program).copied();
         if let Some(entry) = key.and_then(|key| self.entries.get_mut(key)) {
@@ -111,7 +112,7 @@ impl OtherPorts {
         }
     }
 
-    /// Removes a flow to a peer. The last flow closes the socket.
+    /// Removes a flow to the peer `to`. The last flow of the port closes the unconnected socket.
     pub(crate) fn leave(&mut self, program: SocketAddr, to: IpAddr) {
         let Some(key) = self.by_program.get(&program).copied() else { return };
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -181,7 +182,8 @@ impl Entry {
                     more = false;
                     break;
                 }
-                // The socket sends no datagrams, so an error cannot concern one of them.
+                // Ignore errors: the socket sends no datagrams, so an error cannot concern one of
+                // them.
                 Err(_) => {}
             }
         }

@@ -21,7 +21,7 @@ use crate::train::IpMarks;
 
 impl UdpFlows {
     /// Sends one datagram, or several of `segment` bytes each. Returns false if the kernel refuses
-    /// to segment, so that the caller should send them one by one.
+    /// to split the bytes into datagrams. The caller should then send the datagrams one by one.
     pub(super) fn send(
         &mut self,
         shared: &mut Shared,
@@ -33,7 +33,7 @@ impl UdpFlows {
     ) -> bool {
         let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
         let Some((_, flow)) = self.flows.get_mut(id) else {
-            // The flow of these datagrams was evicted while they were queued.
+            // The flow of these datagrams was evicted while they were queued, so drop them.
             shared.counters.udp_dropped += count as u64;
             return true;
         };
@@ -68,8 +68,8 @@ impl UdpFlows {
         if result.is_err_and(|error| error != Errno::AGAIN) {
             told = self.hear(shared, id, host);
             if told > 0 && result != Err(Errno::MSGSIZE) {
-                // The first call returned an earlier datagram's error and did not send this
-                // datagram, so try again.
+                // The first call only returned the error of an earlier datagram, and sent nothing.
+                // So try again.
                 result = sys::send_datagram(host, bytes, &empty, &destination);
             }
         }
@@ -89,12 +89,13 @@ impl UdpFlows {
         true
     }
 
-    /// Handles a send error that the socket's error queue did not report.
+    /// Handles a send error for which the socket's error queue contains no report.
     fn on_send_error(&mut self, shared: &mut Shared, id: slab::SlabKey, error: Errno) {
         let Some((key, flow)) = self.flows.get(id) else { return };
         match error {
-            // The host may have lost the socket's source address. Drop the flow: the next datagram
-            // opens a new one from another address, or reports an error if there is none.
+            // The socket's source address may have been removed from the host. Remove the flow: the
+            // next datagram creates a new one with another source address, or reports an error if
+            // there is none.
             Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::NETUNREACH if flow.side.is_connected() => {
                 if let Some((key, flow)) = self.flows.remove(id) {
                     self.forget(&key, &flow.side);
@@ -104,7 +105,7 @@ impl UdpFlows {
         }
     }
 
-    /// Takes the reports from a flow's error queue and returns their number.
+    /// Takes the reports from the error queue of a flow's host socket. Returns their number.
     fn hear(&self, shared: &mut Shared, id: slab::SlabKey, host: BorrowedFd<'_>) -> usize {
         match self.flows.get(id) {
             Some((key, Flow { side: Side::Connected { to, path_mtu, .. }, .. })) => {
@@ -124,7 +125,7 @@ impl UdpFlows {
         }
     }
 
-    /// Receives from a flow's socket. Returns true if more datagrams may be pending.
+    /// Receives datagrams from a flow's host socket. Returns whether more may be pending.
     pub(super) fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::SlabKey) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
@@ -137,7 +138,8 @@ impl UdpFlows {
             };
             let key = *key;
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
-                // Before connect(2), the bound socket accepted datagrams from any sender.
+                // Drop datagrams of other senders. They arrived after the socket was bound, but
+                // before it was connected.
                 Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
                     cx.shared.counters.udp_dropped += 1;
                 }
@@ -162,8 +164,9 @@ impl UdpFlows {
 }
 
 impl Side {
-    /// Returns the datagram if it exceeds the path MTU reported by a router and the socket is bound
-    /// to an interface. The kernel may then fail to fragment it.
+    /// Returns the datagram if it is longer than the path MTU reported by a router, and host
+    /// sockets are bound to an interface. In this case the kernel may fail to fragment the
+    /// datagram.
     fn beyond_path<'a>(
         &self,
         egress: &Egress,
@@ -189,5 +192,5 @@ fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
 }
 
-// All datagrams of one turn must fit in the queue of an idle link.
+// The datagrams of one turn of the event loop must fit into the queue of an idle link.
 const _: () = assert!(LINK_PACKETS_MAX > DATAGRAMS_PER_TURN);

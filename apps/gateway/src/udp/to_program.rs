@@ -1,4 +1,4 @@
-//! Passes datagrams of the host to the program.
+//! Passes datagrams received by host sockets to the program.
 
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
@@ -18,7 +18,7 @@ pub(super) fn to_program(
     let Received { segment, ttl, tos, .. } = *received;
     let out = DatagramFrom { local: key.peer, remote: key.program, ttl, tos };
     let size = segment.map_or(bytes.len(), usize::from).max(1);
-    // Begin with `Some`, so that an empty datagram is sent as well.
+    // Begin with `Some`, so that an empty datagram is passed on, too.
     let mut rest = Some(bytes);
     while let Some(bytes) = rest {
         let (one, left) = bytes.split_at(size.min(bytes.len()));

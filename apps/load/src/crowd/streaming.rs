@@ -1,10 +1,10 @@
-//! Turns of streams, and the end of streams.
+//! Streams of users: their turns, and their end.
 
 use super::{State, UserCrowd};
 use crate::plan::Shape;
 
 impl UserCrowd<'_> {
-    /// Gives one stream a turn. Returns whether more can be transferred.
+    /// Transfers bytes of one stream for a turn. Returns whether more bytes can be transferred.
     pub fn stream_some(&mut self) -> bool {
         let Some(user) = self.streams.next_turn(&mut self.users) else { return false };
         let now = self.clock.now();
@@ -26,15 +26,15 @@ impl UserCrowd<'_> {
         self.streams.has_turns()
     }
 
-    /// Queues all streams for a turn when the traffic begins.
+    /// Queues all streams for their first turn when the traffic starts.
     pub fn begin_streams(&mut self) {
         for (user, it) in self.users.iter_mut().enumerate() {
             self.streams.take_turn(it, user as u32);
         }
     }
 
-    /// Closes the sending direction of upload streams. The server closes once it has read all
-    /// bytes.
+    /// Shuts down the sending direction of upload streams. The server closes the connection after
+    /// it has read all bytes.
     pub fn finish_streams(&mut self) {
         if self.plan.shape != Shape::StreamUp || self.is_udp() {
             return;

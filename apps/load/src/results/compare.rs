@@ -1,4 +1,4 @@
-//! `--compare`: alternating runs of two servers, and their differences compared with the noise.
+//! `--compare`: runs two servers alternately, and compares their differences with the noise.
 
 use crate::{Failures, Histogram, Report};
 use serde::Serialize;
@@ -7,82 +7,83 @@ use super::figures;
 use super::outcome::{Labelled, has_answers};
 use super::statistics::{Ratio, SIGNIFICANT, median, rank_sum_p, ratio};
 
-/// Runs of two servers in the order A B A B..., and their comparison.
+/// Runs of two servers in the order A B A B..., and the comparison of their figures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// Servers A and B.
+    /// The two servers A and B with their runs.
     pub sides: [Side; 2],
-    /// Compared figures.
+    /// Comparison of each figure.
     pub verdicts: Vec<Verdict>,
 }
 
-/// Runs of one server.
+/// One of the two servers, with its runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
-    /// Name of the server as given.
+    /// Name of the server as given on the command line.
     pub name: String,
-    /// Runs of the server in order.
+    /// Runs of the server in the order of execution.
     pub runs: Vec<Report>,
 }
 
-/// Comparison of one figure.
+/// Comparison of one figure of the two servers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// Kind of the figure.
+    /// Kind of the compared figure.
     pub figure: ComparedFigure,
-    /// Median over A's runs: per second, bits per second, or seconds.
+    /// Median of the figure over A's runs. Its unit is per second, bits per second, or seconds.
     pub a: f64,
-    /// Median over B's runs.
+    /// Median of the figure over B's runs, in the same unit.
     pub b: f64,
-    /// Ratio of B's figure to A's.
+    /// Ratio of B's figure to A's figure. `None` if it is undefined.
     pub ratio: Option<Ratio>,
-    /// Probability that equal servers differ at least this much. None if the verdict is withheld.
+    /// Probability that the figures of two equal servers differ at least this much. `None` if the
+    /// verdict is withheld.
     pub p: Option<f64>,
-    /// Whether the difference exceeds the noise.
+    /// Whether the difference between the servers exceeds the noise.
     pub differs: bool,
-    /// Reason for which the times are not compared. None if they are.
+    /// Reason why the times are not compared. `None` if they are.
     pub withheld: Option<Withheld>,
 }
 
-/// Reason for which times of two servers cannot be compared.
+/// Reason why the times of two servers cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Withheld {
-    /// A round of this server had no answer.
+    /// A round of this server had no answers.
     NoAnswers(Name),
-    /// More than 1 % of the requests in a round of this server were not answered.
+    /// In a round of this server, more than 1 % of the requests were not answered.
     ManyLost(Name),
 }
 
-/// Name of a server in a comparison.
+/// Name that identifies one of the two servers in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Name {
-    /// The first server.
+    /// Server that is given first.
     A,
-    /// The second server.
+    /// Server that is given second.
     B,
 }
 
-/// Maximum fraction of unanswered requests in a round whose times are compared. Beyond it, the 99th
-/// percentile of all requests is unknown.
+/// Maximum fraction of unanswered requests in a round whose times are compared. With a larger
+/// fraction, the 99th percentile of all requests is unknown.
 const LOST_MAX: f64 = 0.01;
 
-/// Figure that is compared.
+/// Figure by which two servers are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComparedFigure {
-    /// Answers per second.
+    /// Number of answers per second.
     Rate,
-    /// Bits per second in both directions, for streams.
+    /// Number of bits per second in both directions together, for streams.
     Bits,
-    /// Median time.
+    /// Median of the times.
     P50,
     /// 99th percentile of the times.
     P99,
 }
 
 impl ComparedFigure {
-    /// Returns the name used in tables.
+    /// Returns the name of the figure in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rate | Self::Bits => "throughput",
@@ -91,7 +92,7 @@ impl ComparedFigure {
         }
     }
 
-    /// Returns the figure of a run.
+    /// Returns the value of the figure in a run.
     pub fn of(self, report: &Report) -> f64 {
         let times = figures::main_times(report);
         match self {
@@ -102,25 +103,25 @@ impl ComparedFigure {
         }
     }
 
-    /// Formats a value of the figure with its unit.
+    /// Formats a value of this figure with its unit.
     pub fn text(self, value: f64) -> String {
         match self {
             Self::Rate => figures::rate(value),
             Self::Bits => figures::bits(value),
-            // Median of rounds without an answer.
+            // The median of rounds without an answer is unknown.
             Self::P50 | Self::P99 if value <= 0. => "-".to_owned(),
             Self::P50 | Self::P99 => figures::time(std::time::Duration::from_secs_f64(value)),
         }
     }
 
-    /// Returns whether a larger value is better.
+    /// Returns whether a larger value of this figure is better.
     pub fn is_more_better(self) -> bool {
         matches!(self, Self::Rate | Self::Bits)
     }
 }
 
 impl Comparison {
-    /// Compares the rounds that both servers have completed.
+    /// Compares the rounds that were completed by both servers.
     pub fn new(names: [String; 2], runs: [Vec<Report>; 2]) -> Self {
         let [a, b] = &runs;
         let is_stream = a.first().is_some_and(|run| run.plan.shape.is_stream());
@@ -136,8 +137,8 @@ impl Comparison {
         Self { sides, verdicts }
     }
 
-    /// Returns the unanswered requests of A and B in all rounds, as named counts. Failed requests
-    /// are always listed.
+    /// Returns the names and the numbers of unanswered requests of A and B in all rounds. Failed
+    /// requests are always included.
     pub fn losses(&self) -> Vec<(&'static str, [u64; 2])> {
         let sum = |count: fn(&Report) -> u64| {
             self.sides.each_ref().map(|side| side.runs.iter().map(count).sum::<u64>())
@@ -150,7 +151,7 @@ impl Comparison {
         losses
     }
 
-    /// Returns the first completed round without an answer.
+    /// Returns the first completed round that had no answers. `None` if all rounds had answers.
     pub fn dead_round(&self) -> Option<Labelled<'_>> {
         self.runs().into_iter().find(|run| !has_answers(run.report))
     }
@@ -168,14 +169,14 @@ impl Comparison {
 }
 
 impl Side {
-    /// Returns the failures of all rounds.
+    /// Returns the merged failures of all rounds.
     pub fn failures(&self) -> Failures {
         let mut all = Failures::default();
         self.runs.iter().for_each(|run| all.merge(&run.failures));
         all
     }
 
-    /// Returns the main times of all runs, merged.
+    /// Returns the merged main times of all runs.
     pub fn times(&self) -> Histogram {
         let mut all = Histogram::new();
         self.runs.iter().for_each(|run| all.merge(figures::main_times(run)));
@@ -204,7 +205,8 @@ fn verdict(figure: ComparedFigure, a: &[Report], b: &[Report]) -> Verdict {
     Verdict { figure, a: of_a, b: of_b, ratio: ratio(&a, &b), p: Some(p), differs, withheld }
 }
 
-/// Returns the reason to withhold a verdict on times, because unanswered requests have no time.
+/// Returns the reason to withhold a verdict on times. Unanswered requests have no time, so they
+/// would distort the comparison.
 fn withheld(a: &[Report], b: &[Report]) -> Option<Withheld> {
     let sides = [(Name::A, a), (Name::B, b)];
     let dead = sides.iter().find(|(_, runs)| runs.iter().any(|run| !has_answers(run)));
@@ -234,7 +236,7 @@ impl Withheld {
 }
 
 impl Verdict {
-    /// Describes the difference as a sentence without a period.
+    /// Describes the difference between the servers as a sentence without its period.
     pub fn words(&self) -> String {
         let p = match (self.withheld, self.p) {
             (Some(withheld), _) => return withheld.words(),
@@ -249,7 +251,7 @@ impl Verdict {
         format!("B is {word}, by more than the noise ({p})")
     }
 
-    /// Formats the change from A to B in percent, with its confidence interval.
+    /// Formats the change from A to B in percent, together with its confidence interval.
     pub fn change(&self) -> String {
         let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.) * 100.);
         match self.ratio {
@@ -335,7 +337,7 @@ mod tests {
                 assert!(it.words().starts_with("no verdict on times: B "), "{}", it.words());
             }
         }
-        // The sample report has few failures, so that its times are compared.
+        // The sample report has so few failures that its times are compared.
         assert!(compare(b()).verdicts[1].differs);
         let both = compare(b().into_iter().map(dead).collect());
         assert_eq!(both.dead_round().map(|run| (run.label, run.round)), Some(("B", 1)));

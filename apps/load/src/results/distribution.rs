@@ -1,39 +1,41 @@
-//! Distributions of times in a few bins, for bar charts.
+//! Distributions of times as a small number of bins, for bar charts.
 
 use std::time::Duration;
 
 use crate::Histogram;
 
-/// Bin of a distribution, with times from `from` to `to`.
+/// Bin of a distribution. It contains the times from `from` to `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bin {
-    /// Minimum time of the bin.
+    /// Minimum of the times in the bin.
     pub from: Duration,
-    /// Maximum time of the bin.
+    /// Maximum of the times in the bin.
     pub to: Duration,
     /// Number of times in the bin.
     pub count: u64,
 }
 
-/// Fraction of times cut off at either end of a plot, and counted in the first and last bins.
+/// Fraction of the times at either end that a plot does not show. These times are counted in the
+/// first and the last bin.
 const CUT: f64 = 0.001;
 
-/// Counts times in bins of equal width on a logarithmic scale that covers the recorded times.
+/// Counts times in bins. The bins have equal widths on a logarithmic scale, which covers the
+/// recorded times.
 pub fn bins(times: &Histogram, number: usize) -> Vec<Bin> {
     if times.is_empty() || number == 0 {
         return Vec::new();
     }
     let log = |time: Duration| (time.as_nanos().max(1) as f64).ln();
     let low = log(times.quantile(CUT));
-    // Slightly above the longest time, so that it falls into the last bin.
+    // Use a limit slightly above the longest time, so that the longest time is in the last bin.
     let high = log(times.quantile(1. - CUT)).max(low + 1e-3) + 1e-6;
     let width = (high - low) / number as f64;
     let edge = |n: usize| Duration::from_nanos((low + width * n as f64).exp().round() as u64);
     let bin = |n: usize| Bin { from: edge(n), to: edge(n + 1), count: 0 };
     let mut bins: Vec<Bin> = (0..number).map(bin).collect();
     for it in times.buckets() {
-        // The middle is precise enough: a bucket is narrower than a bin, unless all times are
-        // nearly equal.
+        // Use the middle of the bucket. This is precise enough, because a bucket is narrower than a
+        // bin, unless all times are nearly equal.
         let middle = (it.from + it.to) / 2;
         let at = ((log(middle) - low) / width).max(0.) as usize;
         bins[at.min(number - 1)].count += it.count;

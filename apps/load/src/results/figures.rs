@@ -1,27 +1,27 @@
-//! Formatting of figures for people.
+//! Formats figures for people.
 
 use std::time::Duration;
 
 use crate::{Arrivals, Failure, FellBehind, Histogram, Plan, Protocol, Report, Shape, Spacing};
 
-/// Percentiles in tables and plots: name and fraction.
+/// Names and fractions of the percentiles in tables and plots.
 pub const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.)];
 
 /// Returns the times that a report shows first.
 ///
-/// For an open loop these are the response times, because they include stalls of the server. For a
-/// closed loop these are the service times, which the previous load tester measured, too.
+/// For an open loop, these are the response times, because they include stalls of the server. For a
+/// closed loop, these are the service times, which the previous load tester also measured.
 pub fn main_times(report: &Report) -> &Histogram {
     if is_open(&report.plan) { &report.response } else { &report.service }
 }
 
-/// Returns whether requests are due by a schedule.
+/// Returns whether the plan is an open loop, in which requests are due by a schedule.
 pub fn is_open(plan: &Plan) -> bool {
     matches!(plan.arrivals, Arrivals::Open { .. })
 }
 
-/// Formats a time with three digits and its unit, in the syntax of options: `1.07ms`.
+/// Formats a time with three digits and its unit, in the syntax of options, for example `1.07ms`.
 pub fn time(time: Duration) -> String {
     let ns = time.as_nanos() as f64;
     let (value, unit) = match ns {
@@ -34,7 +34,7 @@ pub fn time(time: Duration) -> String {
     format!("{}{unit}", digits(value))
 }
 
-/// Formats a time rounded to seconds: `1m30s`.
+/// Formats a time rounded to seconds, for example `1m30s`.
 pub fn whole_seconds(time: Duration) -> String {
     let seconds = time.as_secs() + u64::from(time.subsec_millis() >= 500);
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -46,7 +46,7 @@ pub fn whole_seconds(time: Duration) -> String {
     }
 }
 
-/// Formats a number from 1 to 1000 with three significant digits, without trailing zeros.
+/// Formats a number between 1 and 1000 with three significant digits. Omits trailing zeros.
 fn digits(value: f64) -> String {
     let text = match value {
         _ if value < 9.995 => format!("{value:.2}"),
@@ -56,7 +56,7 @@ fn digits(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Formats a rate: `9873/s`.
+/// Formats a rate per second, for example `9873/s`.
 pub fn rate(per_second: f64) -> String {
     if per_second < 100. && per_second > 0. {
         format!("{}/s", digits(per_second))
@@ -65,7 +65,7 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// Formats bits per second with a decimal unit.
+/// Formats a number of bits per second with a decimal unit.
 pub fn bits(per_second: f64) -> String {
     let (value, unit) = match per_second {
         bits if bits < 999.5 => return format!("{bits:.0} bit/s"),
@@ -76,7 +76,7 @@ pub fn bits(per_second: f64) -> String {
     format!("{} {unit}", digits(value))
 }
 
-/// Formats bytes with a binary unit.
+/// Formats a number of bytes with a binary unit.
 pub fn bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -88,7 +88,7 @@ pub fn bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} bytes") } else { format!("{} {}", digits(value), units[unit]) }
 }
 
-/// Formats a fraction as a percentage that is never rounded to 0 or 100 %.
+/// Formats a fraction as a percentage. It is never rounded to 0 % or 100 %.
 pub fn percent(share: f64) -> String {
     match share * 100. {
         percent if percent > 0. && percent < 0.05 => "less than 0.1 %".to_owned(),
@@ -98,12 +98,12 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Formats a count with its noun.
+/// Formats a count, followed by the singular or the plural of its noun.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Describes the protocol.
+/// Describes the protocol of a plan.
 pub fn protocol(plan: &Plan) -> String {
     match &plan.protocol {
         Protocol::Tcp => "TCP".to_owned(),
@@ -113,7 +113,7 @@ pub fn protocol(plan: &Plan) -> String {
     }
 }
 
-/// Describes the traffic pattern.
+/// Describes the traffic pattern of a plan.
 pub fn pattern(plan: &Plan) -> String {
     match plan.shape {
         Shape::Request => "requests on open connections".to_owned(),
@@ -128,7 +128,7 @@ pub fn pattern(plan: &Plan) -> String {
     }
 }
 
-/// Describes the planned length of a measurement: a time, or a number of requests.
+/// Describes the planned length of a measurement, which is a time or a number of requests.
 pub fn planned(plan: &Plan) -> String {
     match plan.requests {
         Some(count) => counted(count, "request", "requests"),
@@ -136,7 +136,7 @@ pub fn planned(plan: &Plan) -> String {
     }
 }
 
-/// Describes the rule by which requests are due.
+/// Describes the rule that determines when requests are due.
 pub fn arrivals(plan: &Plan) -> String {
     let users = counted(plan.users as u64, "user", "users");
     match plan.arrivals {
@@ -155,17 +155,19 @@ pub fn arrivals(plan: &Plan) -> String {
     }
 }
 
-/// Fraction of unsent requests above which they are reported. The end of a run leaves one or two.
+/// Fraction of unsent requests above which they are reported. At the end of a run, one or two
+/// requests are usually unsent.
 pub const UNSENT_NOTED: f64 = 0.001;
 
-/// Returns the fraction of due requests that were never sent, 0 to 1.
+/// Returns the fraction of due requests that were never sent, between 0 and 1.
 pub fn unsent_share(report: &Report) -> f64 {
     report.generator.unsent as f64 / report.scheduled.max(1) as f64
 }
 
-/// Describes the requests that were never sent, and whether the server or the tester was too slow.
+/// Describes the requests that were never sent. The text says whether the server or the tester was
+/// too slow.
 pub fn unsent(report: &Report) -> String {
-    // The end of a run leaves a few unsent requests even if neither side was too slow.
+    // At the end of a run, a few requests are unsent even if neither side was too slow.
     let why = if unsent_share(report) <= UNSENT_NOTED {
         "their users still waited when the run ended"
     } else if report.generator.busy >= FellBehind::BUSY {
@@ -180,13 +182,13 @@ pub fn unsent(report: &Report) -> String {
     )
 }
 
-/// Returns whether the busiest thread had no idle time, but no request of a schedule was late.
+/// Returns whether the busiest thread had no idle time, although no request of a schedule was late.
 pub fn is_tester_limit(report: &Report) -> bool {
     report.generator.busy >= FellBehind::BUSY && report.fell_behind.is_none()
 }
 
-/// Returns the warning about a tester without idle time. A closed loop has no lateness that would
-/// show it.
+/// Returns the warning that the tester had no idle time. In a closed loop, no lateness would show
+/// this.
 pub fn tester_limit(report: &Report) -> String {
     format!(
         "WAS THE LIMIT: its busiest thread was busy {}. The server may do more, and the times are \
@@ -195,24 +197,24 @@ pub fn tester_limit(report: &Report) -> String {
     )
 }
 
-/// Fraction of answers followed by a reconnect from which the server is reported to close
-/// connections.
+/// Fraction of answers that are followed by a reconnect. From this fraction on, the report says
+/// that the server closes connections.
 const CLOSES_SHARE: f64 = 0.1;
 
-/// Hint about a server that closes connections after answers.
+/// Hint for a server that closes its connections after answers.
 pub const CLOSES: &str = "The server closes connections after its answers. The connects are in no \
                           time of a request: --shape connect counts them";
 
-/// Returns whether the server closed connections after answers.
+/// Returns whether the server closed its connections after answers.
 pub fn closes_after_answers(report: &Report) -> bool {
     let is_http = matches!(report.plan.protocol, Protocol::Http1(_));
-    // Subtract failures, because users also reconnect after a failed request.
+    // Subtract the failures, because users also reconnect after a failed request.
     let closed = report.reconnects.saturating_sub(report.failures.total());
     let share = closed as f64 / report.received.max(1) as f64;
     is_http && report.plan.shape == Shape::Request && share > CLOSES_SHARE
 }
 
-/// Explains the cause of a kind of failure, with a remedy.
+/// Returns an explanation of the cause of a failure, with a remedy.
 pub fn explanation(kind: Failure) -> &'static str {
     match kind {
         Failure::Refused => "no program listens at this address and port: start the server there",

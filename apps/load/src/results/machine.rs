@@ -1,23 +1,22 @@
-//! Description of the tester's machine, which readers need to judge the figures.
+//! Description of the machine on which the tester runs. Readers need it to judge the figures.
 
 use serde::Serialize;
 
-/// Properties of the machine that influence the figures.
+/// Properties of a machine that influence the figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
-    /// CPU model.
+    /// Model of the CPU.
     pub cpu: String,
     /// Number of CPUs available to this process.
     pub cpus: usize,
-    /// Kernel release.
+    /// Release of the kernel.
     pub kernel: String,
-    /// Size of the machine's memory in bytes.
+    /// Total memory of the machine in bytes.
     pub memory_bytes: u64,
 }
 
 impl MachineFacts {
-    /// Reads the properties of this machine. A file that cannot be read leaves its property
-    /// unknown.
+    /// Reads the properties of this machine. If a file cannot be read, its property stays unknown.
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
@@ -30,7 +29,7 @@ impl MachineFacts {
     }
 }
 
-/// Returns the value of the first line `name : value`.
+/// Returns the value of the first line of the form `name : value`. `None` if there is no such line.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())

@@ -1,4 +1,4 @@
-//! Results of a command: a single run, a comparison, or a search.
+//! Results of a command, which is a single run, a comparison, or a search.
 
 use crate::Report;
 use serde::Serialize;
@@ -8,25 +8,25 @@ use super::machine::MachineFacts;
 use super::search::Search;
 use super::values::Goal;
 
-/// Content of every output format.
+/// Document that every output format contains.
 #[derive(Debug, Serialize)]
 pub struct Document {
-    /// Version of `towpath`.
+    /// Version of `towpath` that created the document.
     pub version: &'static str,
     /// Arguments of the command line.
     pub argv: Vec<String>,
-    /// Network stack of the users' sockets: kernel, rootless or tap.
+    /// Network stack that has the users' sockets: kernel, rootless or tap.
     pub on: &'static str,
     /// Machine on which the tester ran.
     pub machine: MachineFacts,
-    /// Figures of the command.
+    /// Figures that the command measured.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Results of the requested assertions.
     pub assertions: Vec<Assertion>,
 }
 
-/// Figures of a command.
+/// Figures that a command measured.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Outcome {
@@ -35,24 +35,24 @@ pub enum Outcome {
         /// Figures of the run.
         run: Box<Report>,
     },
-    /// Alternating runs of two servers.
+    /// Two servers were run alternately.
     Comparison {
-        /// Runs of both servers, and their differences.
+        /// Runs of both servers, and the differences between them.
         comparison: Comparison,
     },
-    /// Runs at several rates.
+    /// Runs at several rates were executed.
     Search {
-        /// Steps of the search, and the rate found.
+        /// Steps of the search, and the rate that it found.
         search: Search,
     },
 }
 
-/// A run, with a label and number to identify it.
+/// Run with a label and a number that identify it.
 #[derive(Debug, Clone, Copy)]
 pub struct Labelled<'a> {
-    /// Label of the run: empty, the server's name (A or B), or a rate.
+    /// Label of the run. Empty for a single run, otherwise the server's name (A or B) or a rate.
     pub label: &'a str,
-    /// Number of the run among those with this label, from 1.
+    /// Number of the run among the runs with this label, starting at 1.
     pub round: usize,
     /// Figures of the run.
     pub report: &'a Report,
@@ -76,35 +76,35 @@ impl Outcome {
         }
     }
 
-    /// Returns whether any run had an answer, or bytes for streams.
+    /// Returns whether any run had answers. For streams, returns whether any run transferred bytes.
     pub fn has_answers(&self) -> bool {
         self.runs().iter().any(|run| has_answers(run.report))
     }
 }
 
-/// Returns whether a report has figures other than failures.
+/// Returns whether a report contains figures other than failures.
 pub fn has_answers(report: &Report) -> bool {
     if report.plan.shape.is_stream() {
         report.bytes_sent + report.bytes_received > 0
     } else {
-        // Idle users with a long interval may have had no request due.
+        // Idle users with a long interval may have had no request that was due.
         report.received > 0 || report.sent == 0 && report.connected > 0
     }
 }
 
-/// Bound on a figure, and the measured value.
+/// Bound on a figure, with the measured value.
 #[derive(Debug, Clone, Serialize)]
 pub struct Assertion {
-    /// Bound as given.
+    /// Bound as given on the command line.
     pub bound: String,
-    /// Measured value.
+    /// Measured value of the figure.
     pub found: String,
-    /// Whether the bound holds.
+    /// Whether the measured value meets the bound.
     pub holds: bool,
 }
 
 impl Assertion {
-    /// Compares a report with a bound.
+    /// Compares the figures of a report with a bound.
     pub fn of(goal: &Goal, report: &Report) -> Self {
         let (bound, found) = (goal.text().to_owned(), goal.found(report));
         Self { bound, found, holds: goal.holds(report) }

@@ -1,4 +1,5 @@
-//! The figures as a self-contained HTML page without scripts, further files or network access.
+//! Formats the figures as a self-contained HTML page, without scripts, further files or network
+//! access.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::plot::{self, Curve, Steps, escaped, number, seconds};
 use super::search::{Missed, Search};
 use super::text::{METHOD, quantile};
 
-/// Renders the page.
+/// Formats the document as an HTML page.
 pub fn of(document: &Document) -> String {
     let (title, body) = match &document.outcome {
         Outcome::Run { run } => (run.plan.target.name.clone(), report(run)),
@@ -29,7 +30,7 @@ pub fn of(document: &Document) -> String {
     )
 }
 
-/// Renders the figures of one run.
+/// Formats the figures of one run.
 fn report(report: &Report) -> String {
     let mut text = setting(report);
     text += &marks(report);
@@ -39,7 +40,7 @@ fn report(report: &Report) -> String {
     text
 }
 
-/// Renders arrivals, traffic pattern and duration of the run.
+/// Formats the arrivals, the traffic pattern and the duration of a run.
 fn setting(report: &Report) -> String {
     let plan = &report.plan;
     let warmup = if plan.warmup.is_zero() {
@@ -61,7 +62,7 @@ fn setting(report: &Report) -> String {
     )
 }
 
-/// Renders warnings about the figures.
+/// Formats the warnings about the figures of a run.
 fn marks(report: &Report) -> String {
     let mut text = String::new();
     let mut mark = |words: &str| {
@@ -90,7 +91,7 @@ fn marks(report: &Report) -> String {
     text
 }
 
-/// Renders the most important figures.
+/// Formats the most important figures of a run as tiles.
 fn tiles(report: &Report) -> String {
     let mut text = String::from("<div class=\"tiles\">");
     let mut tile = |value: String, name: &str| {
@@ -134,7 +135,7 @@ fn plots(report: &Report) -> String {
     text
 }
 
-/// Renders rates and times over the periods.
+/// Draws rates and times over the periods of a run.
 fn over_time(report: &Report) -> String {
     let curve = |name: &str, class, value: &dyn Fn(&crate::Period) -> f64| {
         let point = |it: &crate::Period| (it.at.as_secs_f64(), value(it));
@@ -151,8 +152,8 @@ fn over_time(report: &Report) -> String {
     }
     let mut rates = Vec::new();
     if figures::is_open(&report.plan) {
-        // Use a broad line, otherwise the answers hide the requests if the server answers all of
-        // them.
+        // Draw a broad line for the requests. Otherwise the line of the answers would hide it if
+        // the server answers all of them.
         rates.push(curve("requests", "c2 broad", &|it| each(it, it.sent)));
     }
     rates.push(curve("answers", "c1", &|it| each(it, it.received)));
@@ -160,7 +161,8 @@ fn over_time(report: &Report) -> String {
         rates.push(curve("failures", "c4", &|it| each(it, it.failed)));
     }
     let of = |time: fn(&crate::Period) -> Duration| {
-        // Leave a gap for a period without an answer, because its time is unknown rather than zero.
+        // Leave a gap for a period without an answer, because the time of an answer is unknown
+        // rather than zero.
         move |it: &crate::Period| {
             if it.received == 0 { f64::NAN } else { time(it).as_secs_f64() }
         }
@@ -207,7 +209,7 @@ fn tables(report: &Report) -> String {
     text + &pairs(rows.iter().map(|(name, value)| (*name, &**value)))
 }
 
-/// Renders a table of two columns.
+/// Formats a table with two columns.
 fn pairs<'a>(rows: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut text = String::from("<table class=\"pairs\">");
     for (name, value) in rows {
@@ -319,7 +321,8 @@ fn compared(comparison: &Comparison) -> (String, String) {
         text += &failures(&format!("Failures of {name}"), &side.failures());
     }
     for it in &comparison.verdicts {
-        // Leave out a round without an answer, because its time is unknown rather than zero.
+        // Omit a round without an answer, because the time of an answer is unknown rather than
+        // zero.
         let is_time = !it.figure.is_more_better();
         let values = |n: usize| {
             let all = comparison.sides[n].runs.iter().map(|run| it.figure.of(run));
@@ -397,7 +400,7 @@ fn searched(search: &Search) -> (String, String) {
     (title, text)
 }
 
-/// Renders the command, the machine and the assertions.
+/// Formats the command, the machine and the results of the assertions.
 fn foot(document: &Document) -> String {
     let mut text = String::new();
     for it in &document.assertions {
@@ -422,7 +425,7 @@ fn foot(document: &Document) -> String {
     text
 }
 
-/// Quotes a word for a shell.
+/// Quotes a word of a command line for a shell, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+[]".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -432,10 +435,10 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Formats a Unix time in seconds as date and time in UTC.
+/// Formats a Unix time in seconds as a date and time in UTC.
 fn date(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Count years from the first of March, so that a leap day is the last day of a year.
+    // Count years from the first of March, so that a leap day is always the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -505,7 +508,8 @@ mod tests {
         }
     }
 
-    /// Checks that tags are nested correctly and that the page refers to no external resource.
+    /// Checks that the tags of a page are nested correctly, and that the page refers to no external
+    /// resource.
     #[track_caller]
     fn is_sound(page: &str) {
         let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! Plots as inline SVG, coloured by the style sheet of the page.
+//! Draws plots as inline SVG, which the style sheet of the page colours.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::Histogram;
 use super::distribution::{Bin, bins};
 use super::figures;
 
-/// Size of a plot and its margins, in units of the drawing.
+/// Size of a plot and widths of its margins, in units of the drawing.
 const WIDTH: f64 = 760.;
 const HEIGHT: f64 = 250.;
 const LEFT: f64 = 66.;
@@ -18,32 +18,33 @@ const RIGHT: f64 = 18.;
 const TOP: f64 = 10.;
 const BOTTOM: f64 = 26.;
 const AREA: Area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
-/// Height of a row of dots.
+/// Height of a row of dots, in units of the drawing.
 const ROW: f64 = 30.;
-/// Number of points of a percentile curve: one per few units of the drawing.
+/// Number of points of a percentile curve. This is one point per few units of the drawing.
 const POINTS: usize = 160;
-/// Number of bars of a distribution.
+/// Number of bars in the plot of a distribution.
 const BARS: usize = 56;
-/// Maximum number of points of a curve for which each point has a tooltip.
+/// Maximum number of points of a curve for which every point has a tooltip.
 const HOVERS_MAX: usize = 400;
-/// Ratio of the largest to the smallest value from which an axis is logarithmic.
+/// Ratio of the largest to the smallest value at which an axis becomes logarithmic.
 const WIDE: f64 = 8.;
 
-/// A named curve.
+/// Curve with a name.
 #[derive(Debug, Clone)]
 pub struct Curve {
-    /// Name in the legend.
+    /// Name of the curve in the legend.
     pub name: String,
-    /// CSS class of the colour: c1, c2, …
+    /// CSS class that determines the colour: c1, c2, …
     pub class: &'static str,
-    /// Points from left to right.
+    /// Points of the curve from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Formats a value of an axis.
+/// Function that formats a value of an axis.
 type Words = fn(f64) -> String;
 
-/// Creates an axis of times: logarithmic where values are far apart, otherwise linear from zero.
+/// Creates an axis of times. It is logarithmic if the values are far apart, and otherwise linear
+/// from zero.
 fn times_axis(values: impl Iterator<Item = f64> + Clone) -> Axis {
     let most = values.clone().fold(0., f64::max);
     let least = values.filter(|&value| value > 0.).fold(f64::INFINITY, f64::min);
@@ -53,17 +54,17 @@ fn times_axis(values: impl Iterator<Item = f64> + Clone) -> Axis {
     log_axis(least, most, seconds)
 }
 
-/// Creates a logarithmic axis with margins.
+/// Creates a logarithmic axis with margins at both ends.
 fn log_axis(least: f64, most: f64, words: Words) -> Axis {
     Axis::log(least / 1.15, most * 1.15, decade(least, most), words)
 }
 
-/// Ticks of a decade on a logarithmic axis between these values.
+/// Returns the ticks of a decade for a logarithmic axis that contains these values.
 fn decade(least: f64, most: f64) -> &'static [f64] {
     if (most / least).log10() > 3. { COARSE } else { FINE }
 }
 
-/// Formats a time in seconds.
+/// Formats a time given in seconds.
 pub fn seconds(value: f64) -> String {
     if value == 0. {
         return "0s".to_owned();
@@ -71,7 +72,7 @@ pub fn seconds(value: f64) -> String {
     figures::time(Duration::from_secs_f64(value.max(0.)))
 }
 
-/// Formats a number.
+/// Formats a number for the label of an axis.
 pub fn number(value: f64) -> String {
     match value {
         _ if value >= 1e6 => format!("{}M", trimmed(value / 1e6)),
@@ -85,12 +86,13 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Escapes text for use in markup.
+/// Escapes a text for use in HTML and SVG.
 pub fn escaped(text: &str) -> String {
     towpath_chart::escaped(&super::text::printable(text))
 }
 
-/// Draws times over the fraction of requests with at most that time.
+/// Draws the percentile curve of each histogram: the time that a fraction of the requests does not
+/// exceed, over this fraction.
 pub fn percentiles(title: &str, all: &[(&str, &'static str, &Histogram)]) -> String {
     let curve = |&(name, class, times): &(&str, &'static str, &Histogram)| {
         let most = (times.count().max(10) as f64).log10();
@@ -110,14 +112,14 @@ fn share(share: f64) -> String {
     format!("{:.4} %", share * 100.)
 }
 
-/// Draws rates over the time of the run.
+/// Draws rates over the time since the start of the run.
 pub fn rates(title: &str, curves: &[Curve], words: Words) -> String {
     let most = values(curves).fold(0., f64::max);
     let y = Axis::linear(0., most.max(1e-9) * 1.05, words);
     draw(title, &run_time(curves), &y, curves, |x, y| format!("{}: {}", seconds(x), words(y)))
 }
 
-/// Draws times of answers over the time of the run.
+/// Draws the times of answers over the time since the start of the run.
 pub fn times(title: &str, curves: &[Curve]) -> String {
     let y = times_axis(values(curves));
     draw(title, &run_time(curves), &y, curves, |x, y| format!("{}: {}", seconds(x), seconds(y)))
@@ -132,7 +134,7 @@ fn values(curves: &[Curve]) -> impl Iterator<Item = f64> + Clone {
     curves.iter().flat_map(|it| &it.points).map(|point| point.1)
 }
 
-/// Draws curves with axes and a legend.
+/// Draws curves with their axes and a legend.
 fn draw(
     title: &str,
     x: &Axis,
@@ -146,7 +148,7 @@ fn draw(
         let mut path = String::new();
         let mut command = 'M';
         for &(at, value) in &curve.points {
-            // A period without an answer leaves a gap.
+            // Leave a gap for a period without an answer.
             if !value.is_finite() {
                 command = 'M';
                 continue;
@@ -172,7 +174,7 @@ fn draw(
     text + &key(curves.iter().map(|it| (it.class, &*it.name)))
 }
 
-/// Draws counts of times in bins of equal width on a logarithmic scale.
+/// Draws the number of times in each bin. The bins have equal widths on a logarithmic scale.
 pub fn distribution(title: &str, class: &str, times: &Histogram) -> String {
     let bins = bins(times, BARS);
     let (Some(first), Some(last)) = (bins.first(), bins.last()) else { return String::new() };
@@ -203,7 +205,7 @@ pub fn distribution(title: &str, class: &str, times: &Histogram) -> String {
         + "the bars at the ends hold the shortest and the longest thousandth as well</p>"
 }
 
-/// Draws a row of dots per name: one dot per finite value, and a line at the median.
+/// Draws a row of dots for each name, with one dot per finite value, and a line at the median.
 pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) -> String {
     let all = || rows.iter().flat_map(|row| row.2.iter().copied()).filter(|it| it.is_finite());
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0., f64::max));
@@ -243,19 +245,19 @@ pub fn dots(title: &str, rows: &[(&str, &'static str, Vec<f64>)], words: Words) 
     text + "</svg>"
 }
 
-/// Steps of a search with the same outcome.
+/// Steps of a search that have the same outcome.
 pub struct Steps<'a> {
-    /// CSS class of the dots.
+    /// CSS class that determines the colour of the dots.
     pub class: &'static str,
-    /// CSS class of the legend's colour.
+    /// CSS class that determines the colour in the legend.
     pub key: &'static str,
     /// Name of the outcome in the legend.
     pub name: &'a str,
-    /// Rates, with times in seconds.
+    /// Points of the steps: the rate per second, and the time in seconds.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Draws the steps of a search: times over rates, and the bound.
+/// Draws the steps of a search as times over rates, together with the bound.
 pub fn steps(title: &str, groups: &[Steps<'_>], bound: f64) -> String {
     let all = || groups.iter().flat_map(|group| &group.points);
     let (least, most) =

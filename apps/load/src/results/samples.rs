@@ -1,4 +1,4 @@
-//! Sample reports for tests.
+//! Sample reports for the tests of this crate.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::{
     Target,
 };
 
-/// Returns the server's address in the sample reports.
+/// Returns the address of the server in the sample reports.
 pub fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7))
 }
 
-/// Returns times from 0.1 ms to 1 ms; each hundredth is 2 ms.
+/// Returns `count` times between 0.1 ms and 1 ms. Every hundredth time is 2 ms.
 pub fn times(count: u64) -> Histogram {
     let mut times = Histogram::new();
     for n in 0..count {
@@ -23,7 +23,7 @@ pub fn times(count: u64) -> Histogram {
     times
 }
 
-/// Returns the report of a closed loop of 3 s with three failures.
+/// Returns the report of a closed loop that took 3 s and had three failures.
 pub fn report() -> Report {
     let mut plan = Plan::new(Target::from(address()));
     plan.users = 10;
@@ -76,7 +76,7 @@ pub fn report() -> Report {
     }
 }
 
-/// Returns a snapshot in the middle of such a run.
+/// Returns a snapshot of the sample run at its middle.
 pub fn snapshot() -> ReportSnapshot {
     let report = report();
     ReportSnapshot {

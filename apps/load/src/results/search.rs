@@ -1,4 +1,4 @@
-//! `--search`: finds the highest rate at which a quantile of the response times stays within a
+//! `--search`: finds the highest rate at which a quantile of the response times does not exceed a
 //! bound.
 
 use std::time::Duration;
@@ -9,57 +9,59 @@ use serde::Serialize;
 use super::figures;
 use super::values::Limit;
 
-/// Rate of the first step unless `--rate` is given.
+/// Rate per second of the first step, unless `--rate` is given.
 pub const START: f64 = 1000.;
-/// Ratio of the lowest failed rate to the highest passed rate at which the search ends.
+/// Ratio of the lowest failed rate to the highest passed rate. The search ends if the ratio is at
+/// most this value.
 const CLOSE: f64 = 1.05;
-/// Minimum rate per second of a search. Lower rates have too few requests per step to judge.
+/// Minimum rate per second of a search. At lower rates, a step has too few requests for a verdict.
 const LEAST: f64 = 1.;
-/// Maximum rate per second of a search, which is that of the tester.
+/// Maximum rate per second of a search, which is also the maximum of the tester.
 const MOST: f64 = 1e8;
 
-/// Steps of a search, and the resulting rate.
+/// Steps of a search, and the rate that it found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Search {
-    /// Bounded quantile, as `p99`.
+    /// Name of the quantile that is bounded, for example `p99`.
     pub quantile: String,
-    /// Bound on the quantile, in seconds.
+    /// Bound on the quantile in seconds.
     pub bound_s: f64,
-    /// Steps in the order of execution.
+    /// Steps of the search in the order of execution.
     pub steps: Vec<Step>,
-    /// Highest rate that met the bound. None if no rate did.
+    /// Highest rate per second that met the bound. `None` if no rate met it.
     pub rate: Option<f64>,
-    /// Lowest rate above `rate` that missed the bound. None if the search ended before one did.
+    /// Lowest rate above `rate` that missed the bound. `None` if the search ended before one missed
+    /// it.
     pub missed: Option<f64>,
 }
 
-/// A run at one rate.
+/// Step of a search: a run at one rate.
 #[derive(Debug, Clone, Serialize)]
 pub struct Step {
-    /// Requested rate per second.
+    /// Rate per second that was requested.
     pub rate: f64,
-    /// Quantile of the response times, in seconds. None without an answer.
+    /// Quantile of the response times in seconds. `None` if there were no answers.
     pub quantile_s: Option<f64>,
-    /// Reason for which the bound is missed. None if it is met.
+    /// Reason why the bound is missed. `None` if it is met.
     pub missed: Option<Missed>,
     /// Figures of the run.
     pub report: Report,
 }
 
-/// Reason for which a rate misses the bound.
+/// Reason why a rate misses the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// Requests were answered too late, or never.
+    /// Too many requests were answered too late, or never.
     TooLate,
-    /// The tester itself fell behind the schedule.
+    /// The tester itself was behind the schedule.
     TesterBehind,
     /// The run was stopped early.
     Stopped,
 }
 
 impl Missed {
-    /// Returns a description for a table.
+    /// Returns a description of the reason for a table.
     pub fn words(self) -> &'static str {
         match self {
             Self::TooLate => "too late",
@@ -70,7 +72,8 @@ impl Missed {
 }
 
 impl Step {
-    /// Evaluates a run: the required fraction of all due requests must be answered in time.
+    /// Evaluates a run. It meets the bound if the required fraction of all due requests was
+    /// answered in time.
     pub fn new(rate: f64, limit: &Limit, report: Report) -> Self {
         let due = report.scheduled.max(report.sent).max(1) as f64;
         let in_time = if report.response.is_empty() {
@@ -78,8 +81,8 @@ impl Step {
         } else {
             report.response.share_below(limit.bound) * report.response.count() as f64
         };
-        // Response times include the tester's own lateness. If enough answers are in time, the
-        // bound is therefore met even if the tester was late.
+        // Do not check the lateness of the tester if enough answers are in time. Response times
+        // include this lateness, so the bound is met nevertheless.
         let missed = if report.ended == Ended::Stopped {
             Some(Missed::Stopped)
         } else if in_time / due >= limit.share {
@@ -94,12 +97,12 @@ impl Step {
         Self { rate, quantile_s, missed, report }
     }
 
-    /// Returns whether the bound is met.
+    /// Returns whether the step meets the bound.
     pub fn holds(&self) -> bool {
         self.missed.is_none()
     }
 
-    /// Formats the step as a line.
+    /// Formats the step as a line of text.
     pub fn line(&self) -> String {
         let quantile = self.quantile_s.map(|it| figures::time(Duration::from_secs_f64(it)));
         format!(
@@ -113,7 +116,7 @@ impl Step {
 }
 
 impl Search {
-    /// Creates a search without steps.
+    /// Creates a search that has no steps yet.
     pub fn new(limit: &Limit) -> Self {
         Self {
             quantile: limit.name.clone(),
@@ -124,10 +127,11 @@ impl Search {
         }
     }
 
-    /// Returns the rate of the next step. Returns `None` when the rates are close enough.
+    /// Returns the rate of the next step. `None` if the lowest failed and the highest passed rate
+    /// are close enough.
     ///
-    /// Doubles the rate until one misses the bound, and halves it until one meets the bound. Then
-    /// continues with the geometric mean of both.
+    /// Doubles the rate until a rate misses the bound, and halves it until a rate meets the bound.
+    /// Then continues with the geometric mean of both.
     pub fn next(&self, start: f64) -> Option<f64> {
         match (self.rate, self.missed) {
             (None, None) => Some(start),
@@ -135,15 +139,15 @@ impl Search {
             (None, Some(missed)) => Some(missed / 2.).filter(|&rate| rate >= LEAST),
             (Some(kept), Some(missed)) => {
                 (missed / kept > CLOSE).then(|| (kept * missed).sqrt().round()).filter(|&rate| {
-                    // Stop if no rate lies between: rates below 20 per second are rounded to
-                    // integers.
+                    // Stop if there is no rate between the two, because rates below 20 per second
+                    // are rounded to integers.
                     rate > kept && rate < missed
                 })
             }
         }
     }
 
-    /// Adds a step.
+    /// Adds a completed step to the search.
     pub fn push(&mut self, step: Step) {
         if step.holds() {
             self.rate = Some(self.rate.map_or(step.rate, |rate| rate.max(step.rate)));
@@ -153,24 +157,25 @@ impl Search {
         self.steps.push(step);
     }
 
-    /// Returns the step of the resulting rate.
+    /// Returns the step of the highest rate that met the bound. `None` if no rate met it.
     pub fn best(&self) -> Option<&Step> {
         let rate = self.rate?;
         self.steps.iter().find(|step| step.holds() && step.rate == rate)
     }
 
-    /// Returns whether the tester was the limit rather than the server, which may then do more.
+    /// Returns whether the tester was the limit rather than the server. In this case, the server
+    /// may support a higher rate.
     pub fn is_tester_limit(&self) -> bool {
         let next = self.missed_step();
         next.is_some_and(|step| step.missed == Some(Missed::TesterBehind))
     }
 
-    /// Returns the step of the lowest rate that missed the bound.
+    /// Returns the step of the lowest rate that missed the bound. `None` if there is none.
     fn missed_step(&self) -> Option<&Step> {
         self.steps.iter().find(|step| !step.holds() && Some(step.rate) == self.missed)
     }
 
-    /// Formats the resulting rate.
+    /// Formats the rate that the search found.
     pub fn title(&self) -> String {
         match (self.rate, self.is_tester_limit()) {
             (Some(rate), true) => {
@@ -182,7 +187,7 @@ impl Search {
         }
     }
 
-    /// Describes the result in a sentence.
+    /// Describes the result of the search in a sentence.
     pub fn words(&self) -> String {
         let bound = figures::time(Duration::from_secs_f64(self.bound_s));
         let name = &self.quantile;
@@ -236,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Returns a run in which `late` of a thousand requests took 5 ms.
+    /// Returns a run in which `late` of 1000 requests took 5 ms.
     fn run(late: u64) -> Report {
         let mut response = crate::Histogram::new();
         (0..1000).for_each(|n| {
@@ -261,7 +266,7 @@ mod tests {
         assert_eq!(judge(stopped), Some(Missed::Stopped));
     }
 
-    /// Returns the rates of the steps against a server that meets the bound up to `capacity`.
+    /// Returns the rates of all steps with a server that meets the bound up to the rate `capacity`.
     fn rates(capacity: f64) -> (Vec<f64>, Search) {
         let mut search = Search::new(&limit());
         while let Some(rate) = search.next(START) {
@@ -299,7 +304,7 @@ mod tests {
         assert!(search.is_tester_limit());
         assert_eq!(search.title(), "1000/s or more: the tester fell behind");
         assert!(search.words().starts_with("1000/s keeps p99 at 1ms, and a higher rate may:"));
-        // A lower rate fails because of the server itself.
+        // A lower rate fails because the server itself is too slow.
         search.push(Step::new(1020., &limit(), run(500)));
         assert!(!search.is_tester_limit());
         assert_eq!(search.title(), "1000/s");

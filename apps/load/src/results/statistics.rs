@@ -1,18 +1,20 @@
-//! Differences and noise: the exact rank-sum test of Mann and Whitney, with support of ties.
+//! Distinguishes differences from noise with the exact rank-sum test of Mann and Whitney, which
+//! supports ties.
 //!
 //! Runs of the same server vary by chance. If two servers are equal, every order of their runs is
 //! equally likely. The test counts the orders in which the two servers lie at least as far apart as
 //! measured. The test assumes no distribution, and a single slow run cannot decide the result.
 
-/// Significance level: maximum probability of a chance result at which a difference is reported.
+/// Significance level. A difference is reported if the probability of a chance result is at most
+/// this value.
 ///
 /// A comparison has three figures, so fewer than 3 of 100 comparisons of equal servers report one.
 pub const SIGNIFICANT: f64 = 0.01;
 
-/// Returns the probability that runs of equal servers lie at least as far apart as these.
+/// Returns the probability that the runs of equal servers are at least as far apart as `a` and `b`.
 pub fn rank_sum_p(a: &[f64], b: &[f64]) -> f64 {
     let all: Vec<f64> = a.iter().chain(b).copied().collect();
-    // Doubled ranks are integers even if tied values share a mean rank.
+    // Use doubled ranks, which are integers even if tied values share a mean rank.
     let rank = |value: f64| {
         let less = all.iter().filter(|&&other| other < value).count();
         let equal = all.iter().filter(|&&other| other == value).count();
@@ -26,7 +28,7 @@ pub fn rank_sum_p(a: &[f64], b: &[f64]) -> f64 {
     far.map(|(_, count)| count).sum::<f64>() / ways.iter().sum::<f64>()
 }
 
-/// Counts the subsets of `len` ranks by their sum.
+/// Returns the number of subsets of `len` ranks for each sum of the ranks.
 fn ways(ranks: &[usize], len: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.; most + 1]; len + 1];
@@ -42,28 +44,28 @@ fn ways(ranks: &[usize], len: usize) -> Vec<f64> {
     ways.swap_remove(len)
 }
 
-/// Ratio with its confidence interval.
+/// Ratio of two figures with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Ratio {
-    /// Lower bound of the interval.
+    /// Lower bound of the confidence interval.
     pub low: f64,
     /// Median of the ratios of all pairs (Hodges-Lehmann estimator).
     pub middle: f64,
-    /// Upper bound of the interval.
+    /// Upper bound of the confidence interval.
     pub high: f64,
 }
 
 /// Returns the ratio of `b` to `a`, with the 99 % confidence interval of the rank-sum test.
 ///
-/// Returns None if a value is not positive.
+/// Returns `None` if there are no values, or if a value is not positive.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     if a.is_empty() || b.is_empty() || a.iter().chain(b).any(|&value| value <= 0.) {
         return None;
     }
     let mut ratios: Vec<f64> = b.iter().flat_map(|b| a.iter().map(move |a| b / a)).collect();
     ratios.sort_by(f64::total_cmp);
-    // Distribution of U, the number of pairs in which B is below A, from sums of ranks without
-    // ties.
+    // Compute the distribution of U from sums of ranks without ties. U is the number of pairs in
+    // which B is below A.
     let ranks: Vec<usize> = (1..=a.len() + b.len()).collect();
     let ways = ways(&ranks, a.len());
     let total: f64 = ways.iter().sum();
@@ -85,7 +87,8 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     })
 }
 
-/// Returns the median: for an even number of values the mean of the middle two, for none zero.
+/// Returns the median. For an even number of values, this is the mean of the middle two. Returns
+/// zero if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -107,21 +110,21 @@ mod tests {
 
     #[test]
     fn probabilities_are_those_of_the_tables() {
-        // 2 of 252 orders separate five values from five completely.
+        // In 2 of 252 orders, five values are completely separate from the other five.
         is_near(rank_sum_p(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]), 2. / 252.);
         is_near(rank_sum_p(&[6., 7., 8., 9., 10.], &[1., 2., 3., 4., 5.]), 2. / 252.);
-        // U = 1: 4 of 252 orders.
+        // Here U is 1, which 4 of 252 orders satisfy.
         is_near(rank_sum_p(&[1., 2., 3., 4., 6.], &[5., 7., 8., 9., 10.]), 4. / 252.);
         is_near(rank_sum_p(&[1., 2.], &[3., 4.]), 2. / 6.);
         is_near(rank_sum_p(&[1.; 5], &[1.; 5]), 1.);
-        // Ties: pairs of the ranks 1, 2.5, 2.5, 4 have the sums 3.5, 3.5, 5, 5, 6.5, 6.5.
+        // With ties, pairs of the ranks 1, 2.5, 2.5, 4 have the sums 3.5, 3.5, 5, 5, 6.5, 6.5.
         is_near(rank_sum_p(&[1., 2.], &[2., 3.]), 4. / 6.);
     }
 
     #[test]
     fn ties_are_counted_exactly() {
-        // Ranks 1, 2.5, 2.5, 4, 5, 6: 2 of 20 sums of three ranks are as extreme as 1+2.5+2.5 or
-        // 4+5+6.
+        // The ranks are 1, 2.5, 2.5, 4, 5, 6. 2 of 20 sums of three ranks are as extreme as
+        // 1+2.5+2.5 or 4+5+6.
         is_near(rank_sum_p(&[1., 2., 2.], &[3., 4., 5.]), 2. / 20.);
     }
 

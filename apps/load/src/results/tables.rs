@@ -1,4 +1,4 @@
-//! Machine-readable figures: JSON and CSV.
+//! Formats figures for programs, as JSON or CSV.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use super::figures::{self, QUANTILES};
 use super::outcome::{Document, Labelled};
 use super::text::quantile;
 
-/// Schema version, incremented when a field changes its meaning or is removed.
+/// Version of the schema. It is incremented when a field is removed or changes its meaning.
 const SCHEMA: u32 = 1;
 
-/// Serializes the whole document as JSON.
+/// Formats the whole document as JSON.
 pub fn json(document: &Document) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Versioned<'a> {
@@ -25,10 +25,10 @@ pub fn json(document: &Document) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&versioned)? + "\n")
 }
 
-/// Leading columns of every row.
+/// Names of the first columns, which every row has.
 const RUN: &str = "label,round,server,protocol,pattern,users,rate_asked";
 
-/// Formats one row per run.
+/// Formats the document as CSV with one row per run.
 pub fn csv(document: &Document) -> String {
     let mut text =
         format!("{RUN},duration_s,sent,received,failures,rate,bits_sent_per_s,bits_received_per_s");
@@ -69,7 +69,7 @@ pub fn csv(document: &Document) -> String {
     text
 }
 
-/// Formats one row per period of each run.
+/// Formats the document as CSV with one row per period of each run.
 pub fn series(document: &Document) -> String {
     let mut text = format!(
         "{RUN},at_s,length_s,sent,received,failed,bytes_sent,bytes_received,connected,\
@@ -91,7 +91,7 @@ pub fn series(document: &Document) -> String {
                 it.connected,
             );
             for time in [it.p50, it.p90, it.p99, it.max] {
-                // The time of a period without an answer is an empty cell.
+                // Leave the cell empty in a period without an answer.
                 let _ = match it.received {
                     0 => write!(text, ","),
                     _ => write!(text, ",{}", micros(time)),
@@ -120,7 +120,7 @@ fn front(run: &Labelled<'_>) -> String {
     )
 }
 
-/// Formats mean and percentiles, or empty cells if there are no times.
+/// Formats the mean and the percentiles of times. All cells are empty if there are no times.
 fn cells(times: &Histogram) -> String {
     if times.is_empty() {
         return ",".repeat(1 + QUANTILES.len());
@@ -136,12 +136,12 @@ fn micros(time: std::time::Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// Returns the name of a percentile in a column: `p99_9`.
+/// Returns the name of a percentile's column, for example `p99_9`.
 fn plain(name: &str) -> String {
     name.replace('.', "_")
 }
 
-/// Formats a cell, quoted if RFC 4180 requires it.
+/// Formats a cell of CSV, and quotes it if RFC 4180 requires this.
 fn cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,4 +1,5 @@
-//! The figures as text: first the lines of the previous load tester, then further figures.
+//! Formats the figures as text. The lines of the previous load tester come first, followed by
+//! further figures.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::figures::{self, QUANTILES, bits, bytes, counted, percent, rate, time}
 use super::outcome::{Document, Outcome};
 use super::search::Search;
 
-/// Formats the whole document.
+/// Formats the whole document as text.
 pub fn of(document: &Document) -> String {
     let mut text = match &document.outcome {
         Outcome::Run { run } => report(run, document.on),
@@ -45,7 +46,7 @@ fn report(report: &Report, on: &str) -> String {
     text
 }
 
-/// Formats the lines of the previous load tester, because scripts parse them.
+/// Formats the lines of the previous load tester, which scripts parse.
 fn old_words(text: &mut String, report: &Report) {
     let times = figures::main_times(report);
     let _ = writeln!(text, "Sent:     {}", report.sent);
@@ -60,7 +61,7 @@ fn old_words(text: &mut String, report: &Report) {
     }
 }
 
-/// Formats server, protocol, traffic pattern and arrivals.
+/// Formats the server, the protocol, the traffic pattern and the arrivals of a run.
 fn setting(text: &mut String, report: &Report, on: &str) {
     let plan = &report.plan;
     let place = if on == "kernel" { String::new() } else { format!(" from Towpath ({on})") };
@@ -82,7 +83,7 @@ fn setting(text: &mut String, report: &Report, on: &str) {
     let _ = writeln!(text, "Measured  {}{ended}{warmup}", time(report.duration));
 }
 
-/// Formats rates and connections.
+/// Formats the rates and the connections of a run.
 fn traffic(text: &mut String, report: &Report) {
     let (out, back) = (bits(report.bits_sent()), bits(report.bits_received()));
     if report.plan.shape.is_stream() {
@@ -107,7 +108,7 @@ fn traffic(text: &mut String, report: &Report) {
     }
 }
 
-/// Formats the table of times.
+/// Formats the table with the times of a run.
 fn times(text: &mut String, report: &Report) {
     let mut rows: Vec<(&str, &Histogram)> = Vec::new();
     if figures::is_open(&report.plan) {
@@ -142,12 +143,13 @@ fn times(text: &mut String, report: &Report) {
     }
 }
 
-/// Returns a quantile that does not exceed the maximum, as the end of its bucket might.
+/// Returns a quantile of the times, limited to the maximum time. The end of the quantile's bucket
+/// may exceed the maximum.
 pub fn quantile(times: &Histogram, share: f64) -> Duration {
     times.quantile(share).min(times.max())
 }
 
-/// Formats failures by kind, with cause and example.
+/// Formats the failures of each kind, with their cause and an example.
 fn failures(text: &mut String, report: &Report) {
     if report.failures.is_empty() {
         return;
@@ -163,7 +165,7 @@ fn failures(text: &mut String, report: &Report) {
     }
 }
 
-/// Formats how the tester itself influenced the figures.
+/// Formats the influence of the tester itself on the figures.
 fn generator(text: &mut String, report: &Report) {
     let generator = &report.generator;
     text.push('\n');
@@ -198,17 +200,17 @@ fn generator(text: &mut String, report: &Report) {
     }
 }
 
-/// Indentation of an entry's text, and maximum number of columns of a line.
+/// Indentation of the text of an entry, and the maximum number of columns per line.
 const INDENT: &str = "          ";
 const COLUMNS: usize = 84;
 
-/// Appends a name and its text, wrapped to `COLUMNS`.
+/// Appends the name of an entry and its text, which is wrapped to `COLUMNS`.
 fn entry(text: &mut String, name: &str, words: &str) {
     let _ = write!(text, "{name:<10}");
     paragraph(text, INDENT, words);
 }
 
-/// Appends wrapped text. The first line is assumed to be indented already.
+/// Appends a text, which is wrapped to `COLUMNS`. The first line must be indented already.
 fn paragraph(text: &mut String, indent: &str, words: &str) {
     let mut column = indent.len();
     for (n, word) in words.split(' ').enumerate() {
@@ -226,7 +228,7 @@ fn paragraph(text: &mut String, indent: &str, words: &str) {
     text.push('\n');
 }
 
-/// Describes a tester that was too slow.
+/// Describes how far a tester fell behind its schedule.
 pub fn behind(mark: &FellBehind) -> String {
     let mut text = format!(
         "FELL BEHIND: {} of the requests left more than {} late (p99 {}, max {})",
@@ -296,7 +298,7 @@ fn compared(comparison: &Comparison, on: &str) -> String {
     text
 }
 
-/// Explanation of the method of `--compare`, for text and page.
+/// Explanation of the method of `--compare`, for the text and the page.
 pub const METHOD: &str = "
 Figures are medians over the rounds. A difference is more than the noise if the rank-sum test of
 Mann and Whitney (exact, two-sided) gives equal servers a chance of at most 1 % to lie so far
@@ -317,7 +319,8 @@ fn searched(search: &Search, on: &str) -> String {
     text
 }
 
-/// Returns `text` with U+FFFD in place of control characters, which terminals obey and XML forbids.
+/// Returns `text` with control characters replaced by U+FFFD, because terminals interpret them and
+/// XML forbids them.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! Parsing of option values: times, rates, formats, assertions.
+//! Parses the values of options: times, rates, formats and assertions.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -8,12 +8,13 @@ use crate::{PlannedAnswer, Report};
 
 use super::figures;
 
-/// Maximum time in an option, to avoid overflow of sums of times.
+/// Maximum time in an option, in seconds. It prevents an overflow of sums of times.
 const SECONDS_MAX: f64 = 366. * 86400.;
-/// Maximum of `--message-size` in bytes. Larger requests should use a stream (`--shape up`).
+/// Maximum value of `--message-size` in bytes. Streams (`--shape up`) are more suitable for larger
+/// requests.
 const MESSAGE_MAX: usize = 64 << 20;
 
-/// Parses a time with units, as `10s`, `100ms`, `1m30s` or `1.5h`. Zero needs no unit.
+/// Parses a time with units, such as `10s`, `100ms`, `1m30s` or `1.5h`. Zero needs no unit.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!("\"{text}\" is not a time: expected a number and its unit, as 10s, 100ms or 1m30s")
@@ -49,7 +50,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Parses a number with an optional suffix `k` or `M`, as `2000`, `2k` or `1.5M`.
+/// Parses a rate with an optional suffix `k` or `M`, such as `2000`, `2k` or `1.5M`.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.as_bytes().last() {
         Some(b'k') => (&text[..text.len() - 1], 1e3),
@@ -61,13 +62,13 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("\"{text}\" is not a rate: expected a number, as 2000, 2k or 1.5M"))
 }
 
-/// Parses `--message-size`.
+/// Parses the value of `--message-size`, in bytes.
 pub fn parse_message_size(text: &str) -> Result<usize, String> {
     let size = text.parse().ok().filter(|size| (1..=MESSAGE_MAX).contains(size));
     size.ok_or_else(|| format!("\"{text}\" is not a size: expected 1 to {MESSAGE_MAX} bytes"))
 }
 
-/// Parses `--answer`.
+/// Parses the value of `--answer`.
 pub fn parse_answer(text: &str) -> Result<PlannedAnswer, String> {
     match text {
         "echo" => Ok(PlannedAnswer::Echo),
@@ -81,7 +82,7 @@ pub fn parse_answer(text: &str) -> Result<PlannedAnswer, String> {
     }
 }
 
-/// Replaces the escapes `\n`, `\r`, `\t`, `\0`, `\\` and `\xHH` by their bytes.
+/// Replaces each of the escapes `\n`, `\r`, `\t`, `\0`, `\\` and `\xHH` by its byte.
 pub fn parse_message(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -116,10 +117,10 @@ fn no_escape(text: &str) -> String {
     format!("\"{text}\" has a \\ without a meaning: expected \\n, \\r, \\t, \\0, \\xHH or \\\\")
 }
 
-/// Output format of the figures.
+/// Format in which the figures are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultFormat {
-    /// Text for people.
+    /// Text that people read.
     Text,
     /// JSON document with all figures.
     Json,
@@ -131,12 +132,12 @@ pub enum ResultFormat {
     Html,
 }
 
-/// Option `-o`: a format, and its file.
+/// Value of the option `-o`: a format and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Output format.
+    /// Format in which the output is written.
     pub format: ResultFormat,
-    /// File to write; None means standard output.
+    /// File to write. `None` selects standard output.
     pub file: Option<PathBuf>,
 }
 
@@ -169,7 +170,8 @@ impl FromStr for Output {
     }
 }
 
-/// Returns the format for a file given without one, as `report.html`.
+/// Returns the format for the extension of a file such as `report.html`. `None` if the text
+/// contains a format.
 fn by_extension(text: &str) -> Option<ResultFormat> {
     let formats = ["text=", "json=", "csv=", "series=", "html="];
     if formats.iter().any(|format| text.starts_with(format)) {
@@ -184,14 +186,14 @@ fn by_extension(text: &str) -> Option<ResultFormat> {
     }
 }
 
-/// Option `--on`: the network stack of the users' sockets.
+/// Value of the option `--on`: the network stack that has the users' sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Sockets of this machine's kernel.
+    /// Sockets of the kernel on this machine.
     Kernel,
-    /// Sockets of Towpath, behind its gateway.
+    /// Sockets of Towpath's stack, behind its gateway.
     Rootless,
-    /// Sockets of Towpath on a TAP device, with the device's name if given.
+    /// Sockets of Towpath's stack on a TAP device, with the name of the device if one was given.
     Tap(Option<String>),
 }
 
@@ -214,7 +216,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Returns the option's keyword.
+    /// Returns the keyword of the option.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -224,29 +226,29 @@ impl Place {
     }
 }
 
-/// Figure that an assertion bounds.
+/// Figure to which an assertion applies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum AssertedFigure {
-    /// Answers per second.
+    /// Number of answers per second.
     Rate,
-    /// Failures of all kinds.
+    /// Number of failures of all kinds.
     Failures,
     /// Arithmetic mean of the times.
     Average,
-    /// Maximum time.
+    /// Maximum of the times.
     Longest,
-    /// Quantile of the times.
+    /// Quantile of the times, given as a fraction.
     Quantile(f64),
 }
 
-/// Option `--assert`: a bound on a figure.
+/// Value of the option `--assert`: a bound on a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
     text: String,
     figure: AssertedFigure,
     is_upper: bool,
     takes_equal: bool,
-    /// Bound: in seconds, per second, or a number of failures.
+    /// Bound on the figure: seconds, a number per second, or a number of failures.
     bound: f64,
 }
 
@@ -284,14 +286,15 @@ impl FromStr for Goal {
 }
 
 impl Goal {
-    /// Returns the option as given.
+    /// Returns the assertion as given on the command line.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns whether a report meets the bound. A bound on times fails without any answer.
+    /// Returns whether a report meets the bound. A bound on times is not met if there are no
+    /// answers.
     ///
-    /// Failed and unsent requests have no time, so that each counts as later than every bound.
+    /// Failed and unsent requests have no time. Each of them counts as later than every bound.
     pub fn holds(&self, report: &Report) -> bool {
         let times = figures::main_times(report);
         let value = match self.figure {
@@ -304,7 +307,7 @@ impl Goal {
             || if self.is_upper { value < self.bound } else { value > self.bound }
     }
 
-    /// Formats the measured value for a message.
+    /// Formats the measured value of the figure for a message.
     pub fn found(&self, report: &Report) -> String {
         match self.figure {
             AssertedFigure::Rate => figures::rate(report.rate()),
@@ -323,17 +326,18 @@ impl Goal {
 }
 
 impl AssertedFigure {
-    /// Returns a time over all due requests. Returns `None` if it falls on an unanswered request.
+    /// Returns the time of this figure over all due requests. `None` if an unanswered request
+    /// determines it.
     fn time(self, report: &Report) -> Option<Duration> {
         let times = figures::main_times(report);
         let missing = unanswered(report) as f64 / due(report).max(1) as f64;
         match self {
             Self::Quantile(share) => {
-                // Convert the quantile of all requests to a quantile of the answered ones.
+                // Convert the quantile of all requests to a quantile of the answered requests.
                 let of_answered = share / (1. - missing);
                 (of_answered <= 1.).then(|| times.quantile(of_answered))
             }
-            // Tolerate the few requests that the end of a run leaves.
+            // Tolerate the few unsent requests at the end of a run.
             _ if missing > figures::UNSENT_NOTED => None,
             Self::Average => Some(times.mean()),
             _ => Some(times.max()),
@@ -341,7 +345,7 @@ impl AssertedFigure {
     }
 }
 
-/// Returns the number of requests due in the measurement.
+/// Returns the number of requests that were due in the measurement.
 fn due(report: &Report) -> u64 {
     report.scheduled.max(report.sent)
 }
@@ -351,14 +355,14 @@ fn unanswered(report: &Report) -> u64 {
     due(report).saturating_sub(figures::main_times(report).count())
 }
 
-/// Option `--search`: the bound on a quantile of the response times.
+/// Value of the option `--search`: a bound on a quantile of the response times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
-    /// Name of the quantile, as `p99`.
+    /// Name of the quantile, for example `p99`.
     pub name: String,
     /// Fraction of the requests that must meet the bound.
     pub share: f64,
-    /// Bound on the response time.
+    /// Maximum response time of these requests.
     pub bound: Duration,
 }
 
@@ -377,7 +381,7 @@ impl FromStr for Limit {
     }
 }
 
-/// Parses `p99` or `p99.9` as a fraction.
+/// Parses a quantile such as `p99` or `p99.9`, and returns it as a fraction.
 fn parse_quantile(text: &str) -> Option<f64> {
     let percent: f64 = text.strip_prefix('p')?.parse().ok()?;
     (percent > 0. && percent < 100.).then_some(percent / 100.)
@@ -479,7 +483,7 @@ mod tests {
     fn requests_that_failed_or_never_left_are_later_than_every_bound() {
         let mut report = super::super::samples::report();
         let holds = |text: &str, report: &Report| text.parse::<Goal>().expect(text).holds(report);
-        // 3000 of 3003 were answered.
+        // In this report, 3000 of 3003 requests were answered.
         assert!(holds("p99<5ms", &report) && !holds("p99.95<1h", &report));
         report.generator.unsent = 27_000;
         report.scheduled += 27_000;

@@ -1,4 +1,4 @@
-//! poll and epoll.
+//! System calls poll(2) and epoll(7).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::syntax::symbols as sys;
 use crate::syntax::value::Value;
 
-/// Set of an epoll descriptor.
+/// Descriptors that an epoll descriptor monitors.
 #[derive(Debug, Default)]
 pub struct ScriptEpoll {
     entries: Vec<EpollEntry>,
@@ -21,10 +21,11 @@ pub struct ScriptEpoll {
 #[derive(Debug)]
 struct EpollEntry {
     fd: i64,
-    /// Events with the flags EPOLLET and EPOLLONESHOT; 0 after a one-shot event.
+    /// Monitored events, with the flags EPOLLET and EPOLLONESHOT. 0 after a one-shot event was
+    /// reported.
     events: i64,
     data: Value,
-    /// Edges and ready events at the last report.
+    /// Number of edges, and ready events, at the time of the last report.
     reported: Option<(u32, i64)>,
 }
 
@@ -118,7 +119,7 @@ impl OpenFiles {
         }
     }
 
-    /// Returns the ready events of a descriptor among `wanted`, and its number of edges.
+    /// Returns the ready events of a descriptor that are in `wanted`, and the number of its edges.
     fn ready(&mut self, cx: &mut CallCx<'_>, fd: i64, wanted: i64) -> (i64, u32) {
         let Some(OpenFile::Socket(socket)) = self.table.get_mut(&fd) else {
             return (sys::POLLNVAL, 0);
@@ -129,7 +130,7 @@ impl OpenFiles {
     }
 }
 
-/// Sleeps for `timeout` milliseconds at most; negative means without a limit.
+/// Blocks for at most `timeout` milliseconds. A negative timeout means no limit.
 fn wait_until(cx: &mut CallCx<'_>, timeout: i64, outs: Vec<(usize, Value)>) -> Outcome {
     let end = match u64::try_from(timeout) {
         Err(_) => return Ok(CallOutcome::Blocked),
@@ -139,7 +140,7 @@ fn wait_until(cx: &mut CallCx<'_>, timeout: i64, outs: Vec<(usize, Value)>) -> O
 }
 
 impl ScriptSocket {
-    /// Returns all events that are ready, as Linux's `tcp_poll`.
+    /// Returns all events of the socket that are ready, as Linux's `tcp_poll` does.
     fn ready_events(&mut self, cx: &mut CallCx<'_>) -> i64 {
         let acknowledged = self.written - u64::from(self.unacknowledged(cx.world));
         let has_report = self.zero_copies.is_ready(acknowledged);
@@ -174,7 +175,8 @@ impl ScriptSocket {
         if unread {
             events |= sys::POLLIN;
         }
-        // Linux's `sk_stream_is_writeable`: a third of the buffer is free.
+        // The socket is writable if a third of its buffer is free, as in Linux's
+        // `sk_stream_is_writeable`.
         if is_closed || self.shut_write || room > 0 && room >= queued / 2 {
             events |= sys::POLLOUT;
         }

@@ -1,4 +1,4 @@
-//! System calls on the sockets of a script, as Linux answers them.
+//! System calls on the sockets of a script, with the results that Linux returns.
 
 mod epoll;
 mod open;
@@ -21,35 +21,35 @@ use crate::world::ScriptWorld;
 use epoll::ScriptEpoll;
 use queues::ZeroCopies;
 
-/// Result of a system call.
+/// Return value of a system call, and the arguments that it has written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallResult {
     pub value: i64,
     pub errno: Option<&'static str>,
-    /// Arguments that the call has written, by index.
+    /// Arguments that the call has written, with their index.
     pub outs: Vec<(usize, Value)>,
 }
 
-/// Outcome of an attempt of a system call.
+/// Outcome of one attempt to perform a system call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallOutcome {
     Done(CallResult),
-    /// The call sleeps, and is repeated after events with the same [`CallProgress`].
+    /// The call blocks. It is attempted again after events, with the same [`CallProgress`].
     Blocked,
 }
 
-/// State of a call that blocks.
+/// State of a call that blocks, kept between its attempts.
 #[derive(Debug, Default)]
 pub struct CallProgress {
-    /// Whether the call has slept.
+    /// Whether the call has blocked.
     pub slept: bool,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub written: usize,
-    /// End of a timeout.
+    /// Time at which the timeout of the call expires. `None` if it has no timeout.
     pub deadline: Option<Instant>,
 }
 
-/// Reason why the interpreter cannot run a call.
+/// Reason why the interpreter does not support a call.
 pub type Unsupported = String;
 
 type Outcome = Result<CallOutcome, Unsupported>;
@@ -66,7 +66,7 @@ fn fail(errno: &'static str) -> Outcome {
     Ok(CallOutcome::Done(CallResult { value: -1, errno: Some(errno), outs: Vec::new() }))
 }
 
-/// Environment of a call.
+/// Context that is passed to each system call.
 pub struct CallCx<'a> {
     pub world: &'a mut ScriptWorld,
     pub knobs: &'a Knobs,
@@ -75,12 +75,12 @@ pub struct CallCx<'a> {
     pub remote: SocketAddr,
 }
 
-/// Role of a socket.
+/// Role of a socket, which depends on the calls so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SocketStage {
     Fresh,
     Listener,
-    /// A connection, or one that has failed.
+    /// Socket with a connection, or with a connection that has failed.
     Stream,
 }
 
@@ -90,17 +90,17 @@ struct ScriptSocket {
     user: u32,
     stage: SocketStage,
     blocking: bool,
-    /// Whether connect(2) has reported success.
+    /// Whether connect(2) has reported success to the script.
     told_connected: bool,
     shut_read: bool,
     shut_write: bool,
-    /// Values of setsockopt(2) by level and name.
+    /// Values set by setsockopt(2), by level and name of the option.
     options: BTreeMap<(i64, i64), i64>,
     sizes: SocketSizes,
-    /// Bytes written in total.
+    /// Total number of bytes written to the socket.
     written: u64,
     zero_copies: ZeroCopies,
-    /// TCP_FASTOPEN_CONNECT was set, and connect(2) waits for the first bytes.
+    /// Whether TCP_FASTOPEN_CONNECT was set, and connect(2) therefore waits for the first bytes.
     defers_connect: bool,
 }
 
@@ -110,19 +110,19 @@ enum OpenFile {
     Epoll(ScriptEpoll),
 }
 
-/// OpenFiles of a script.
+/// Open descriptors of a script.
 #[derive(Debug, Default)]
 pub struct OpenFiles {
     table: BTreeMap<i64, OpenFile>,
-    /// OpenFile of the most recent connection, whose TCP_INFO assertions see.
+    /// Descriptor of the most recent connection, whose TCP_INFO is visible to assertions.
     latest: Option<i64>,
 }
 
 impl OpenFiles {
-    /// Runs a call, or repeats one that has slept.
+    /// Performs a system call, or repeats one that has blocked.
     ///
     /// # Errors
-    /// The call or one of its arguments is not supported.
+    /// Returns a message if the call or one of its arguments is not supported.
     pub fn call(&mut self, cx: &mut CallCx<'_>, call: &CallSpec) -> Outcome {
         let args = call.args.as_slice();
         let wanted = call.result.int().unwrap_or(-1);
@@ -162,13 +162,13 @@ impl OpenFiles {
         outcome
     }
 
-    /// Returns the state of the latest connection.
+    /// Returns the state of the most recent connection. `None` if there is none.
     pub fn info(&self, world: &ScriptWorld) -> Option<SocketInfo> {
         let Some(OpenFile::Socket(socket)) = self.table.get(&self.latest?) else { return None };
         world.stack.info(world.now, socket.id(world))
     }
 
-    /// Whether all sockets except listeners are closed.
+    /// Returns whether all sockets except listeners are closed.
     pub fn has_no_connection(&self) -> bool {
         !self.table.values().any(|descriptor| match descriptor {
             OpenFile::Socket(socket) => socket.stage == SocketStage::Stream,
@@ -216,15 +216,16 @@ impl ScriptSocket {
         world.stack.send_buffer(id)
     }
 
-    /// Returns bytes that the peer has not acknowledged.
+    /// Returns the number of bytes that the peer has not acknowledged yet.
     fn unacknowledged(&self, world: &mut ScriptWorld) -> u32 {
         self.send_buffer(world).map_or(0, |buffer| buffer.len())
     }
 
-    /// Takes the pending error, as SO_ERROR does.
+    /// Takes the pending error of the socket, as the option SO_ERROR does. `None` if there is no
+    /// error.
     fn take_error(&self, world: &mut ScriptWorld) -> Option<&'static str> {
         let status = &mut world.host.sockets[self.user as usize];
-        // Linux's `tcp_reset`: a reset in CLOSE-WAIT is EPIPE.
+        // A reset in CLOSE-WAIT is reported as EPIPE, as in Linux's `tcp_reset`.
         let ended = status.ended && !self.shut_write;
         status.error.take().map(|error| match error {
             SocketError::Reset if ended => "EPIPE",
@@ -233,7 +234,7 @@ impl ScriptSocket {
     }
 }
 
-/// Returns the errno of a connection's error.
+/// Returns the name of the errno for a connection's error.
 fn name_of(error: SocketError) -> &'static str {
     match error {
         SocketError::Reset => "ECONNRESET",
@@ -261,7 +262,7 @@ fn arg_int(args: &[Value], at: usize) -> Result<i64, Unsupported> {
     value.int().ok_or_else(|| format!("argument {} is {value}, not a number", at + 1))
 }
 
-/// Returns the address that an argument gives, or the default for `...`.
+/// Converts an argument to a socket address. Returns `default` if the argument is `...`.
 fn address(value: Option<&Value>, default: SocketAddr) -> Result<SocketAddr, Unsupported> {
     let Some(value) = value.filter(|value| **value != Value::Any) else { return Ok(default) };
     let port = value.field("sin_port").or(value.field("sin6_port")).and_then(Value::int);
@@ -279,7 +280,7 @@ fn as_bool(value: bool) -> i64 {
     i64::from(value)
 }
 
-/// Returns whether a socket's flags or the call's flags forbid sleeping.
+/// Returns whether a call with these flags may block on the socket.
 fn sleeps(socket: &ScriptSocket, flags: i64) -> bool {
     socket.blocking && flags & sys::MSG_DONTWAIT == 0
 }

@@ -1,4 +1,5 @@
-//! socket, bind, listen, accept, connect, shutdown, close, fcntl, ioctl.
+//! System calls that open, configure and close sockets: socket, bind, listen, accept, connect,
+//! shutdown, close, fcntl, ioctl.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -57,7 +58,8 @@ impl OpenFiles {
         let id = socket.id(cx.world);
         cx.world.stack.accepted(id);
         let mut accepted = ScriptSocket::new(child, SocketStage::Stream, cx.knobs);
-        // Linux's children have the options of their listener.
+        // Copy the options, because on Linux an accepted socket inherits the options of its
+        // listener.
         accepted.options = socket.options.clone();
         accepted.told_connected = true;
         accepted.blocking = flags & sys::SOCK_NONBLOCK == 0;
@@ -137,7 +139,7 @@ impl ScriptSocket {
             return fail("EISCONN");
         }
         if self.stage == SocketStage::Fresh {
-            // Bit 1 of `tcp_fastopen` enables the client.
+            // Check bit 1 of `tcp_fastopen`, which enables Fast Open for clients.
             let is_fast = self.option(sys::SOL_TCP, sys::TCP_FASTOPEN_CONNECT) != 0
                 && cx.knobs.fast_open & 1 != 0;
             return match self.open_connection(cx, remote, is_fast) {
@@ -167,7 +169,7 @@ impl ScriptSocket {
         }
     }
 
-    /// Starts the handshake. Returns whether the SYN waits for the first bytes.
+    /// Starts the handshake of a connection. Returns whether the SYN waits for the first bytes.
     pub(super) fn open_connection(
         &mut self,
         cx: &mut CallCx<'_>,
@@ -252,17 +254,17 @@ impl ScriptSocket {
         with_outs(0, vec![(2, Value::Int(value))])
     }
 
-    /// Applies options that need a connection.
+    /// Applies the socket options that need a connection.
     fn apply_to_connection(&self, cx: &mut CallCx<'_>) {
         let id = self.id(cx.world);
         if self.option(sys::SOL_TCP, sys::TCP_CORK) != 0 {
-            // A new connection always accepts the option.
+            // Ignore the result: a new connection always accepts this option.
             let _ = cx.world.stack.set_option(id, SocketOption::Cork(true));
         }
     }
 }
 
-/// Returns the address as the family of the sockets expects it.
+/// Converts an address to the address family of the script's sockets.
 fn in_family(address: SocketAddr, version: IpVersion) -> SocketAddr {
     match (version, address.ip()) {
         (IpVersion::V4Mapped, IpAddr::V4(ip)) => {

@@ -1,4 +1,4 @@
-//! setsockopt and getsockopt.
+//! System calls setsockopt(2) and getsockopt(2).
 
 use std::num::NonZeroU8;
 use std::num::NonZeroU64;
@@ -35,7 +35,7 @@ impl ScriptSocket {
             Some(option) => {
                 let id = self.id(cx.world);
                 let set = cx.world.stack.set_option(id, option);
-                // Before connect, a cork is remembered and applied to the connection.
+                // Before connect(2), remember the cork. It is applied to the connection later.
                 let later = self.stage == SocketStage::Fresh;
                 match set {
                     Err(OptionError::NotApplicable) if later => {}
@@ -50,7 +50,8 @@ impl ScriptSocket {
         done(0)
     }
 
-    /// Returns the stack's option; `None` if only the socket layer needs the value.
+    /// Returns the stack's option for a socket option. `None` if only the socket layer needs the
+    /// value.
     fn stack_option(
         &self,
         level: i64,
@@ -105,7 +106,7 @@ impl ScriptSocket {
         }))
     }
 
-    /// Returns the keep-alive times, with one of them changed.
+    /// Returns the keep-alive configuration after one of its values was changed.
     fn keep_alive(&self, changed: (i64, i64)) -> KeepAliveConfig {
         let default = KeepAliveConfig::default();
         let get = |of: i64| match of == changed.0 {
@@ -169,7 +170,7 @@ impl ScriptSocket {
                 let errno = self.take_error(cx.world);
                 errno.and_then(sys::errno).unwrap_or(0)
             }
-            // Linux doubles the size for its own structures (socket(7)).
+            // Return twice the size, because Linux doubles it for its own structures (socket(7)).
             (sys::SOL_SOCKET, sys::SO_RCVBUF) => {
                 stored.map_or(i64::from(self.sizes.recv), |size| size.saturating_mul(2))
             }

@@ -1,21 +1,22 @@
-//! Error queue: completions of sends without a copy.
+//! Error queue of a socket, which contains the completions of sends without copying.
 
 use std::collections::VecDeque;
 
 use crate::syntax::symbols as sys;
 use crate::syntax::value::Value;
 
-/// Sends with MSG_ZEROCOPY, in order.
+/// Sends with MSG_ZEROCOPY that are not completed, in the order of the calls.
 #[derive(Debug, Default)]
 pub struct ZeroCopies {
-    /// Number of the next send.
+    /// Number of the next send with MSG_ZEROCOPY.
     next: i64,
-    /// Sends whose completion was not read: number, and position of the end of their bytes.
+    /// Sends whose completion was not read yet. Each element contains the number of the send, and
+    /// the stream position of the end of its bytes.
     waiting: VecDeque<(i64, u64)>,
 }
 
 impl ZeroCopies {
-    /// Records a send whose last byte is before position `end` of the stream.
+    /// Records a send whose bytes end before position `end` of the stream.
     pub fn begin(&mut self, end: u64) {
         self.waiting.push_back((self.next, end));
         self.next += 1;
@@ -25,7 +26,8 @@ impl ZeroCopies {
         self.waiting.front().is_some_and(|(_, end)| *end <= acknowledged)
     }
 
-    /// Takes the completions of all acknowledged sends as one range, as Linux merges them.
+    /// Takes the completions of all acknowledged sends. Returns them as a single range, because
+    /// Linux merges them. `None` if there are none.
     pub fn take(&mut self, acknowledged: u64) -> Option<Value> {
         let first = self.waiting.front().filter(|(_, end)| *end <= acknowledged)?.0;
         let mut last = first;

@@ -1,4 +1,4 @@
-//! Calls that send and receive.
+//! System calls that send or receive data.
 
 use towpath_pool::Fragments;
 use towpath_ring::{Payload, SendBuffer};
@@ -11,12 +11,12 @@ use super::{
 use crate::syntax::symbols as sys;
 use crate::syntax::value::Value;
 
-/// Arguments of a call that sends or receives.
+/// Parsed arguments of a call that sends or receives data.
 struct TransferArgs {
-    /// Total length of the buffers.
+    /// Total length of the call's buffers in bytes.
     len: usize,
     flags: i64,
-    /// Index of the argument with the message header.
+    /// Index of the argument that contains the message header. `None` if the call has none.
     header: Option<usize>,
 }
 
@@ -97,7 +97,8 @@ impl ScriptSocket {
         self.write(cx, &transfer)
     }
 
-    /// Returns `first` if a Fast Open without a cookie was just begun, otherwise `later`.
+    /// Blocks if the socket and the flags allow it. Otherwise returns the error `first` if a Fast
+    /// Open without a cookie was just started, or `later` if not.
     fn wait(&mut self, flags: i64, first: &'static str, later: &'static str) -> Outcome {
         if sleeps(self, flags) {
             return Ok(CallOutcome::Blocked);
@@ -123,7 +124,8 @@ impl ScriptSocket {
             cx.progress.written += n as usize;
             self.written += u64::from(n);
             if n > 0 {
-                // The options fail only without a connection, whose bytes are sent all the same.
+                // Ignore errors: the options fail only without a connection, and the bytes are sent
+                // nevertheless.
                 let _ = cx.world.stack.set_option(id, SocketOption::MoreComing(more));
                 if transfer.flags & sys::MSG_OOB != 0 {
                     let _ = cx.world.stack.set_option(id, SocketOption::UrgentEnd(queued));
@@ -156,8 +158,8 @@ impl ScriptSocket {
         done(written as i64)
     }
 
-    /// Returns bytes that fit a SYN with all options (RFC 7413 section 4.1.3). A call that may not
-    /// wait sends no others.
+    /// Returns the number of bytes that fit a SYN with all its options (RFC 7413 section 4.1.3). A
+    /// call that must not block sends no further bytes.
     fn syn_room(&self, cx: &mut CallCx<'_>) -> u32 {
         const OPTIONS_MAX: u32 = 40;
         const TIMESTAMPS: u32 = 12;
@@ -166,7 +168,7 @@ impl ScriptSocket {
         mss.saturating_sub(OPTIONS_MAX)
     }
 
-    /// Returns bytes that can be written now, within TCP_NOTSENT_LOWAT.
+    /// Returns the number of bytes that can be written now, limited by TCP_NOTSENT_LOWAT.
     pub(super) fn room(&mut self, cx: &mut CallCx<'_>) -> u32 {
         let room = self.send_buffer(cx.world).map_or(0, |buffer| buffer.room());
         let limit = match self.options.get(&(sys::SOL_TCP, sys::TCP_NOTSENT_LOWAT)) {
@@ -234,12 +236,13 @@ impl ScriptSocket {
         }
     }
 
-    /// Returns the message header with the control messages that the options ask for.
+    /// Returns the message header, with the control messages that the socket options request.
     fn received_header(&mut self, cx: &mut CallCx<'_>, n: usize) -> Value {
         let mut control = Vec::new();
         if self.option(sys::SOL_TCP, sys::TCP_INQ) != 0 {
             let unread = i64::from(self.unread(cx.world));
-            // tcp(7): one at the end of the stream, so that the program reads once more.
+            // Report one byte at the end of the stream, so that the program reads once more
+            // (tcp(7)).
             let at_end = unread == 0 && self.status(cx.world).ended;
             control.push(Value::Struct(vec![
                 ("cmsg_level".to_owned(), Value::Int(sys::SOL_TCP)),

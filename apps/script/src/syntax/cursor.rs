@@ -1,20 +1,20 @@
-//! Position in the text of a script.
+//! Reading position in the text of a script.
 
-/// Position and reason of an invalid word in a script.
+/// Syntax error: the position of an invalid word in a script, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// Line, counted from 1.
+    /// Number of the line, starting at 1.
     pub line: usize,
-    /// Column in bytes, counted from 1.
+    /// Column in bytes, starting at 1.
     pub column: usize,
-    /// Reason.
+    /// Error message about the invalid word.
     pub message: String,
 }
 
-/// Maximum depth of nested values, so that no script overflows the stack.
+/// Maximum depth of nested values. It prevents a stack overflow by a deeply nested script.
 const DEPTH_MAX: usize = 64;
 
-/// Reads a text from front to back. Newlines are white space.
+/// Reads a text from its start to its end. Line breaks count as white space.
 pub struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -34,7 +34,8 @@ impl<'a> Cursor<'a> {
         1 + self.text[..self.at].matches('\n').count()
     }
 
-    /// Calls `parse` for a value that may contain others.
+    /// Calls `parse` to read a value that may contain other values. Limits the depth of nested
+    /// values.
     pub fn nested<T>(
         &mut self,
         parse: impl FnOnce(&mut Self) -> Result<T, SyntaxError>,
@@ -48,7 +49,7 @@ impl<'a> Cursor<'a> {
         parsed
     }
 
-    /// Skips white space and comments.
+    /// Skips white space and comments before the next word.
     pub fn skip_space(&mut self) -> Result<(), SyntaxError> {
         loop {
             let rest = self.rest();
@@ -67,19 +68,19 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns the next byte after white space; 0 at the end.
+    /// Returns the next byte after white space, or 0 at the end of the text.
     pub fn peek(&mut self) -> Result<u8, SyntaxError> {
         self.skip_space()?;
         Ok(self.rest().bytes().next().unwrap_or(0))
     }
 
-    /// Returns whether only white space is left.
+    /// Returns whether the rest of the text contains only white space.
     pub fn is_at_end(&mut self) -> Result<bool, SyntaxError> {
         self.skip_space()?;
         Ok(self.rest().is_empty())
     }
 
-    /// Skips `word` if it comes next.
+    /// Skips `word` if the text continues with it. Returns whether it was skipped.
     pub fn eat(&mut self, word: &str) -> Result<bool, SyntaxError> {
         self.skip_space()?;
         let found = self.rest().starts_with(word);
@@ -89,7 +90,7 @@ impl<'a> Cursor<'a> {
         Ok(found)
     }
 
-    /// Skips the name `word` if it comes next as a whole.
+    /// Skips the name `word` if it is the complete next word. Returns whether it was skipped.
     pub fn eat_word(&mut self, word: &str) -> Result<bool, SyntaxError> {
         self.skip_space()?;
         let is_next = self.word_len() == word.len() && self.rest().starts_with(word);
@@ -106,7 +107,7 @@ impl<'a> Cursor<'a> {
         Err(self.unexpected(&format!("'{word}'")))
     }
 
-    /// Reads the text up to `end`, and skips `end`.
+    /// Reads the text up to `end`, and skips `end`. Returns the text before `end`.
     pub fn until(&mut self, end: &str) -> Result<&'a str, SyntaxError> {
         let rest = self.rest();
         let Some(len) = rest.find(end) else {
@@ -116,7 +117,7 @@ impl<'a> Cursor<'a> {
         Ok(&rest[..len])
     }
 
-    /// Reads letters, digits and underscores.
+    /// Reads a word that consists of letters, digits and underscores.
     pub fn word(&mut self) -> Result<&'a str, SyntaxError> {
         self.skip_space()?;
         let len = self.word_len();
@@ -128,7 +129,7 @@ impl<'a> Cursor<'a> {
         Ok(word)
     }
 
-    /// Reads the longest prefix whose bytes are `wanted`.
+    /// Reads the longest prefix in which `wanted` accepts every byte.
     pub fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'a str {
         let rest = self.rest();
         let len = rest.bytes().take_while(|&byte| wanted(byte)).count();
@@ -161,13 +162,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads seconds with a fraction, and returns microseconds.
+    /// Reads a number of seconds with an optional fraction, and returns it in microseconds.
     pub fn seconds(&mut self) -> Result<i64, SyntaxError> {
         self.skip_space()?;
         let start = self.at;
         let whole = self.take_while(|byte| byte.is_ascii_digit());
         let mut fraction = "";
-        // Three dots separate the start and the end of a call.
+        // Exclude three dots, because they separate the start and the end of a call.
         if self.rest().starts_with('.') && !self.rest().starts_with("...") {
             self.at += 1;
             fraction = self.take_while(|byte| byte.is_ascii_digit());
@@ -193,7 +194,7 @@ impl<'a> Cursor<'a> {
         SyntaxError { line: self.line(), column, message: message.to_owned() }
     }
 
-    /// Returns an error that shows the next word.
+    /// Returns a syntax error that shows the next word, and describes the wanted one.
     pub fn unexpected(&self, wanted: &str) -> SyntaxError {
         let next = self.rest().split_whitespace().next().unwrap_or("the end");
         let next: String = next.chars().take(40).collect();

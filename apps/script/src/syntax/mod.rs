@@ -1,4 +1,4 @@
-//! Syntax tree of a script, and its parser.
+//! Parser of scripts, and the syntax tree that it creates.
 
 pub mod cursor;
 pub mod packet;

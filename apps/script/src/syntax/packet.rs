@@ -1,10 +1,10 @@
-//! Parser of packets.
+//! Parses the packets in a script.
 
 use super::cursor::{Cursor, SyntaxError};
 use super::tree::{EcnSpec, IcmpKind, IcmpSpec, PacketSpec, TcpSpec};
 use crate::wire::{TcpOption, flag};
 
-/// Parses a packet behind its direction.
+/// Parses a packet, which follows its direction.
 pub fn parse(cursor: &mut Cursor<'_>) -> Result<PacketSpec, SyntaxError> {
     let ecn = match cursor.eat("[")? {
         true => ecn(cursor)?,
@@ -56,7 +56,8 @@ fn ecn(cursor: &mut Cursor<'_>) -> Result<EcnSpec, SyntaxError> {
     Ok(spec)
 }
 
-/// Parses control bits: letters, `.` for ACK, a digit for the three bits of AccECN, `-` for none.
+/// Parses control bits: letters, `.` for ACK, a digit for the three bits of AccECN, or `-` for no
+/// bit.
 fn flags(cursor: &mut Cursor<'_>) -> Result<u16, SyntaxError> {
     cursor.skip_space()?;
     let word = cursor.take_while(|byte| !byte.is_ascii_whitespace());
@@ -80,7 +81,7 @@ fn flags(cursor: &mut Cursor<'_>) -> Result<u16, SyntaxError> {
     }
 }
 
-/// Parses `start:end(length)`.
+/// Parses a range of sequence numbers, which has the form `start:end(length)`.
 fn range(cursor: &mut Cursor<'_>) -> Result<(u32, u32), SyntaxError> {
     let start: u32 = cursor.number()?;
     cursor.expect(":")?;
@@ -133,11 +134,11 @@ fn hex(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, SyntaxError> {
     bytes.ok_or_else(|| cursor.error("an odd number of hexadecimal digits"))
 }
 
-/// Names of a message's type and code, and their numbers in IPv4 and IPv6.
+/// Names of an ICMP message's type and code, and their numbers in IPv4 and IPv6.
 type IcmpRow = (&'static str, &'static str, Option<(u8, u8)>, Option<(u8, u8)>);
 
-/// Names of ICMP messages with their type and code in IPv4 and IPv6. The first entry of each type
-/// is used if the script gives no code.
+/// ICMP messages by the names of their type and code. If the script gives no code, the first entry
+/// of the type is used.
 const ICMP: &[IcmpRow] = &[
     ("unreachable", "", Some((3, 1)), Some((1, 3))),
     ("unreachable", "net_unreachable", Some((3, 0)), None),

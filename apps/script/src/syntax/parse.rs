@@ -1,14 +1,14 @@
-//! Parser of events.
+//! Parses the events of a script.
 
 use super::cursor::{Cursor, SyntaxError};
 use super::tree::{CallSpec, EventAction, EventTime, OptionLine, Script, ScriptEvent};
 use super::value::{self, Value};
 use super::{packet, symbols};
 
-/// Parses a script.
+/// Parses the text of a script.
 ///
 /// # Errors
-/// The position and the reason of the first invalid word.
+/// Returns the position of the first invalid word, and the reason.
 pub fn parse(text: &str) -> Result<Script, SyntaxError> {
     let mut cursor = Cursor::new(text);
     let mut script = Script::default();
@@ -93,7 +93,7 @@ fn call(cursor: &mut Cursor<'_>) -> Result<CallSpec, SyntaxError> {
         }
         errno = Some(word.to_owned());
     }
-    // A note in parentheses, as strace prints it.
+    // Skip a note in parentheses, as strace(1) prints it after an error.
     if cursor.eat("(")? {
         cursor.until(")")?;
     }

@@ -1,4 +1,4 @@
-//! Names of constants, with the values of Linux on x86-64.
+//! Names of constants in scripts. Their values are those of Linux on x86-64.
 
 macro_rules! symbols {
     ($($name:ident = $value:expr,)*) => {
@@ -100,7 +100,7 @@ symbols! {
     TCPI_OPT_SYN_DATA = 32,
 }
 
-/// Constants that only scripts use.
+/// Constants that occur only in scripts.
 const NAMES: &[(&str, i64)] = &[
     ("AF_UNSPEC", 0),
     ("AF_INET", 2),
@@ -159,7 +159,7 @@ const NAMES: &[(&str, i64)] = &[
     ("TCP_INFINITE_SSTHRESH", 0x7fff_ffff),
 ];
 
-/// States of a connection by FreeBSD's names, with Linux's numbers.
+/// States of a connection. The names are FreeBSD's, and the numbers are Linux's.
 const STATES: &[(&str, i64)] = &[
     ("TCPI_ESTABLISHED", 1),
     ("TCPI_SYN_SENT", 2),
@@ -174,7 +174,7 @@ const STATES: &[(&str, i64)] = &[
     ("TCPI_CLOSING", 11),
 ];
 
-/// Errors of Linux with their numbers.
+/// Names of Linux's errors, and their numbers.
 pub const ERRNOS: &[(&str, i64)] = &[
     ("EBADF", 9),
     ("EAGAIN", 11),
@@ -211,13 +211,13 @@ pub const ERRNOS: &[(&str, i64)] = &[
     ("ENOTTY", 25),
 ];
 
-/// Returns the value of a constant.
+/// Returns the value of a constant. `None` if the name is unknown.
 pub fn value(name: &str) -> Option<i64> {
     let mut all = ALL.iter().chain(NAMES).chain(STATES).chain(ERRNOS);
     all.find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-/// Returns the number of an error.
+/// Returns the number of an error. `None` if the name is unknown.
 pub fn errno(name: &str) -> Option<i64> {
     ERRNOS.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }

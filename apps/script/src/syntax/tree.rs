@@ -3,16 +3,16 @@
 use super::value::Value;
 use crate::wire::TcpOption;
 
-/// Parsed script.
+/// Script after it was parsed.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
-    /// Option lines at the start of the script, without the dashes.
+    /// Option lines at the start of the script. The dashes are removed.
     pub options: Vec<OptionLine>,
-    /// Events in the order of the file.
+    /// Events of the script in the order of the file.
     pub events: Vec<ScriptEvent>,
 }
 
-/// Option line, as `--ip_version=ipv6`.
+/// Option line of a script, for example `--ip_version=ipv6`.
 #[derive(Debug, Clone)]
 pub struct OptionLine {
     pub line: usize,
@@ -20,7 +20,7 @@ pub struct OptionLine {
     pub value: String,
 }
 
-/// Action at a time.
+/// Action of a script, and the time at which it occurs.
 #[derive(Debug, Clone)]
 pub struct ScriptEvent {
     pub line: usize,
@@ -31,17 +31,17 @@ pub struct ScriptEvent {
 /// Time of an event in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventTime {
-    /// Any time (`*`), and commands without a time.
+    /// Any time (`*`). Also the time of commands that have none.
     Any,
-    /// Point in time, since the start of the script.
+    /// Time since the start of the script.
     At(i64),
-    /// Point in time, since the previous event.
+    /// Time since the previous event.
     After(i64),
-    /// Interval in which a packet is sent, since the start (`1~2`).
+    /// Interval since the start of the script in which a packet is sent (`1~2`).
     Between(i64, i64),
-    /// Interval in which a packet is sent, since the previous event (`+1~+2`).
+    /// Interval since the previous event in which a packet is sent (`+1~+2`).
     Within(i64, i64),
-    /// Start and end of a blocking call, since the start (`1...2`).
+    /// Start and end of a blocking call, since the start of the script (`1...2`).
     Lasting(i64, i64),
     /// Start and end of a blocking call, since the previous event (`+1...2`).
     LastingAfter(i64, i64),
@@ -56,13 +56,13 @@ pub enum EventAction {
     Command(String),
 }
 
-/// System call with its expected result.
+/// System call of a script, with its expected result.
 #[derive(Debug, Clone)]
 pub struct CallSpec {
     pub name: String,
     pub args: Vec<Value>,
     pub result: Value,
-    /// Symbol of the expected error.
+    /// Name of the expected error. `None` if no error is expected.
     pub errno: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub enum PacketSpec {
     Icmp(IcmpSpec),
 }
 
-/// TCP segment of a script; numbers are those of the script.
+/// TCP segment in a script. Its sequence numbers are those of the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpSpec {
     pub ecn: EcnSpec,
@@ -82,31 +82,32 @@ pub struct TcpSpec {
     pub ack: Option<u32>,
     pub window: Option<u16>,
     pub urgent: Option<u16>,
-    /// Options in order; `None` for `<...>`.
+    /// TCP options in their order. `None` if the script contains `<...>`.
     pub options: Option<Vec<TcpOption>>,
 }
 
-/// Expected or sent ECN field of the IP header (RFC 3168 §5).
+/// ECN field of the IP header (RFC 3168 §5) that is expected or sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EcnSpec {
-    /// Not compared; sent as 0.
+    /// Any value is accepted, and 0 is sent.
     Any,
-    /// Codepoint: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    /// Codepoint: 0 for not-ECT, 1 for ECT(1), 2 for ECT(0), 3 for CE.
     Codepoint(u8),
-    /// ECT(0) or ECT(1).
+    /// Either ECT(0) or ECT(1).
     Ect,
 }
 
-/// ICMP error about a segment of the stack.
+/// ICMP error that refers to a segment of the stack.
 #[derive(Debug, Clone)]
 pub struct IcmpSpec {
     pub kind: IcmpKind,
     pub mtu: u32,
-    /// Sequence number and length of the quoted segment.
+    /// Sequence number and length of the segment that the message quotes.
     pub quoted: (u32, u32),
 }
 
-/// Type and code for each IP version; `None` if the version lacks the message.
+/// Type and code of an ICMP message for each IP version. `None` if the IP version has no such
+/// message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IcmpKind {
     pub v4: Option<(u8, u8)>,

@@ -1,21 +1,21 @@
-//! Arguments and results of system calls.
+//! Arguments and results of the system calls in a script.
 
 use std::fmt;
 
 use super::cursor::{Cursor, SyntaxError};
 use super::symbols;
 
-/// Value of an argument, or part of one.
+/// Value of an argument or a result, or a part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// `...`: chosen by the interpreter, or not compared.
+    /// `...`: the interpreter chooses the value, or does not compare it.
     Any,
     Null,
-    /// Number, or symbols combined with `|`.
+    /// Number, or several symbols combined with `|`.
     Int(i64),
     Text(String),
     List(Vec<Value>),
-    /// Fields; values without a name have an empty one.
+    /// Fields with their names. A value without a name has an empty one.
     Struct(Vec<(String, Value)>),
 }
 
@@ -31,7 +31,8 @@ impl Value {
         }
     }
 
-    /// Returns a field of a struct, or of the only struct in a list.
+    /// Returns the field `name` of a struct, or of the only struct in a list. `None` if there is no
+    /// such field.
     pub fn field(&self, name: &str) -> Option<&Value> {
         match self {
             Value::Struct(fields) => {
@@ -42,7 +43,8 @@ impl Value {
         }
     }
 
-    /// Whether `actual` is as the script expects. Fields that the script omits are not compared.
+    /// Returns whether `actual` equals the value in the script. Fields that the script omits are
+    /// not compared.
     pub fn matches(&self, actual: &Value) -> bool {
         match (self, actual) {
             (Value::Any, _) | (_, Value::Any) => true,
@@ -84,7 +86,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Parses an argument.
+/// Parses the value of an argument.
 pub fn parse(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
     cursor.nested(value)
 }
@@ -112,7 +114,7 @@ fn value(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
     }
 }
 
-/// Parses values separated by commas, up to `end`.
+/// Parses a list of values separated by commas, up to `end`.
 pub fn list<T>(
     cursor: &mut Cursor<'_>,
     end: &str,
@@ -129,7 +131,7 @@ pub fn list<T>(
     Ok(items)
 }
 
-/// Parses numbers and symbols combined with `|`.
+/// Parses a number or symbol, or several of them combined with `|`.
 fn flags(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
     let mut value = 0;
     loop {
@@ -146,7 +148,7 @@ fn flags(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
     }
 }
 
-/// Parses a constant, or a call that converts one.
+/// Parses a constant, or a call of a function that converts one, such as `htons`.
 fn symbol(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
     cursor.skip_space()?;
     let error = |cursor: &Cursor<'_>, text: &str| cursor.error(text);
@@ -177,7 +179,7 @@ fn symbol(cursor: &mut Cursor<'_>) -> Result<Value, SyntaxError> {
     }
 }
 
-/// Parses `name=value`, `name(...)=value`, or a value alone.
+/// Parses a field: `name=value`, `name(...)=value`, or a value without a name.
 fn field(cursor: &mut Cursor<'_>) -> Result<(String, Value), SyntaxError> {
     let is_name = cursor.peek()?.is_ascii_lowercase();
     if !is_name || cursor.rest().starts_with("htons") || cursor.rest().starts_with("inet_") {

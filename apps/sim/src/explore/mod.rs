@@ -29,53 +29,56 @@ pub use crate::fault::RuleFault;
 pub use scene::RandomWorld;
 pub use shrink::{Shrunk, shrink};
 
-/// Additional rules for a check.
+/// Additional rules that a world is checked against.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExtraRules {
-    /// Maximum number of bytes that may arrive in a world: an artificial rule to test the shrinker.
+    /// Maximum number of payload bytes that may arrive in a world. This artificial rule is for
+    /// tests of the shrinker.
     pub bytes_max: Option<u64>,
 }
 
-/// Totals of a world that violates no rule.
+/// Totals of a world that violated no rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Number of events of links and hosts.
+    /// Number of events of all links and hosts.
     pub events: u64,
-    /// Payload bytes received by flows.
+    /// Number of payload bytes that all flows received.
     pub bytes: u64,
     /// Number of exchanges that completed at both ends.
     pub whole: u64,
-    /// Number of ends of exchanges with a permitted failure.
+    /// Number of ends of exchanges that failed where a failure is permitted.
     pub failed: u64,
 }
 
-/// Maximum number of events of a world: thousands of times more than its bytes require.
+/// Maximum number of events in a world. It is thousands of times the number that its bytes require.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// Maximum number of events at one time, to detect a host that requests turns in an endless loop.
+/// Maximum number of events at the same time. It detects a host that requests turns in an endless
+/// loop.
 const MOMENT_EVENTS_MAX: u64 = 20_000;
 
 /// Time in ns to wait for cleanup after the programs have ended. An orphaned connection takes
 /// longest: its retransmission timeout doubles up to two minutes, and TIME-WAIT follows.
 const AFTERMATH_NS: u64 = 3_600_000_000_000;
 
-/// Total length in ns of disturbances that must not end a connection, even an orphan: eight
-/// doublings of 200 ms are 102 s.
+/// Total length in ns of disturbances that must not end a connection, even an orphaned one. Eight
+/// doublings of 200 ms take 102 s.
 const HARMLESS_NS: u64 = 15_000_000_000;
 
-/// Probability below which a transfer may fail: nine losses in a row at a rate of 25 % happen once
-/// in 260,000 packets.
+/// Probability of survival below which a transfer may fail. At a loss rate of 25 %, nine losses in
+/// a row happen once in 260,000 packets.
 const SURVIVAL_MIN: f64 = 0.75;
 
-/// R2 of data: "SHOULD correspond to at least 100 seconds" (RFC 9293 section 3.8.3, SHLD-11).
+/// Minimum of R2 for data: "SHOULD correspond to at least 100 seconds" (RFC 9293 section 3.8.3,
+/// SHLD-11).
 const R2_NS: u64 = 100_000_000_000;
-/// R2 of a SYN: "at least 3 minutes" (RFC 9293 section 3.8.3, MUST-23).
+/// Minimum of R2 for a SYN: "at least 3 minutes" (RFC 9293 section 3.8.3, MUST-23).
 const R2_SYN_NS: u64 = 180_000_000_000;
 
 /// Runs a world, and checks the rules after every step.
 ///
 /// # Errors
-/// Returns the first violation.
+/// Returns the first violation of a rule.
 pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, RuleFault> {
     let mut world = World::new(plan, seed, None);
     world.watch = Some(Watch::default());
@@ -93,7 +96,7 @@ pub fn check(plan: &Plan, seed: u64, rules: ExtraRules) -> Result<Outcome, RuleF
     }
 }
 
-/// Steps the world until a time, or until it is idle.
+/// Handles the events of a world until the time `end`, or until the world is idle.
 fn run(world: &mut World, end: u64) -> Result<(), RuleFault> {
     let (mut moment, mut events) = (world.now, world.events);
     while world.next_event().is_some_and(|at| at <= end) {
@@ -116,7 +119,7 @@ fn run(world: &mut World, end: u64) -> Result<(), RuleFault> {
     Ok(())
 }
 
-/// Final state of one end of an exchange.
+/// State of one end of an exchange at the end of a run.
 #[derive(Debug, Default, Clone)]
 struct EndState {
     bytes: u64,
@@ -141,7 +144,7 @@ impl EndState {
     }
 }
 
-/// Checks the final state of each flow.
+/// Checks the state of each flow at the end of a run.
 fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, RuleFault> {
     let mut ends = vec![[EndState::default(), EndState::default()]; plan.flows.len()];
     world.each_tally(|flow, is_source, tally| {
@@ -170,7 +173,7 @@ fn verdict(plan: &Plan, world: &mut World) -> Result<Outcome, RuleFault> {
     Ok(outcome)
 }
 
-/// Returns the rule that an exchange violates, with details.
+/// Returns the rule that an exchange violates, with details. `None` if it violates no rule.
 fn judge(
     plan: &Plan,
     world: &World,
@@ -204,7 +207,7 @@ fn judge(
         let server = SocketAddr::from((plan.hosts[flow.to].address, port_of(number)));
         let watch = world.watch.as_ref()?;
         let heard = watch.last_heard(host, server, *at);
-        // If ARP cannot resolve the host, a connection may fail before R2, because no segment was
+        // Allow a failure before R2 if ARP cannot resolve the host, because no segment was
         // answered.
         if heard.is_none() && reason == "HostUnreachable" {
             continue;
@@ -229,7 +232,7 @@ fn judge(
         .then(|| ("an exchange that nothing disturbs arrives whole", format!("{ends:?}")))
 }
 
-/// Returns whether outages or stalls are long enough to end a connection.
+/// Returns whether outages or stalls are long enough to end a connection of the flow.
 fn is_disturbed(plan: &Plan, flow: &FlowPlan) -> bool {
     let ways = plan.links.iter().flat_map(|link| &link.ways);
     let outages = ways.flat_map(|way| &way.outages);
@@ -240,7 +243,8 @@ fn is_disturbed(plan: &Plan, flow: &FlowPlan) -> bool {
 }
 
 /// Returns the probability that a packet and its response both arrive, over all links. Burst losses
-/// count as certain loss, because they may hit all eight retransmissions of an orphan.
+/// count as certain loss, because a burst may hit all eight retransmissions of an orphaned
+/// connection.
 fn survival(plan: &Plan) -> f64 {
     let ways = plan.links.iter().flat_map(|link| &link.ways);
     let of_way = |way: &WayPlan| {
@@ -253,10 +257,10 @@ fn survival(plan: &Plan) -> f64 {
     ways.map(of_way).product()
 }
 
-/// Parses a scenario and checks its first plan with its own seed.
+/// Parses a scenario, and checks its first plan with the plan's own seed.
 ///
 /// # Errors
-/// Returns an error in the text, or the first violation.
+/// Returns an error in the text, or the first violation of a rule.
 pub fn check_text(text: &str, rules: ExtraRules) -> Result<Outcome, RuleFault> {
     let plans = crate::scenario::read(text).map_err(|error| RuleFault {
         rule: "the scenario is read".into(),

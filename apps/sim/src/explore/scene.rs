@@ -1,67 +1,68 @@
-//! Random worlds: generated from a seed, stored as parts that the shrinker can remove, and written
-//! as a scenario for [`read`](crate::read).
+//! Random worlds. A world is generated from a seed, and stored as parts that the shrinker can
+//! remove. It is written as a scenario for [`read`](crate::read).
 
 use std::fmt::Write as _;
 
 use towpath_link::Dice;
 
-/// A world: hosts and switches connected by links, and flows.
+/// Random world: hosts and switches connected by links, and the flows between the hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RandomWorld {
-    /// Seed of the world and of its random decisions.
+    /// Seed of the world, and of the random decisions when it runs.
     pub seed: u64,
-    /// Hosts; their numbers are in their names.
+    /// Hosts of the world. Their numbers are part of their names.
     pub(super) hosts: Vec<SceneHost>,
-    /// Names of the switches.
+    /// Names of the switches in the world.
     pub(super) switches: Vec<String>,
     pub(super) links: Vec<SceneLink>,
     pub(super) flows: Vec<SceneFlow>,
 }
 
-/// Host, with its keys in TOML syntax.
+/// Host of a random world, with its keys in TOML syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SceneHost {
     pub name: String,
     pub keys: Keys,
 }
 
-/// Link between two hosts or switches.
+/// Link between two hosts or switches of a random world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SceneLink {
     pub ends: [String; 2],
-    /// Impairments of both directions.
+    /// Keys for the impairments of both directions.
     pub keys: Keys,
-    /// Impairments of the backward direction only.
+    /// Keys for the impairments of the backward direction only.
     pub back: Keys,
 }
 
-/// Flow between two hosts.
+/// Flow between two hosts of a random world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SceneFlow {
     pub name: String,
     pub kind: &'static str,
     pub ends: [String; 2],
-    /// Sizes in bytes, which the shrinker halves.
+    /// Keys with sizes in bytes, which the shrinker halves.
     pub sizes: Vec<(&'static str, u64)>,
     pub keys: Keys,
 }
 
-/// Optional keys with values in TOML syntax.
+/// Optional keys of a part, with their values in TOML syntax.
 pub(super) type Keys = Vec<(&'static str, String)>;
 
-/// Duration of each world. Most programs end long before; programs that still run then are reset.
+/// Duration of each world. Most programs end long before. Programs that still run at this time are
+/// reset.
 pub(super) const DURATION: &str = "4h";
 
-/// Random generator of the parts of a world.
+/// Random generator for the parts of a world.
 struct Draw(Dice);
 
 impl Draw {
-    /// Returns one of the values with equal probability.
+    /// Returns one of the values, each with equal probability.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.0.below(from.len() as u64) as usize]
     }
 
-    /// Adds a key with one of the values. An empty value omits the key.
+    /// Adds a key with one of the values to `keys`. Omits the key if the chosen value is empty.
     fn key(&mut self, keys: &mut Keys, key: &'static str, values: &[&str]) {
         let value = self.pick(values);
         if !value.is_empty() {
@@ -75,7 +76,7 @@ impl Draw {
 }
 
 impl RandomWorld {
-    /// Generates the world of a seed.
+    /// Generates the world that belongs to a seed.
     pub fn draw(seed: u64) -> Self {
         let mut draw = Draw(Dice::new(seed, 0));
         let mut scene = Self {
@@ -94,11 +95,11 @@ impl RandomWorld {
         scene
     }
 
-    /// Generates a tree of switches with hosts as leaves, or two directly linked hosts.
+    /// Generates a tree of switches with hosts as leaves, or two hosts that are linked directly.
     fn draw_network(&mut self, draw: &mut Draw) {
         let switches = draw.pick(&[0, 0, 1, 1, 2, 2, 3, 5]);
         let hosts = if switches == 0 { 2 } else { draw.pick(&[2, 2, 3, 4, 6]) };
-        // Usually impair only one link, because impairments of every link would leave no traffic.
+        // Usually impair only one link, because impairments on every link would leave no traffic.
         let bad = draw.0.below(1 + switches + hosts) as usize;
         let is_bad_everywhere = draw.falls(0.15);
         for number in 1..=switches {
@@ -144,8 +145,8 @@ impl RandomWorld {
         self.keep_one_corruption();
     }
 
-    /// Limits corruption to a single link. Two flipped bits at the same position of two words can
-    /// leave TCP's checksum unchanged (RFC 1071).
+    /// Removes corruption from all links but one. Two flipped bits at the same position of two
+    /// words can leave TCP's checksum unchanged (RFC 1071).
     fn keep_one_corruption(&mut self) {
         let is_corrupt = |link: &SceneLink| link.keys.iter().any(|(key, _)| *key == "corrupt");
         let first = self.links.iter().position(is_corrupt);
@@ -191,7 +192,7 @@ impl RandomWorld {
         SceneFlow { name: format!("f{number}"), kind, ends, sizes, keys }
     }
 
-    /// Formats the world as a scenario file.
+    /// Formats the world as the text of a scenario file.
     pub fn to_toml(&self) -> String {
         let mut text = format!(
             "title = \"World {0}\"\nduration = \"{DURATION}\"\nsample = \"1min\"\nseed = {0}\n",
@@ -236,7 +237,7 @@ fn write_keys(text: &mut String, keys: &Keys) {
     }
 }
 
-/// Generates a link with random properties.
+/// Generates a link with random properties. `is_bad` adds impairments.
 fn link(draw: &mut Draw, ends: [String; 2], is_bad: bool) -> SceneLink {
     let mut keys = Keys::new();
     draw.key(&mut keys, "rate", &["\"100mbit\"", "\"1gbit\"", "\"1mbit\"", "\"8mbit\"", ""]);
@@ -285,7 +286,7 @@ const BURSTS: &[&str] = &[
     "{ enter = \"2%\", leave = \"20%\", lost = \"80%\" }",
 ];
 
-/// Outages of a link: none, short, long, repeated, or permanent.
+/// Outages of a link, one of which is chosen: none, short, long, repeated, or permanent.
 const OUTAGES: &[&str] = &[
     "",
     "",
@@ -300,7 +301,7 @@ const OUTAGES: &[&str] = &[
     "[{ at = \"700ms\" }]",
 ];
 
-/// Adds random stalls of programs, and sometimes an early leave.
+/// Adds random stalls of programs to a flow, and sometimes an early leave.
 fn draw_stalls(draw: &mut Draw, keys: &mut Keys) {
     if draw.falls(0.3) {
         let stalls: Vec<String> = (0..draw.pick(&[1, 1, 2, 4]))

@@ -1,23 +1,24 @@
-//! A shrinker: removes parts of a world as long as the world still violates the same rule.
+//! Minimizes a world that violates a rule: removes parts as long as the world still violates the
+//! same rule.
 
 use super::scene::{Keys, RandomWorld};
 use super::{ExtraRules, RuleFault, check_text};
 
-/// A minimized world, and the rule that it violates.
+/// Minimized world, and the rule that it violates.
 #[derive(Debug, Clone)]
 pub struct Shrunk {
-    /// The minimized world.
+    /// World that is left after the removal of parts.
     pub scene: RandomWorld,
-    /// Violation in that world.
+    /// Violation of the rule in the minimized world.
     pub fault: RuleFault,
-    /// Number of worlds that were tried.
+    /// Number of worlds that the shrinker tried.
     pub tried: usize,
 }
 
-/// Minimizes a world that violates a rule, using at most `tries_max` runs.
+/// Minimizes a world that violates a rule. Runs at most `tries_max` worlds.
 ///
-/// A smaller world is accepted if it violates the same rule. Flows are removed first, because their
-/// hosts and links then become removable.
+/// A smaller world is accepted if it violates the same rule. Flows are removed first, because this
+/// makes their hosts and links removable.
 pub fn shrink(
     scene: &RandomWorld,
     fault: &RuleFault,
@@ -28,7 +29,8 @@ pub fn shrink(
     loop {
         let mut is_smaller = false;
         let mut at = 0;
-        // Generate the candidates again after each success, because their indices have changed.
+        // Generate the candidates again after each success, because the removal changed their
+        // indices.
         while let Some(smaller) = candidates(&best.scene).into_iter().nth(at) {
             if best.tried >= tries_max {
                 return best;
@@ -48,7 +50,7 @@ pub fn shrink(
     }
 }
 
-/// Returns worlds with one part less. The removal of larger parts comes first.
+/// Returns all worlds with one part less. Worlds without a larger part come first.
 fn candidates(scene: &RandomWorld) -> Vec<RandomWorld> {
     let flows = (0..scene.flows.len()).filter(|_| scene.flows.len() > 1).map(|at| {
         let mut scene = scene.clone();
@@ -63,7 +65,7 @@ fn candidates(scene: &RandomWorld) -> Vec<RandomWorld> {
     flows.chain(hosts).chain(switches).chain(keys_gone(scene)).chain(sizes).collect()
 }
 
-/// Returns the world without a host. Returns `None` if a flow needs the host.
+/// Returns the world without a host. `None` if a flow needs the host.
 fn without_host(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     let is_used = scene.flows.iter().any(|flow| flow.ends.iter().any(|end| end == name));
     if is_used || scene.hosts.len() <= 2 {
@@ -75,8 +77,8 @@ fn without_host(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     Some(scene)
 }
 
-/// Returns the world without a switch that is a leaf, or that joins two links which then become
-/// one.
+/// Returns the world without a switch. The switch must be a leaf, or join two links, which then
+/// become one. `None` for other switches.
 fn without_switch(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     let is_at = |ends: &[String; 2]| ends.iter().any(|end| end == name);
     let own: Vec<usize> =
@@ -90,7 +92,8 @@ fn without_switch(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
             let far = gone.ends.into_iter().find(|end| end != name)?;
             let kept = &mut scene.links[first];
             *kept.ends.iter_mut().find(|end| *end == name)? = far;
-            // Merge the impairments of both links. The kept link's keys take precedence.
+            // Merge the impairments of both links. The keys of the link that is kept take
+            // precedence.
             for (key, value) in gone.keys {
                 if !kept.keys.iter().any(|(other, _)| *other == key) {
                     kept.keys.push((key, value));
@@ -103,7 +106,7 @@ fn without_switch(scene: &RandomWorld, name: &str) -> Option<RandomWorld> {
     Some(scene)
 }
 
-/// Iterates over worlds with one key less.
+/// Iterates over all worlds with one key less.
 fn keys_gone(scene: &RandomWorld) -> impl Iterator<Item = RandomWorld> + '_ {
     let count = all_keys(&mut scene.clone()).iter().map(|keys| keys.len()).sum::<usize>();
     (0..count).filter_map(|nth| {
@@ -111,7 +114,7 @@ fn keys_gone(scene: &RandomWorld) -> impl Iterator<Item = RandomWorld> + '_ {
         let mut left = nth;
         for keys in all_keys(&mut scene) {
             if left < keys.len() {
-                // Keep the rate if a queueing discipline requires it.
+                // Keep the rate of a link if its queueing discipline requires it.
                 let (key, _) = keys.remove(left);
                 let needed = key == "rate" && keys.iter().any(|(key, _)| *key == "qdisc");
                 return (!needed).then_some(scene);
@@ -122,14 +125,14 @@ fn keys_gone(scene: &RandomWorld) -> impl Iterator<Item = RandomWorld> + '_ {
     })
 }
 
-/// Returns the keys of all parts.
+/// Returns the lists of keys of all parts.
 fn all_keys(scene: &mut RandomWorld) -> Vec<&mut Keys> {
     let flows = scene.flows.iter_mut().map(|flow| &mut flow.keys);
     let links = scene.links.iter_mut().flat_map(|link| [&mut link.keys, &mut link.back]);
     flows.chain(links).chain(scene.hosts.iter_mut().map(|host| &mut host.keys)).collect()
 }
 
-/// Returns the world with half of a flow's size.
+/// Returns the world with one size of a flow halved. `None` if the size is minimal.
 fn half(scene: &RandomWorld, flow: usize, size: usize) -> Option<RandomWorld> {
     let (key, bytes) = scene.flows[flow].sizes[size];
     let least = u64::from(key != "back");

@@ -1,19 +1,20 @@
-//! The charts of a report.
+//! Charts of a report.
 
 use super::svg::{Chart, Series, SeriesMark, Unit};
 use crate::result::{FlowResult, LinkResult, RunResult};
 use crate::trace::Trace;
 use crate::units::bits_per_second;
 
-/// Caption of goodput charts. Explains peaks above the link's rate, which look like errors.
+/// Caption of goodput charts. It explains peaks above the link's rate, which otherwise look like
+/// errors.
 const GOODPUT: &str = "payload in order, by flow. Bytes behind a hole count when it is filled.";
 const GOODPUT_OF_ALL: &str = "payload in order. Bytes behind a hole count when it is filled.";
 
-/// Maximum number of flows drawn; JSON and CSV contain all of them.
+/// Maximum number of flows in a chart. JSON and CSV contain all flows.
 const FLOWS_MAX: usize = 12;
-/// Maximum number of links whose queues are drawn.
+/// Maximum number of links for whose queues charts are drawn.
 const LINKS_MAX: usize = 3;
-/// Maximum number of time-sequence charts per run.
+/// Maximum number of connections per run for which time-sequence charts are drawn.
 const TRACES_MAX: usize = 2;
 
 fn line(name: &str, times: &[f64], values: impl Iterator<Item = Option<f64>>) -> Series {
@@ -35,15 +36,15 @@ fn over_time(title: &str, caption: &str, y: Unit, series: Vec<Series>) -> Chart 
     }
 }
 
-/// Creates a goodput chart. Peaks are clipped, because all bytes after a filled hole count in one
-/// sample, and such a peak would compress all lines.
+/// Creates a goodput chart. Peaks are clipped: all bytes after a filled hole count in one sample,
+/// and such a peak would compress all lines.
 fn goodput(title: &str, caption: &str, runs: &[&RunResult], series: Vec<Series>) -> Chart {
     let links = runs.iter().flat_map(|run| &run.links);
     let carried = links.flat_map(|link| &link.series.delivered_bps).copied().fold(0., f64::max);
     let mut values: Vec<f64> = series.iter().flat_map(|s| &s.points).map(|point| point.1).collect();
     values.sort_by(f64::total_cmp);
-    // Use at least the 98th percentile, because several links together may carry more than each
-    // one.
+    // Use at least the 98th percentile, because several links together may carry more than each of
+    // them.
     let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(0.);
     let (top, peak) = (CARRIED * carried.max(usual), values.last().copied().unwrap_or(0.));
     if peak <= top {
@@ -53,21 +54,21 @@ fn goodput(title: &str, caption: &str, runs: &[&RunResult], series: Vec<Series>)
     Chart { top: Some(top), ..over_time(title, &caption, Unit::Bits, series) }
 }
 
-/// Maximum of a goodput chart's y axis, as a multiple of the rate that the links carried.
+/// Maximum of the y axis in a goodput chart, as a multiple of the rate that the links carried.
 const CARRIED: f64 = 1.1;
 
-/// Returns the name of a link's direction for a legend.
+/// Returns the name of a link's direction for the legend of a chart.
 pub(super) fn way(link: &LinkResult) -> String {
     format!("{} {}>{}", link.name, link.from, link.to)
 }
 
-/// Returns the link directions with the longest waiting times.
+/// Returns the directions of links with the longest waiting times.
 pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     let mut links: Vec<&LinkResult> =
         run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0).collect();
     links.sort_by(|a, b| b.sojourn.p95_s.total_cmp(&a.sojourn.p95_s));
     links.truncate(LINKS_MAX);
-    // Skip links whose waiting time would be drawn as a line at 0.
+    // Skip links whose waiting times would be drawn as a line at 0.
     let longest = links.first().map_or(0., |link| link.sojourn.max_s);
     links.retain(|link| {
         let has_drops = link.lost + link.queue_dropped > 0;
@@ -76,7 +77,7 @@ pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     links
 }
 
-/// Returns the series of a link's device; the first one is the content of its ring.
+/// Returns the series for a link's device. The first series is the content of the device's ring.
 fn device_lines(link: &LinkResult, times: &[f64]) -> Vec<Series> {
     let Some(device) = &link.device else { return Vec::new() };
     let series = &device.series;
@@ -91,7 +92,7 @@ fn device_lines(link: &LinkResult, times: &[f64]) -> Vec<Series> {
     lines.filter(|series| !series.points.is_empty()).collect()
 }
 
-/// Creates charts that compare the runs.
+/// Creates the charts that compare several runs.
 pub(super) fn compared(runs: &[&RunResult]) -> Vec<Chart> {
     let bottleneck = |run: &RunResult| bottlenecks(run).first().map(|link| way(link));
     let Some(name) = runs.first().and_then(|run| bottleneck(run)) else { return Vec::new() };
@@ -148,17 +149,18 @@ fn distribution(title: &str, caption: &str, series: Vec<Series>) -> Chart {
     }
 }
 
-/// Returns the series, or none if all values are 0, because an empty chart has no information.
+/// Returns the series, or no series if all values are 0, because such a chart would contain no
+/// information.
 fn unless_0(series: Vec<Series>) -> Vec<Series> {
     let has_value = series.iter().flat_map(|series| &series.points).any(|point| point.1 > 0.);
     if has_value { series } else { Vec::new() }
 }
 
-/// Titles of the most informative charts of a run.
+/// Titles of the charts of a run that are most informative.
 pub(super) const MAIN: &[&str] =
     &["Goodput", "Wait in the queue", "Round trip", "Congestion window"];
 
-/// Creates the charts of one run.
+/// Creates all charts of one run.
 pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     let links = bottlenecks(run);
     let goodputs =
@@ -178,12 +180,12 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Chart> {
     charts
 }
 
-/// Returns the flows that charts of a run show.
+/// Returns the flows that are shown in the charts of a run.
 fn shown(run: &RunResult) -> impl Iterator<Item = &FlowResult> + Clone {
     run.flows.iter().take(FLOWS_MAX)
 }
 
-/// Returns the line of a value of one flow, by sample.
+/// Returns the series of one value of a flow, with a point per sample.
 fn of_flow(
     run: &RunResult,
     flow: &FlowResult,
@@ -193,7 +195,7 @@ fn of_flow(
     line(&flow.name, times, (0..times.len()).map(|at| value(flow, at)))
 }
 
-/// Creates the charts of links and their queues.
+/// Creates the charts about links and their queues.
 fn of_links(run: &RunResult, links: &[&LinkResult]) -> [Chart; 4] {
     let times = &run.sample_s;
     let of_link = |value: fn(&LinkResult, usize) -> f64| {
@@ -230,7 +232,7 @@ fn of_links(run: &RunResult, links: &[&LinkResult]) -> [Chart; 4] {
     ]
 }
 
-/// Creates the charts of TCP's state, and of latency.
+/// Creates the charts about the state of TCP, and about latency.
 fn of_flows(run: &RunResult) -> [Chart; 4] {
     let lines = |value| -> Vec<Series> {
         let tcp = shown(run).filter(|flow| flow.congestion.is_some());
@@ -262,7 +264,7 @@ fn of_flows(run: &RunResult) -> [Chart; 4] {
     ]
 }
 
-/// Returns a note if a chart does not show all flows.
+/// Returns a note for charts that do not show all flows. Empty if they show all flows.
 fn first_of(run: &RunResult) -> String {
     match run.flows.len() {
         0..=FLOWS_MAX => String::new(),
@@ -270,8 +272,8 @@ fn first_of(run: &RunResult) -> String {
     }
 }
 
-/// Creates time-sequence charts of a connection: the whole connection, and the time of its first
-/// retransmission.
+/// Creates two time-sequence charts of a connection: one of the whole connection, and one of the
+/// time around its first retransmission.
 fn sequence(run: &RunResult, trace: &Trace) -> Vec<Chart> {
     let flow = &run.flows[trace.flow];
     let secs = |ns: u64| ns as f64 / 1e9;

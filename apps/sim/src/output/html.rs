@@ -1,4 +1,4 @@
-//! The report as a self-contained HTML page.
+//! Formats a report as a self-contained HTML page.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use super::tables::same;
 use crate::result::{Report, RunResult};
 use crate::units::{bits_per_second, seconds};
 
-/// Formats the page.
+/// Formats a report as an HTML page.
 pub fn html(report: &Report) -> String {
     let title = escaped(&report.title);
     let mut out = String::new();
-    // Writing to a String cannot fail.
+    // Ignore the result: writing to a String cannot fail.
     let _ = write!(
         out,
         "<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>\
@@ -49,7 +49,7 @@ pub fn html(report: &Report) -> String {
     out
 }
 
-/// Returns the runs shown in charts: the first seed of each variant.
+/// Returns the runs for which charts are drawn: the first seed of each variant.
 pub(super) fn drawn(report: &Report) -> Vec<&RunResult> {
     let mut drawn: Vec<&RunResult> = Vec::new();
     for run in &report.runs {
@@ -66,7 +66,7 @@ fn figures(out: &mut String, title: &str, figures: impl Iterator<Item = String>)
     out.push_str("</div>\n");
 }
 
-/// Writes a table. Columns that are empty in all rows are omitted.
+/// Writes a table. Omits columns that are empty in all rows.
 fn table(out: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let rows: Vec<Vec<String>> = rows.collect();
     let is_used = |column: &usize| rows.iter().any(|row| !row[*column].is_empty());
@@ -84,7 +84,8 @@ fn table(out: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>
     out.push_str("</table></div>\n");
 }
 
-/// Writes the figures that compare variants, with confidence intervals for several seeds.
+/// Writes the figures that compare the variants. If there are several seeds, writes confidence
+/// intervals.
 fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
     if !report.summaries.is_empty() {
         let rows = report.summaries.iter().flat_map(|summary| {
@@ -137,12 +138,13 @@ fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
     table(out, &head, rows);
 }
 
-/// Maximum number of rows of a table of flows or links. A further line counts the omitted ones.
+/// Maximum number of rows in a table of flows or links. A further line contains the number of
+/// omitted rows.
 const ROWS_MAX: usize = 60;
-/// Maximum number of rows of the table of means, to limit the page to some megabytes.
+/// Maximum number of rows in the table of means. It limits the size of the page to some megabytes.
 const MEANS_MAX: usize = 20_000;
 
-/// Writes a line with the number of omitted rows and where to find them.
+/// Writes a line with the number of omitted rows, and with the place where they can be found.
 fn more(out: &mut String, count: usize, shown: usize, what: &str) {
     if count > shown {
         let _ = writeln!(

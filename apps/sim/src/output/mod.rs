@@ -1,4 +1,4 @@
-//! Output formats of reports: text, JSON, CSV, HTML and SVG.
+//! Formats reports as text, JSON, CSV, HTML or SVG.
 
 mod charts;
 mod html;
@@ -17,22 +17,23 @@ pub use tables::table;
 
 use crate::result::Report;
 
-/// Formats the report as JSON.
+/// Formats a report as JSON.
 pub fn json(report: &Report) -> String {
-    // Serialization cannot fail: the report has only numbers and strings. Infinite numbers become
-    // null.
+    // Serialization cannot fail, because the report contains only numbers and strings. Infinite
+    // numbers become null.
     let mut text = serde_json::to_string_pretty(report).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// Formats all series as CSV: one value per line, with variant, seed, time, kind, object and name.
+/// Formats all series of a report as CSV. Each line contains one value with its variant, seed,
+/// time, kind, object and name.
 pub fn series(report: &Report) -> String {
     let mut out = String::from("variant,seed,time_s,kind,object,figure,value\n");
     for run in &report.runs {
         let mut rows = |kind: &str, object: &str, figure: &str, at: usize, value: String| {
             let (variant, object) = (quoted(&run.variant), quoted(object));
-            // Writing to a String cannot fail.
+            // Ignore the result: writing to a String cannot fail.
             let _ = writeln!(
                 out,
                 "{variant},{},{},{kind},{object},{figure},{value}",
@@ -89,7 +90,7 @@ pub fn series(report: &Report) -> String {
     out
 }
 
-/// Quotes a CSV field if necessary (RFC 4180 section 2).
+/// Quotes a field of a CSV file if necessary (RFC 4180 section 2).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! Charts of a report as a single SVG image.
+//! Formats charts of a report as a single SVG image.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use super::html::drawn;
 use super::svg::{Chart, HEIGHT, WIDTH};
 use crate::result::Report;
 
-/// Maximum number of charts in an image: two rows of two.
+/// Maximum number of charts in an image, in two rows of two charts.
 const CHARTS_MAX: usize = 4;
 const COLUMNS: usize = 2;
-/// Height in pixels of a chart's title with caption, and of a row of its legend.
+/// Height in pixels of a chart's title with its caption, and height of a row in its legend.
 const TITLE: f64 = 44.;
 const ROW: f64 = 18.;
 const GAP: f64 = 16.;
-/// Average width of a character of 13 px in pixels, and width of a legend's colour mark.
+/// Average width in pixels of a character of 13 px, and width of the colour mark in a legend.
 const CHARACTER: f64 = 6.9;
 const MARK: f64 = 34.;
 
@@ -26,7 +26,7 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#222}\
     .line{fill:none;stroke-width:1.6}.dots{fill:none;stroke-width:2.6;stroke-linecap:round}\
     .bars{fill:none;stroke-width:1.8}";
 
-/// Draws the charts that compare the variants, or the main charts of a single run.
+/// Draws the charts that compare the variants. For a single run, draws its main charts.
 pub fn svg(report: &Report) -> String {
     let runs = drawn(report);
     let charts = match &runs[..] {
@@ -46,7 +46,7 @@ pub fn svg(report: &Report) -> String {
     let height: f64 = rows.iter().map(|row| row_height(row)).sum();
     let width = COLUMNS.min(charts.len().max(1)) as f64 * WIDTH;
     let mut out = String::new();
-    // Writing to a String cannot fail.
+    // Ignore the result: writing to a String cannot fail.
     let _ = writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\
@@ -77,7 +77,7 @@ pub fn svg(report: &Report) -> String {
     out
 }
 
-/// Returns the positions of a legend's entries: row, and x in pixels.
+/// Returns the position of each entry in a chart's legend: its row, and its x coordinate in pixels.
 fn places(chart: &Chart) -> Vec<(usize, f64)> {
     let (mut row, mut x) = (0, 12.);
     let names = chart.named();

@@ -1,12 +1,12 @@
-//! CSV with a row per run, and a column per figure of each flow and link.
+//! Formats a report as CSV with a row per run, and a column per figure of each flow and link.
 
 use std::collections::BTreeMap;
 
 use super::quoted;
 use crate::result::{FlowResult, LinkResult, Report, RunResult, TimeDistribution};
 
-/// Formats all figures of all runs. The header has the columns of all variants in order of first
-/// appearance. Columns that a run lacks are empty.
+/// Formats all figures of all runs as CSV. The header contains the columns of all variants, in the
+/// order of their first appearance. A column that a run does not have is empty in its row.
 pub fn csv(report: &Report) -> String {
     let rows: Vec<Row> = report.runs.iter().map(row).collect();
     let (mut columns, mut places) = (Vec::new(), BTreeMap::new());
@@ -30,7 +30,7 @@ pub fn csv(report: &Report) -> String {
     out
 }
 
-/// Column names and values of a run.
+/// Names and values of the columns in the row of a run.
 type Row = Vec<(String, String)>;
 
 fn row(run: &RunResult) -> Row {

@@ -1,4 +1,4 @@
-//! Charts as SVG without scripts, for self-contained pages.
+//! Draws charts as SVG without scripts, for self-contained pages.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use towpath_chart::{Area, Axis, COARSE, FINE, Scale, escaped};
 
 use crate::units::{bits_per_second, seconds, short};
 
-/// Size of a chart in pixels, and the margins for its axes.
+/// Width and height of a chart in pixels, and the margins for its axes.
 pub(super) const WIDTH: f64 = 640.;
 pub(super) const HEIGHT: f64 = 300.;
 const LEFT: f64 = 76.;
@@ -15,17 +15,17 @@ const TOP: f64 = 10.;
 const BOTTOM: f64 = 42.;
 const AREA: Area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
 
-/// Colours that colour-blind people can distinguish (Okabe and Ito, 2008).
+/// Colours of the series, which colour-blind people can distinguish (Okabe and Ito, 2008).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8f7a00", "#777777"];
 
-/// Maximum number of series of a chart with a colour of their own and a legend entry.
+/// Maximum number of series in a chart that have their own colour and an entry in the legend.
 pub(super) const SERIES_MAX: usize = COLOURS.len();
 
-/// Unit of an axis.
+/// Unit of the values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Seconds.
+    /// Seconds, formatted with a suitable prefix.
     Seconds,
     /// Bits per second.
     Bits,
@@ -52,56 +52,57 @@ impl Unit {
     }
 }
 
-/// Drawing style of a series.
+/// How the points of a series are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeriesMark {
     /// Points joined by a line.
     Line,
-    /// Points joined by steps: a value holds until the next point.
+    /// Points joined by steps. A value holds until the next point.
     Steps,
-    /// A dot per point.
+    /// One dot for each point.
     Dots,
-    /// Vertical bars: each pair of points is a lower and an upper end.
+    /// Vertical bars. Each pair of points is the lower and the upper end of a bar.
     Bars,
 }
 
-/// Named series of points.
+/// Series of points with a name.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     pub name: String,
     pub mark: SeriesMark,
-    /// Index of the colour; None means the index of the series.
+    /// Index of the series' colour. `None` selects the index of the series.
     pub colour: Option<usize>,
     pub points: Vec<(f64, f64)>,
 }
 
-/// Chart of several series.
+/// Chart that contains several series.
 #[derive(Debug, Clone)]
 pub(super) struct Chart {
     pub title: String,
-    /// Caption below the title.
+    /// Text below the title of the chart.
     pub caption: String,
     pub x: Unit,
     pub y: Unit,
-    /// Whether the x axis shows decades.
+    /// Whether the x axis is logarithmic, with a label per decade.
     pub is_log: bool,
-    /// Visible range of the x axis; None means all points.
+    /// Visible range of the x axis. `None` selects the range of all points.
     pub window: Option<(f64, f64)>,
     /// Whether the y axis starts at 0.
     pub from_0: bool,
-    /// Maximum of the y axis, at which larger values are clipped; None means the largest value.
+    /// Maximum of the y axis. Larger values are clipped there. `None` selects the largest value.
     pub top: Option<f64>,
     pub series: Vec<Series>,
 }
 
 impl Chart {
-    /// Formats the chart as a figure with a caption. Empty if no series has a visible point.
+    /// Formats the chart as an HTML figure with a caption. Returns an empty string if no point of
+    /// any series is visible.
     pub fn svg(&self) -> String {
         if !self.has_points() {
             return String::new();
         }
         let mut out = String::new();
-        // Writing to a String cannot fail.
+        // Ignore the result: writing to a String cannot fail.
         let _ = write!(
             out,
             "<figure><figcaption><b>{}</b> {}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
@@ -117,12 +118,12 @@ impl Chart {
         out
     }
 
-    /// Returns whether any series has a visible point.
+    /// Returns whether at least one point of any series is visible.
     pub fn has_points(&self) -> bool {
         self.axes().is_some()
     }
 
-    /// Draws the grid and the series, in the coordinates of the chart.
+    /// Draws the grid and all series, in the coordinates of the chart.
     pub fn draw(&self, out: &mut String) {
         let Some([x, y]) = self.axes() else { return };
         grid(out, &x, &y);
@@ -135,7 +136,8 @@ impl Chart {
         COLOURS[self.series[at].colour.unwrap_or(at) % COLOURS.len()]
     }
 
-    /// Returns colour and name of each legend entry. A single series has no legend.
+    /// Returns the colour and the name of each entry in the legend. A chart with a single series
+    /// has no legend.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, String)> {
         let (count, few) = (self.series.len(), self.series.len().min(SERIES_MAX));
         let shown = if count < 2 { 0 } else { few };
@@ -246,7 +248,7 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
             let mut before = (i64::MIN, i64::MIN);
             for point in series.points.iter().filter(|point| is_shown(point.0)) {
                 let at = place(point);
-                // Draw dots at the same pixel only once.
+                // Draw only one dot if several have the same pixel.
                 let pixel = (at.0 as i64, at.1 as i64);
                 if pixel != before {
                     let _ = write!(path, "M{:.1} {:.1}h0", at.0, at.1);
@@ -258,8 +260,8 @@ fn draw(out: &mut String, series: &Series, colour: &str, x: &Axis, y: &Axis) {
         SeriesMark::Bars => {
             for ends in series.points.chunks_exact(2).filter(|ends| is_shown(ends[0].0)) {
                 let (low, high) = (place(&ends[0]), place(&ends[1]));
-                // Ensure a minimum height, because a segment of a long stream is less than a pixel
-                // high.
+                // Draw at least a minimum height, because a segment of a long stream is less than a
+                // pixel high.
                 let top = high.1.min(low.1 - 1.5);
                 let _ = write!(path, "M{:.1} {:.1}V{top:.1}", low.0, low.1);
             }
@@ -290,7 +292,8 @@ mod tests {
     #[test]
     fn points_are_inside_of_the_axes_and_texts_are_escaped() {
         let svg = chart(vec![(0., 5.), (10., 50.)]).svg();
-        // The axis ends at 50 plus a margin of 4 %, hence TOP + 4 / 104 of the height.
+        // The axis ends at 50 plus a margin of 4 %. The expected height is therefore TOP plus 4 /
+        // 104 of the height.
         assert!(svg.contains("M76.0 234.2L616.0 19.5"), "{svg}");
         assert!(svg.contains("t &amp; t") && svg.contains("a&lt;b"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -1,17 +1,18 @@
-//! Text tables for a terminal.
+//! Formats a report as text tables for a terminal.
 
 use std::fmt::Write as _;
 
 use crate::result::{DeviceResult, FlowResult, LinkResult, Report, RunResult, TimeDistribution};
 use crate::units::{bits_per_second, seconds, short};
 
-/// Maximum number of flows or links listed per run. A further line counts the omitted ones.
+/// Maximum number of flows or links in the list of a run. A further line contains the number of
+/// omitted ones.
 const ROWS_MAX: usize = 24;
 
-/// Formats the report as text.
+/// Formats a report as text tables.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
-    // Writing to a String cannot fail.
+    // Ignore the result: writing to a String cannot fail.
     let _ = writeln!(out, "{}\n", report.title);
     for run in &report.runs {
         let seed = format!("seed {}", run.seed);
@@ -43,7 +44,8 @@ pub fn table(report: &Report) -> String {
     out
 }
 
-/// Returns a note if all seeds gave the same figures, so that an interval of 0 is not misread.
+/// Returns a note if all seeds gave the same figures. It prevents a misinterpretation of an
+/// interval of 0. `None` if figures differ.
 pub(super) fn same(report: &Report) -> Option<String> {
     let same = report.summaries.iter().filter(|summary| summary.is_same).count();
     if same == 0 {
@@ -143,19 +145,21 @@ fn links(out: &mut String, run: &RunResult) {
     more(out, all.len(), "links");
 }
 
-/// Formats the mean number of bytes in the ring, and the limit that applies.
+/// Formats the mean number of bytes in the device's ring, and the kind of limit that applies.
 fn in_device(device: &DeviceResult) -> String {
     let limits = if device.bql { "bql" } else { "ring" };
     format!("{} kB, {limits}", short(device.inflight_mean() / 1e3))
 }
 
-/// Returns whether a link's direction is listed: over 10 % utilization, drops, losses, or a queue.
+/// Returns whether the direction of a link is listed. It must have a utilization of over 10 %,
+/// drops, losses, or a queue.
 fn is_busy(link: &LinkResult) -> bool {
     let is_used = link.utilization.is_some_and(|share| share > 0.1);
     is_used || link.queue_dropped + link.lost > 0 || link.sojourn.max_s > 1e-3
 }
 
-/// Writes how many finite flows have completed, and when the last one did.
+/// Writes the number of finite flows that have completed, and the time at which the last one
+/// completed.
 fn done(out: &mut String, run: &RunResult) {
     let times: Vec<f64> = run.flows.iter().filter_map(|flow| flow.completion_s).collect();
     let last = times.iter().copied().fold(0., f64::max);
@@ -171,7 +175,7 @@ fn more(out: &mut String, count: usize, what: &str) {
     }
 }
 
-/// Writes rows in aligned columns. Columns without an entry are omitted.
+/// Writes rows in aligned columns. Omits columns without any entry.
 pub(crate) fn columns(out: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
     if rows.is_empty() {
         return;

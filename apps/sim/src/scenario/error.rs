@@ -1,13 +1,14 @@
-//! Errors in a TOML file such as a scenario, with line number and advice.
+//! Errors in a TOML file such as a scenario, with a line number and advice.
 
 use std::fmt;
 
-/// Error in a scenario.
+/// Error in the text of a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// Line of the file, from 1. None for a variant, whose text combines two places.
+    /// Number of the line in the file, starting at 1. `None` for a variant, whose text combines two
+    /// places.
     pub line: Option<usize>,
-    /// Message with the item, its value, and the expected value.
+    /// Error message with the invalid item, its value, and the expected value.
     pub message: String,
 }
 
@@ -23,18 +24,18 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl ScenarioError {
-    /// Creates an error at a byte offset of the file.
+    /// Creates an error at the byte offset `byte` of the file.
     pub fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
         let line = 1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count();
         Self { line: Some(line), message: printable(&message.into()) }
     }
 
-    /// Creates an error without a line.
+    /// Creates an error without a line number.
     pub(crate) fn without_line(message: impl Into<String>) -> Self {
         Self { line: None, message: printable(&message.into()) }
     }
 
-    /// Converts an error of the TOML parser. Suggests the nearest name for an unknown one.
+    /// Converts an error of the TOML parser. For an unknown name, suggests the nearest known one.
     pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         let message = plainly(error.message());
         match error.span() {
@@ -44,12 +45,13 @@ impl ScenarioError {
     }
 }
 
-/// Returns `text` with U+FFFD in place of control characters, which a terminal would obey.
+/// Returns `text` with control characters replaced by U+FFFD, because a terminal would interpret
+/// them.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Refuses control characters in a title or name at byte `at` of the file.
+/// Returns an error if a title or name at byte `at` of the file contains control characters.
 pub(super) fn one_line(text: &str, at: usize, name: &str) -> Result<(), ScenarioError> {
     let Some(found) = name.chars().find(|c| c.is_control()) else { return Ok(()) };
     let code = u32::from(found);
@@ -57,7 +59,7 @@ pub(super) fn one_line(text: &str, at: usize, name: &str) -> Result<(), Scenario
     Err(ScenarioError::at(text, at, message))
 }
 
-/// Replaces a list of expected names in a message by "did you mean".
+/// Replaces the list of expected names in an error message by "did you mean".
 fn plainly(message: &str) -> String {
     let unknown = [("unknown field `", "key"), ("unknown variant `", "value")];
     for (start, what) in unknown {
@@ -75,7 +77,8 @@ fn plainly(message: &str) -> String {
     }
 }
 
-/// Returns a message about an unknown name, with the nearest of `known`.
+/// Returns an error message about an unknown name. The message suggests the nearest name in
+/// `known`.
 pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(near) => format!("unknown {what} `{name}`; did you mean `{near}`?"),
@@ -84,7 +87,7 @@ pub(crate) fn unknown_name(what: &str, name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns the most similar known name, if any is similar enough.
+/// Returns the known name that is most similar to `name`. `None` if none is similar enough.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |known: &&str| strsim::jaro_winkler(name, known);
     let best = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;

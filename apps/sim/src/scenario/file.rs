@@ -1,4 +1,4 @@
-//! Keys of a scenario file. Unknown keys are errors.
+//! Structure of a scenario file. Unknown keys are errors.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -30,7 +30,7 @@ pub(crate) struct File {
     pub flows: Vec<FlowKeys>,
     #[serde(default, rename = "variant")]
     pub variants: Vec<VariantKeys>,
-    /// Lists of values by path. Each combination of values is a variant.
+    /// Lists of values by their path. Each combination of these values is a variant.
     pub sweep: Option<Spanned<toml::Table>>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LimitKeys {
 }
 
 impl Default for LimitKeys {
-    /// The defaults allow some minutes of CPU time, and memory that any machine has.
+    /// By default, allow some minutes of CPU time, and an amount of memory that any machine has.
     fn default() -> Self {
         Self { events: 200_000_000, memory: Size(1 << 30) }
     }
@@ -81,7 +81,7 @@ pub(crate) struct SwitchKeys {
     pub name: Spanned<String>,
 }
 
-/// Keys of one direction of a link.
+/// Keys for one direction of a link.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {
@@ -99,7 +99,7 @@ pub(crate) struct Way {
     pub device: Option<Spanned<DeviceKeys>>,
 }
 
-/// Keys of a device with a ring, between the queue and the link.
+/// Keys for a device with a ring, which is between the queue and the link.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeviceKeys {
@@ -111,7 +111,7 @@ pub(crate) struct DeviceKeys {
     pub bql: bool,
 }
 
-/// Keys of burst losses (Gilbert-Elliott model).
+/// Keys for burst losses (Gilbert-Elliott model).
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BurstKeys {
@@ -120,7 +120,7 @@ pub(crate) struct BurstKeys {
     pub lost: Option<Share>,
 }
 
-/// Keys of a time in which a link's direction is down.
+/// Keys for an outage, in which one direction of a link is down.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OutageKeys {
@@ -129,7 +129,7 @@ pub(crate) struct OutageKeys {
     pub length: Option<Time>,
 }
 
-/// Keys of losses by packet number.
+/// Keys for losses by the number of the packet.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LoseKeys {
@@ -137,7 +137,7 @@ pub(crate) struct LoseKeys {
     pub count: u64,
 }
 
-/// Defines structs that include the keys of [`Way`]. serde's `flatten` cannot be used, because it
+/// Defines a struct that includes the keys of [`Way`]. serde's `flatten` cannot be used, because it
 /// would accept unknown keys.
 macro_rules! with_way {
     ($name:ident { $($own:tt)* }) => {
@@ -161,7 +161,7 @@ macro_rules! with_way {
         }
 
         impl $name {
-            /// Returns the forward and backward directions, which differ only in the keys of
+            /// Returns the forward and the backward direction. They differ only in the keys of
             /// `back`.
             pub fn ways(&self) -> [Way; 2] {
                 let there = Way {
@@ -222,7 +222,7 @@ pub(crate) enum FlowKind {
     Ping,
 }
 
-/// Congestion control algorithm, given by name.
+/// Congestion control algorithm, which the file gives by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CongestionName(pub(crate) CongestionKind);
 
@@ -283,13 +283,13 @@ pub(crate) struct FlowKeys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowEnd {
-    /// The endpoint that starts the flow.
+    /// Source, which is the endpoint that starts the flow.
     From,
-    /// The destination.
+    /// Destination of the flow.
     To,
 }
 
-/// Call that a program suspends while it stalls.
+/// Operation that a program suspends while it stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StallKind {
@@ -299,13 +299,14 @@ pub enum StallKind {
     Write,
 }
 
-/// Method by which a program leaves its connection early.
+/// How a program leaves its connection early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LeaveKind {
-    /// Close with unread or unsent data, as the kernel does for a program that dies.
+    /// Closes the connection with unread or unsent data, as the kernel does for a program that
+    /// dies.
     Close,
-    /// Reset.
+    /// Resets the connection.
     Reset,
 }
 

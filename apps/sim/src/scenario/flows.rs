@@ -1,4 +1,4 @@
-//! Flows: their endpoints, traffic patterns, and times.
+//! Flows of a scenario: resolves their endpoints, traffic patterns and times.
 
 use toml::Spanned;
 
@@ -8,10 +8,10 @@ use super::network::Network;
 use super::plan::{FlowPlan, Leave, PhasesPlan, Place, Stall, Traffic};
 use crate::units::{HostNames, Time};
 
-/// Maximum number of flows, because each has a listener on a port of its own.
+/// Maximum number of flows. Each flow has a listener on a port of its own.
 pub(super) const FLOWS_MAX: usize = 20_000;
 
-/// Returns all flows, in the order of the file.
+/// Returns all flows of the scenario, in the order of the file.
 pub(super) fn flows(
     text: &str,
     file: &File,
@@ -82,7 +82,7 @@ fn leaves(keys: &FlowKeys) -> Vec<Leave> {
     keys.leave.iter().flatten().map(leave).collect()
 }
 
-/// Resolves names and patterns to hosts.
+/// Resolves names of hosts, and patterns of names, to the indices of hosts.
 fn hosts(
     text: &str,
     network: &Network,
@@ -112,7 +112,8 @@ fn hosts(
     Ok(found)
 }
 
-/// Returns the number of pairs of two lists of hosts, which must have equal lengths or length one.
+/// Returns the number of pairs formed from two lists of hosts. The lists must have equal lengths,
+/// or one of them must have a single element.
 fn as_many_or_one(froms: &[usize], tos: &[usize]) -> Result<usize, String> {
     let several = froms.len().max(tos.len());
     if [froms, tos].iter().all(|list| [1, several].contains(&list.len())) {
@@ -125,7 +126,7 @@ fn as_many_or_one(froms: &[usize], tos: &[usize]) -> Result<usize, String> {
     ))
 }
 
-/// Returns the stop time of a flow; defaults to the end of the run.
+/// Returns the stop time of a flow in ns. Defaults to the end of the run.
 fn stop(keys: &FlowKeys, end: u64) -> Result<u64, String> {
     let stop = keys.stop.map_or(end, |stop| stop.0);
     let latest = keys.start.to;
@@ -135,7 +136,7 @@ fn stop(keys: &FlowKeys, end: u64) -> Result<u64, String> {
     Err(format!("the flow starts at {latest} and stops at {}; it has to start before", Time(stop)))
 }
 
-/// Refuses keys that the traffic pattern does not support.
+/// Returns an error if `keys` contains a key that the traffic pattern does not support.
 fn refuse_strangers(keys: &FlowKeys, is_udp: bool) -> Result<(), String> {
     let kind = *keys.kind.get_ref();
     let has_datagrams = kind == FlowKind::Cbr || is_udp;
@@ -179,7 +180,8 @@ fn needed(name: &str, value: Option<u64>) -> Result<u64, String> {
     }
 }
 
-/// Parses the traffic pattern, and refuses keys that it does not support.
+/// Parses the traffic pattern of a flow. Returns an error for keys that the pattern does not
+/// support.
 fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
     let kind = *keys.kind.get_ref();
     let is_udp = kind == FlowKind::OnOff && keys.transport == Some(FlowTransport::Udp);
@@ -223,7 +225,7 @@ fn traffic(keys: &FlowKeys) -> Result<Traffic, String> {
     })
 }
 
-/// Returns the payload length of a datagram in bytes.
+/// Returns the payload length of each datagram in bytes.
 fn size(keys: &FlowKeys) -> Result<u64, String> {
     let size = keys.size.map_or(1000, |size| size.0);
     if !(16..=1472).contains(&size) {

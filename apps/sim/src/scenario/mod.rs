@@ -1,7 +1,7 @@
-//! Scenarios: parses a file into plans of runs.
+//! Parses a scenario file into plans of runs.
 //!
-//! Parsing is strict: unknown keys, names and values are errors with their line number. The message
-//! suggests the nearest known name.
+//! Parsing is strict: an unknown key, name or value is an error with its line number. The error
+//! message suggests the nearest known name.
 
 mod error;
 mod file;
@@ -26,15 +26,16 @@ use file::File;
 use network::Network;
 use variant::Variant;
 
-/// Maximum duration of a run: one day of virtual time.
+/// Maximum duration of a run in ns: one day of virtual time.
 const DURATION_MAX_NS: u64 = 86_400_000_000_000;
-/// Maximum number of samples of a series, more than a page can show.
+/// Maximum number of samples of a series. A page can show fewer.
 const SAMPLES_MAX: u64 = 20_000;
-/// Default number of samples of a series, unless the scenario is large.
+/// Default number of samples of a series in scenarios that are not large.
 const SAMPLES: u64 = 400;
-/// Default maximum of values in all series together: some 20 MB of JSON.
+/// Default maximum number of values in all series together. This number of values needs some 20 MB
+/// of JSON.
 const VALUES_MAX: u64 = 1_000_000;
-/// Default minimum of samples of a series in large scenarios.
+/// Default minimum number of samples of a series in large scenarios.
 const SAMPLES_MIN: u64 = 10;
 /// Number of series of one flow.
 const FLOW_SERIES: u64 = 4;
@@ -43,8 +44,8 @@ const WAY_SERIES: u64 = 5;
 /// Number of series of one device.
 const DEVICE_SERIES: u64 = 5;
 
-/// Parses a scenario into plans: one, or one per variant in the order of the file. A sweep creates
-/// variants in the order of its paths; the last path varies fastest.
+/// Parses a scenario into one plan, or into one plan per variant in the order of the file. The
+/// variants of a sweep are in the order of its paths, and the last path varies fastest.
 ///
 /// # Errors
 /// Returns the first error in the text.
@@ -116,8 +117,8 @@ fn description(file: &File) -> &str {
     file.description.as_ref().map_or("", |text| text.get_ref())
 }
 
-/// Refuses control characters in texts that a report shows, because terminals interpret them and
-/// XML forbids them.
+/// Returns an error if a text that a report shows contains control characters, because terminals
+/// interpret them and XML forbids them.
 fn refuse_control_characters(text: &str, file: &File) -> Result<(), ScenarioError> {
     let hosts = file.hosts.iter().map(|host| &host.name);
     let switches = file.switches.iter().map(|switch| &switch.name);
@@ -134,8 +135,8 @@ fn refuse_control_characters(text: &str, file: &File) -> Result<(), ScenarioErro
     Ok(())
 }
 
-/// Returns the default number of samples. Scenarios with thousands of series get fewer samples, to
-/// bound the size of the result.
+/// Returns the default number of samples of a series. Scenarios with thousands of series get fewer
+/// samples, so that the size of the result is bounded.
 fn samples(network: &Network, flows: &[FlowPlan]) -> u64 {
     let ways = || network.links.iter().flat_map(|link| &link.ways);
     let devices = ways().filter(|way| way.device.is_some()).count() as u64;

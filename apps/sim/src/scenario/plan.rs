@@ -1,4 +1,5 @@
-//! A validated scenario: names are resolved to indices, and defaults are filled in.
+//! Plan of a run: a validated scenario in which names are resolved to indices, and defaults are
+//! filled in.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,113 +13,115 @@ use towpath_tcp::{CongestionKind, TcpDefaults};
 use super::file::{FlowEnd, LeaveKind, StallKind};
 use crate::queue::QueueSpec;
 
-/// Plan of a run: all parameters except the seed.
+/// Plan of a run. Contains all parameters of the run except the seed.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Title of the scenario.
     pub title: String,
-    /// Description for the report.
+    /// Description of the scenario for the report.
     pub description: String,
-    /// Name of the variant; empty for a scenario without variants.
+    /// Name of the variant. Empty for a scenario without variants.
     pub variant: String,
-    /// Values of the variant, by their path.
+    /// Values that the variant replaces, by the path of the key.
     pub set: BTreeMap<String, String>,
-    /// Default seed; the command line may override it.
+    /// Default seed, which the command line can override.
     pub seed: u64,
     /// Duration of a run in ns.
     pub duration_ns: u64,
     /// Sampling interval of the series in ns.
     pub sample_ns: u64,
-    /// Maximum number of events of a run.
+    /// Maximum number of events in a run.
     pub events_max: u64,
-    /// Maximum memory of a run in bytes.
+    /// Maximum memory that a run may use, in bytes.
     pub memory_max: u64,
     /// Hosts, in the order of the file.
     pub hosts: Vec<HostPlan>,
-    /// Names of the switches.
+    /// Names of the switches, in the order of the file.
     pub switches: Vec<String>,
-    /// Links between hosts and switches.
+    /// Links between the hosts and switches.
     pub links: Vec<LinkPlan>,
-    /// Flows, one per pair of hosts and repetition.
+    /// Flows. A flow in the file has an entry per pair of hosts and repetition.
     pub flows: Vec<FlowPlan>,
 }
 
 /// Plan of a host.
 #[derive(Debug, Clone)]
 pub struct HostPlan {
-    /// Name in the file.
+    /// Name of the host in the file.
     pub name: String,
-    /// Address in [`NET`].
+    /// Address of the host in [`NET`].
     pub address: Ipv4Addr,
-    /// Initial congestion window in segments.
+    /// Initial congestion window of a connection in segments.
     pub initial_window: u8,
     /// Receive buffer of a connection in bytes.
     pub recv_buffer: u32,
-    /// Maximum that the receive buffer may grow to, in bytes.
+    /// Maximum size to which the receive buffer of a connection may grow, in bytes.
     pub recv_buffer_max: u32,
-    /// Send buffer in bytes. None: starts at 64 KiB and grows with the congestion window.
+    /// Send buffer of a connection in bytes. `None` if it starts at 64 KiB and grows with the
+    /// congestion window.
     pub send_buffer: Option<u32>,
-    /// Maximum delay of a delayed ACK.
+    /// Maximum time by which an ACK is delayed.
     pub delayed_ack: Duration,
-    /// Defaults of TCP connections.
+    /// Defaults for the TCP connections of the host.
     pub tcp: TcpDefaults,
-    /// Whether a topology generated the host. A host entry with its name then adds keys to it.
+    /// Whether a topology generated the host. In that case, a host entry with its name adds keys to
+    /// it.
     pub(crate) is_generated: bool,
 }
 
-/// Prefix length of the network of all hosts: 10.0.0.0/8.
+/// Prefix length of the network that contains all hosts: 10.0.0.0/8.
 pub const NET: &str = "/8";
 
-/// Host or switch, by its index.
+/// Host or switch, identified by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A host.
+    /// Index of a host.
     Host(usize),
-    /// A switch.
+    /// Index of a switch.
     Switch(usize),
 }
 
 /// Plan of a link.
 #[derive(Debug, Clone)]
 pub struct LinkPlan {
-    /// Name in the file, or a name derived from its endpoints.
+    /// Name of the link in the file, or a name derived from its endpoints.
     pub name: String,
-    /// Endpoints of the link.
+    /// Hosts or switches at the ends of the link.
     pub ends: [Place; 2],
-    /// Forward and backward direction.
+    /// Forward and backward direction of the link.
     pub ways: [WayPlan; 2],
 }
 
-/// Plan of a direction of a link.
+/// Plan of one direction of a link.
 #[derive(Debug, Clone)]
 pub struct WayPlan {
-    /// Rate, delay and impairments.
+    /// Rate, delay and impairments of the direction.
     pub config: LinkConfig,
-    /// Queueing discipline. None: a switch has a pfifo of 1000 packets; a host stops sending while
-    /// its device is busy, so that no packet is dropped.
+    /// Queueing discipline. With `None`, a switch has a pfifo of 1000 packets. A host stops sending
+    /// while its device is busy, so that no packet is dropped.
     pub queue: Option<QueueSpec>,
-    /// Outages in order of time, without overlap.
+    /// Outages of the direction, in order of time and without overlap.
     pub outages: Vec<Outage>,
-    /// Device between queueing discipline and link. None: the link itself takes the next packet
-    /// when it is free.
+    /// Device between the queueing discipline and the link. With `None`, the link takes the next
+    /// packet itself when it is free.
     pub device: Option<DevicePlan>,
 }
 
-/// Time in which a link's direction is down.
+/// Period in which one direction of a link is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outage {
     /// Start of the outage in ns.
     pub from_ns: u64,
-    /// End of the outage in ns; `u64::MAX` if it does not end.
+    /// End of the outage in ns, or `u64::MAX` if it does not end.
     pub until_ns: u64,
 }
 
-/// Time in which a program does not read, or does not write.
+/// Period in which a program does not read, or does not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stall {
-    /// Endpoint whose program stalls.
+    /// Endpoint of the flow whose program stalls.
     pub end: FlowEnd,
-    /// Whether reading or writing stalls.
+    /// Whether the program stops reading or writing.
     pub what: StallKind,
     /// Start of the stall in ns.
     pub from_ns: u64,
@@ -126,49 +129,49 @@ pub struct Stall {
     pub until_ns: u64,
 }
 
-/// Early leave of a program.
+/// Early end of a program's connection, before its transfer is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leave {
-    /// Endpoint whose program leaves.
+    /// Endpoint of the flow whose program leaves.
     pub end: FlowEnd,
-    /// Whether the connection is closed or reset.
+    /// Whether the program closes or resets the connection.
     pub how: LeaveKind,
-    /// Time of the leave in ns.
+    /// Time at which the program leaves, in ns.
     pub at_ns: u64,
 }
 
-/// Plan of a device.
+/// Plan of a network device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DevicePlan {
-    /// Ring, rate and interrupts of the device.
+    /// Length of the ring, rate and interrupts of the device.
     pub ring: RingConfig,
-    /// Byte queue limits, if enabled.
+    /// Byte queue limits of the device. `None` if disabled.
     pub limits: Option<QueueLimitsConfig>,
 }
 
 /// Plan of a flow.
 #[derive(Debug, Clone)]
 pub struct FlowPlan {
-    /// Name in the file, followed by a number if there are several.
+    /// Name of the flow in the file, followed by a number if there are several flows of this name.
     pub name: String,
     /// Index of the source host.
     pub from: usize,
     /// Index of the destination host.
     pub to: usize,
-    /// Start time in ns, or the minimum of a range.
+    /// Start time in ns, or the earliest start time of a range.
     pub start_ns: u64,
-    /// Length in ns of the range from which each run draws a start. 0 means that `start_ns` is
+    /// Length in ns of the range from which each run draws a start time. 0 if the start time is
     /// fixed.
     pub start_range_ns: u64,
-    /// Time in ns after which no new data is sent.
+    /// Time in ns after which the flow sends no new data.
     pub stop_ns: u64,
-    /// Congestion control of both endpoints.
+    /// Congestion control of the connection at both endpoints.
     pub congestion: CongestionKind,
-    /// Traffic pattern.
+    /// Traffic pattern of the flow.
     pub traffic: Traffic,
-    /// Stalls of programs, for exchanges.
+    /// Stalls of the programs. Used only by exchanges.
     pub stalls: Vec<Stall>,
-    /// Early leaves of programs, for exchanges.
+    /// Early leaves of the programs. Used only by exchanges.
     pub leaves: Vec<Leave>,
 }
 
@@ -177,64 +180,65 @@ pub struct FlowPlan {
 pub enum Traffic {
     /// Sends as fast as the connection accepts data.
     Bulk {
-        /// Bytes to send; None means until the stop.
+        /// Number of bytes to send. `None` if the flow sends until its stop time.
         bytes: Option<u64>,
     },
     /// Alternates between sending and pausing, on a connection or with datagrams.
     OnOff {
-        /// Lengths of the phases.
+        /// Lengths of the on and off phases.
         phases: PhasesPlan,
-        /// Rate in bits per second while sending; None means as fast as the connection accepts
-        /// data.
+        /// Rate in on phases in bits per second. `None` if the flow sends as fast as the connection
+        /// accepts data.
         rate: Option<u64>,
-        /// Payload length of each datagram in bytes; None means a TCP connection.
+        /// Payload length of each datagram in bytes. `None` if the flow uses a TCP connection.
         datagram: Option<u64>,
     },
-    /// Sequential requests and responses on one connection.
+    /// Sends requests and waits for their responses, one after the other on a single connection.
     Request {
         /// Length of a request in bytes.
         request: u64,
         /// Length of a response in bytes.
         response: u64,
-        /// Mean of the exponentially distributed pause after a response, in ns.
+        /// Mean of the exponentially distributed pause after each response, in ns.
         think_ns: u64,
     },
-    /// Simultaneous transfers in both directions of one connection.
+    /// Transfers data in both directions of one connection at the same time.
     Exchange {
-        /// Bytes from the source to the destination.
+        /// Number of bytes from the source to the destination.
         bytes: u64,
-        /// Bytes from the destination to the source.
+        /// Number of bytes from the destination to the source.
         back: u64,
-        /// Rate in bits per second at which the programs read; None means unlimited.
+        /// Rate in bits per second at which each program reads. `None` if it is unlimited.
         read_rate: Option<u64>,
     },
-    /// Datagrams at a constant bit rate.
+    /// Sends datagrams at a constant bit rate.
     Cbr {
         /// Payload rate in bits per second.
         rate: u64,
         /// Payload length of each datagram in bytes.
         size: u64,
     },
-    /// Periodic echo requests.
+    /// Sends echo requests periodically.
     Ping {
-        /// Interval in ns.
+        /// Interval between two echo requests in ns.
         interval_ns: u64,
     },
 }
 
-/// Lengths of the phases of on-off traffic.
+/// Lengths of the on and off phases of on-off traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PhasesPlan {
-    /// Mean length of on phases in ns.
+    /// Mean length of the on phases in ns.
     pub on_ns: u64,
-    /// Mean length of off phases in ns; 0 means always on.
+    /// Mean length of the off phases in ns. 0 if the traffic is always on.
     pub off_ns: u64,
-    /// Whether phases have constant instead of exponentially distributed lengths.
+    /// Whether the lengths of the phases are constant. Otherwise they are exponentially
+    /// distributed.
     pub is_constant: bool,
 }
 
 impl Traffic {
-    /// Returns the name used in tables.
+    /// Returns the name of the traffic pattern in tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bulk { .. } => "bulk",
@@ -246,19 +250,19 @@ impl Traffic {
         }
     }
 
-    /// Returns whether the flow uses TCP.
+    /// Returns whether the traffic uses a TCP connection.
     pub fn is_tcp(&self) -> bool {
         let is_datagram = matches!(self, Self::OnOff { datagram: Some(_), .. });
         !is_datagram && !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
     }
 }
 
-/// First random stream of the start times. Hosts use the streams below.
+/// Number of the first random stream for start times. Hosts use the streams below this number.
 const START_STREAMS: u64 = 1 << 34;
 
 impl Plan {
-    /// Returns the plan of a run, in which each range of start times is replaced by a time drawn
-    /// using `seed`.
+    /// Returns the plan of a run with this seed. Each range of start times is replaced by a time
+    /// that is drawn from it.
     pub fn drawn(&self, seed: u64) -> Cow<'_, Self> {
         if self.flows.iter().all(|flow| flow.start_range_ns == 0) {
             return Cow::Borrowed(self);
@@ -271,7 +275,7 @@ impl Plan {
         Cow::Owned(plan)
     }
 
-    /// Returns the name of a host or switch.
+    /// Returns the name of a host or a switch.
     pub fn name_of(&self, place: Place) -> &str {
         match place {
             Place::Host(host) => &self.hosts[host].name,

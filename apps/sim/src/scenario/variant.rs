@@ -1,22 +1,22 @@
-//! Variants: copies of a scenario with some values replaced.
+//! Variants of a scenario: copies of it with some values replaced.
 
 use toml::{Table, Value};
 
 use super::error::{ScenarioError, one_line, unknown_name};
 use super::file::File;
 
-/// Maximum number of variants, including the combinations of a sweep.
+/// Maximum number of variants, including all combinations of a sweep.
 const SWEEP_MAX: usize = 200;
 
-/// A variant with the values that it replaces, by path.
+/// Variant of a scenario, with the values that it replaces by their paths.
 pub(super) struct Variant {
     pub name: String,
     pub set: Table,
-    /// Byte offset in the file that errors refer to.
+    /// Byte offset in the file to which errors about this variant refer.
     pub at: usize,
 }
 
-/// Returns the listed variants, each combined with all values of the sweep.
+/// Returns the variants listed in the file, each combined with all values of the sweep.
 pub(super) fn variants(text: &str, file: &File) -> Result<Vec<Variant>, ScenarioError> {
     let mut variants: Vec<Variant> = Vec::new();
     for keys in &file.variants {
@@ -62,7 +62,7 @@ pub(super) fn variants(text: &str, file: &File) -> Result<Vec<Variant>, Scenario
     Ok(variants)
 }
 
-/// Appends a swept value to the name of a variant, as key and value.
+/// Appends the key and the value of a sweep to the name of a variant.
 fn joined(name: &str, path: &str, value: &Value) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
     let value = text(value);
@@ -70,7 +70,7 @@ fn joined(name: &str, path: &str, value: &Value) -> String {
     format!("{name}{comma}{key} {value}")
 }
 
-/// Formats a value as text, without the quotes of a string.
+/// Formats a TOML value as text, without the quotes of a string.
 pub(super) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -109,7 +109,10 @@ fn put(table: &mut Table, path: &str, value: Value) -> Result<(), ScenarioError>
     Ok(())
 }
 
-/// Returns the list element with a name, or the names of all elements if none matches.
+/// Returns the element of a list that has this name.
+///
+/// # Errors
+/// Returns the names of all elements if none has this name.
 fn named<'a>(list: &'a mut [Value], wanted: &str) -> Result<&'a mut Table, Vec<String>> {
     let name = |value: &Value| {
         value.get("name").and_then(Value::as_str).map(str::to_owned).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Helpers for connections of programs: connect, listen, write, and leave.
+//! Functions with which programs connect, listen, write to a connection, and leave it.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use towpath_tcp::CongestionKind;
 use super::program::{ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind};
 
-/// Byte pattern that flows send repeatedly, so that the receiver can verify it.
+/// Byte pattern that flows send repeatedly, so that the receiver can verify the data.
 pub(super) static PATTERN: [u8; 65_536] = {
     let mut bytes = [0; 65_536];
     let mut at = 0;
     while at < bytes.len() {
-        // Knuth's multiplicative hash, so that no part equals another one.
+        // Use Knuth's multiplicative hash, so that no part of the pattern equals another one.
         bytes[at] = ((at as u32).wrapping_mul(2_654_435_761) >> 24) as u8;
         at += 1;
     }
@@ -31,7 +31,7 @@ impl ProgramContext<'_> {
         self.owned(connection.map_err(|error| error.to_string()))
     }
 
-    /// Opens a listener for one flow.
+    /// Opens a listener for the connection of one flow.
     pub(super) fn listen(
         &mut self,
         local: SocketAddr,
@@ -41,14 +41,15 @@ impl ProgramContext<'_> {
         self.owned(listener.map_err(|error| error.to_string()))
     }
 
-    /// Accepts the next connection of a listener.
+    /// Accepts the next connection of a listener. `None` if there is none.
     pub(super) fn accept(&mut self, listener: SocketHandle) -> Option<SocketHandle> {
         let child = self.node.accept(listener)?;
         self.own(child);
         Some(child)
     }
 
-    /// Writes up to `left` bytes. Returns the number of bytes that the connection accepted.
+    /// Writes up to `left` bytes to a connection. Returns the number of bytes that the connection
+    /// accepted.
     pub(super) fn write(&mut self, connection: SocketHandle, left: u64) -> u64 {
         let mut done = 0;
         while done < left {
@@ -59,7 +60,7 @@ impl ProgramContext<'_> {
         done
     }
 
-    /// Closes or resets a connection. The tally keeps its TCP state.
+    /// Closes or resets a connection. The tally keeps the last TCP state of the connection.
     pub(super) fn leave(&mut self, tally: &mut Tally, connection: SocketHandle, how: LeaveKind) {
         tally.tcp = self.node.info(connection).and_then(|info| info.tcp).or(tally.tcp);
         match how {
@@ -76,14 +77,14 @@ impl ProgramContext<'_> {
     }
 }
 
-/// Backlog of a listener. A flow has a single connection.
+/// Backlog of a listener. Each flow has only one connection.
 const BACKLOG: u32 = 16;
 
 fn options(congestion: CongestionKind) -> StreamOptions {
     StreamOptions { congestion: Some(congestion), ..StreamOptions::default() }
 }
 
-/// Listener at the destination of a flow, created before the first SYN arrives.
+/// Listener at the destination of a flow. It is created before the first SYN arrives.
 pub(super) struct FarEnd {
     local: SocketAddr,
     congestion: CongestionKind,
@@ -95,7 +96,7 @@ impl FarEnd {
         Self { local, congestion: flow.congestion, due: 0 }
     }
 
-    /// Opens the listener at the time returned by [`FarEnd::due`].
+    /// Opens the listener. Called at the time returned by [`FarEnd::due`].
     pub fn on_timeout(&mut self, cx: &mut ProgramContext<'_>, tally: &mut Tally) {
         self.due = u64::MAX;
         tally.failure = cx.listen(self.local, self.congestion).err();

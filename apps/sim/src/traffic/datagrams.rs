@@ -1,4 +1,5 @@
-//! Datagrams at a constant rate, and echo requests.
+//! Programs that send and receive datagrams at a constant rate, and a program that sends echo
+//! requests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,16 +10,16 @@ use super::program::{Program, ProgramContext, Tally};
 use crate::packet::SimPort;
 use crate::scenario::{FlowPlan, PhasesPlan};
 
-/// Length of an ICMP echo header (RFC 792), which echo sockets return.
+/// Length in bytes of an ICMP echo header (RFC 792), which echo sockets return with the data.
 const ECHO_HEADER_LEN: usize = 8;
 
-/// Parses the send time in a message.
+/// Parses the send time in a message, in ns. `None` if the message is too short.
 fn sent_at(bytes: &[u8]) -> Option<u64> {
     let time = bytes.get(..8)?;
     Some(u64::from_be_bytes(time.try_into().ok()?))
 }
 
-/// Sender of datagrams.
+/// Program that sends datagrams at a constant rate.
 pub(super) struct CbrSource {
     local: Ipv4Addr,
     remote: SocketAddr,
@@ -52,7 +53,7 @@ impl CbrSource {
         }
     }
 
-    /// Limits sending to on phases.
+    /// Restricts sending to the on phases of `phases`.
     pub fn with_phases(self, phases: PhasesPlan) -> Self {
         Self { phases: Some(Phases::new(phases)), ..self }
     }
@@ -87,7 +88,8 @@ impl Program for CbrSource {
         };
         self.payload[..8].copy_from_slice(&cx.now.to_be_bytes());
         self.tally.sent += 1;
-        // Ignore an error: a full queue drops the datagram, and the sink counts those received.
+        // Ignore errors: a full queue drops the datagram, and the sink counts only the received
+        // ones.
         let _ = cx.node.send_to(socket, self.remote, &self.payload);
     }
 
@@ -100,7 +102,7 @@ impl Program for CbrSource {
     }
 }
 
-/// Receiver that counts datagrams.
+/// Program that receives datagrams and counts them.
 pub(super) struct CbrSink {
     local: SocketAddr,
     start: u64,
@@ -142,7 +144,7 @@ impl Program for CbrSink {
     }
 }
 
-/// Sender of echo requests, as ping(8).
+/// Program that sends echo requests, as ping(8) does.
 pub(super) struct Pinger {
     local: Ipv4Addr,
     remote: IpAddr,
@@ -203,12 +205,12 @@ impl Program for Pinger {
                 }
             },
         };
-        // 56 bytes of data as in ping(8).
+        // Send 56 bytes of data, as ping(8) does.
         let mut data = [0; 56];
         data[..8].copy_from_slice(&cx.now.to_be_bytes());
         self.seq = self.seq.wrapping_add(1);
         self.tally.sent += 1;
-        // Ignore an error: a request that was not sent counts as lost.
+        // Ignore errors: a request that was not sent counts as lost.
         let _ = cx.node.ping(socket, self.remote, self.seq, &data);
     }
 

@@ -1,5 +1,5 @@
-//! Endpoints of a connection with simultaneous transfers in both directions. Programs may stall,
-//! read slowly, or leave early.
+//! Programs at both endpoints of a connection that transfers data in both directions at the same
+//! time. The programs may stall, read slowly, or leave early.
 
 use std::net::SocketAddr;
 
@@ -10,36 +10,38 @@ use super::connection::PATTERN;
 use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowEnd, FlowPlan, Leave, LeaveKind, Stall, StallKind, Traffic};
 
-/// Interval in ns between reads of a slow reader.
+/// Interval between two reads of a slow reader, in ns.
 const READ_EVERY_NS: u64 = 10_000_000;
 
-/// Offset in [`PATTERN`] of the backward direction, so that the directions have different bytes.
+/// Offset in [`PATTERN`] at which the backward direction starts, so that the two directions have
+/// different bytes.
 const BACK_OFFSET: usize = 7_919;
 
 /// Program at one endpoint of an exchange.
 pub(super) struct Exchange {
     end: FlowEnd,
-    /// Local address of the listener, or remote address of the endpoint that connects.
+    /// Local address of the listener. At the endpoint that connects: the remote address.
     address: SocketAddr,
     congestion: CongestionKind,
     listener: Option<SocketHandle>,
     connection: Option<SocketHandle>,
     is_connected: bool,
-    /// Time at which the program starts; `u64::MAX` afterwards.
+    /// Time at which the program starts, or `u64::MAX` once it has started.
     start: u64,
     stop: u64,
     stalls: Vec<Stall>,
     leave: Option<Leave>,
-    /// Number of bytes to write in total. The next field counts the bytes written so far.
+    /// Total number of bytes that this program writes. The next field counts the bytes written so
+    /// far.
     to_write: u64,
     written: u64,
-    /// Number of bytes that the peer will write.
+    /// Total number of bytes that the peer writes.
     to_read: u64,
-    /// Maximum length of a read, for a slow reader.
+    /// Maximum number of bytes per read of a slow reader.
     read_max: Option<usize>,
-    /// Time at which a slow reader reads next; `u64::MAX` if there is no data.
+    /// Time at which a slow reader reads next, or `u64::MAX` if there is no data.
     next_read: u64,
-    /// Whether the end of the peer's stream was read.
+    /// Whether this program has read the end of the peer's stream.
     has_all: bool,
     is_over: bool,
     buffer: Vec<u8>,
@@ -60,7 +62,7 @@ impl Exchange {
             listener: None,
             connection: None,
             is_connected: false,
-            // The listener must exist before the first SYN arrives.
+            // Start the listener at once, because it must exist before the first SYN arrives.
             start: if end == FlowEnd::From { flow.start_ns } else { 0 },
             stop: flow.stop_ns,
             stalls: flow.stalls.iter().copied().filter(|stall| stall.end == end).collect(),
@@ -77,7 +79,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the bytes that endpoint `writer` writes from stream offset `at` on.
+    /// Returns the bytes of the stream that endpoint `writer` writes, from stream offset `at` on.
     fn bytes(writer: FlowEnd, at: u64) -> &'static [u8] {
         let offset = if writer == FlowEnd::From { 0 } else { BACK_OFFSET };
         &PATTERN[(at as usize + offset) % PATTERN.len()..]
@@ -110,7 +112,7 @@ impl Exchange {
     fn read(&mut self, cx: &mut ProgramContext<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         if self.is_stalled(StallKind::Read, cx.now) {
-            // The end of the stall schedules the next read.
+            // Schedule no read, because the end of the stall schedules the next one.
             self.next_read = u64::MAX;
             return;
         }
@@ -149,7 +151,7 @@ impl Exchange {
         }
     }
 
-    /// Closes the connection once both directions have ended.
+    /// Closes the connection if the transfers in both directions are complete.
     fn end_if_done(&mut self, cx: &mut ProgramContext<'_>) {
         if self.has_all && self.written == self.to_write && self.is_connected {
             self.end(cx, LeaveKind::Close);

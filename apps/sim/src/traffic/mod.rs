@@ -1,4 +1,5 @@
-//! Programs on the hosts: each flow has a program at its source, and another at its destination.
+//! Programs on the simulated hosts. Each flow has a program at its source, and another at its
+//! destination.
 
 mod connection;
 mod datagrams;
@@ -21,11 +22,11 @@ use program::{Program, ProgramContext};
 use requests::{Requester, Responder};
 use streams::{StreamSender, StreamSink};
 
-/// Programs of a host.
+/// All programs of one host.
 pub struct Programs {
     programs: Vec<RunningProgram>,
     owners: Vec<u32>,
-    /// Lower bound of all programs' due times.
+    /// Lower bound of the due times of all programs.
     due: u64,
 }
 
@@ -33,7 +34,7 @@ struct RunningProgram {
     program: Box<dyn Program>,
     dice: Dice,
     flow: usize,
-    /// Whether this is the source of the flow.
+    /// Whether the program is at the source of the flow.
     is_source: bool,
 }
 
@@ -42,18 +43,18 @@ pub fn port_of(flow: usize) -> u16 {
     FIRST_PORT + flow as u16
 }
 
-/// Port of the first flow. Wireshark assigns no protocol to this port and the next 1600; at 5000,
-/// for example, it would show payload as malformed packets of another protocol.
+/// Port of the first flow. Wireshark assigns no protocol to this port and the next 1600 ports. At
+/// 5000, for example, it would show payload as malformed packets of another protocol.
 const FIRST_PORT: u16 = 14_100;
 
-/// Returns the flow of a port.
+/// Returns the index of the flow that uses this port.
 pub fn flow_of(port: u16) -> Option<usize> {
     port.checked_sub(FIRST_PORT).map(usize::from)
 }
 
 impl Programs {
-    /// Creates the programs of host `host`. Each flow has its own random stream derived from
-    /// `seed`.
+    /// Creates all programs of host `host`. Each flow has its own random stream, which is derived
+    /// from `seed`.
     pub fn new(plan: &Plan, host: usize, seed: u64) -> Self {
         let mut programs = Vec::new();
         for (number, flow) in plan.flows.iter().enumerate() {
@@ -81,7 +82,7 @@ impl Programs {
         Self { programs, owners: Vec::new(), due: 0 }
     }
 
-    /// Passes an event to the program that owns the socket.
+    /// Passes an event of a socket to the program that owns the socket.
     pub fn on_event(&mut self, node: &mut Node<SimPort>, now: u64, event: NodeEvent) {
         let (NodeEvent::Connected(handle)
         | NodeEvent::Incoming(handle)
@@ -103,7 +104,7 @@ impl Programs {
         self.due = self.due.min(program.due());
     }
 
-    /// Calls the programs that are due. Returns false if there were none.
+    /// Calls all programs that are due. Returns false if no program is due.
     pub fn on_timeout(&mut self, node: &mut Node<SimPort>, now: u64) -> bool {
         if self.due > now {
             return false;
@@ -127,18 +128,18 @@ impl Programs {
         any
     }
 
-    /// Returns the time of the next program; `u64::MAX` for none.
+    /// Returns the time at which the next program is due, or `u64::MAX` if none is.
     pub fn due(&self) -> u64 {
         self.due
     }
 
-    /// Returns the memory of the programs' measurements in bytes.
+    /// Returns the memory that the measurements of all programs use, in bytes.
     pub fn memory_bytes(&mut self) -> u64 {
         self.programs.iter_mut().map(|running| running.program.tally().memory_bytes()).sum()
     }
 
-    /// Returns each program's flow, whether it is the source, and its tally with the current TCP
-    /// state.
+    /// Returns the tally of each program with the current TCP state. Each element also contains the
+    /// index of the flow, and whether the program is its source.
     pub fn tallies(
         &mut self,
         node: &Node<SimPort>,
@@ -153,7 +154,7 @@ impl Programs {
     }
 }
 
-/// First random stream of flows. Links use the streams below.
+/// Number of the first random stream for flows. Links use the streams below this number.
 pub const FLOW_STREAMS: u64 = 1 << 32;
 
 fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
@@ -187,7 +188,7 @@ fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>>
         }
         Traffic::Exchange { .. } => Box::new(Exchange::new(flow, FlowEnd::To, local)),
         Traffic::Cbr { .. } => Box::new(CbrSink::new(local)),
-        // The destination's stack answers echo requests without a program.
+        // Create no program, because the stack of the destination answers echo requests itself.
         Traffic::Ping { .. } => return None,
     })
 }

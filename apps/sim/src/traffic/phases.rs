@@ -1,14 +1,14 @@
-//! On and off phases of traffic.
+//! On and off phases of on-off traffic.
 
 use super::program::ProgramContext;
 use crate::scenario::PhasesPlan;
 
-/// Phases of a flow; the first one starts with the first call.
+/// State of a flow's phases. The first phase starts with the first call of [`Self::advance`].
 #[derive(Debug)]
 pub(super) struct Phases {
     plan: PhasesPlan,
     is_on: bool,
-    /// End of the current phase.
+    /// Time at which the current phase ends, in ns.
     until: u64,
 }
 
@@ -21,12 +21,13 @@ impl Phases {
         self.is_on
     }
 
-    /// Returns the time of the next change; `u64::MAX` for traffic that stays on.
+    /// Returns the time at which the phase changes next, or `u64::MAX` for traffic that is always
+    /// on.
     pub fn until(&self) -> u64 {
         self.until
     }
 
-    /// Starts the next phase if the current one is over. Returns whether it did.
+    /// Starts the next phase if the current one is over. Returns whether a new phase started.
     pub fn advance(&mut self, cx: &mut ProgramContext<'_>) -> bool {
         if self.until > cx.now {
             return false;

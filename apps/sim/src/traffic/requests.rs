@@ -1,4 +1,4 @@
-//! Requests and responses on one connection.
+//! Programs that exchange requests and responses on one connection.
 
 use std::net::SocketAddr;
 
@@ -9,21 +9,21 @@ use super::connection::FarEnd;
 use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind};
 
-/// Client that sends requests.
+/// Client that sends requests, one after the other.
 pub(super) struct Requester {
     remote: SocketAddr,
     congestion: CongestionKind,
     request: u64,
     response: u64,
     think: u64,
-    /// Time of the connect, and later that of the next request.
+    /// Time at which the client connects, and later the time of the next request, in ns.
     next: u64,
     stop: u64,
     connection: Option<SocketHandle>,
     is_connected: bool,
-    /// Bytes of the request not written yet.
+    /// Number of bytes of the current request that are not written yet.
     unsent: u64,
-    /// Bytes of the response not received yet.
+    /// Number of bytes of the current response that are not received yet.
     missing: u64,
     asked_at: u64,
     tally: Tally,
@@ -70,7 +70,7 @@ impl Requester {
             if self.missing == 0 && self.next == u64::MAX {
                 self.tally.received += 1;
                 self.tally.latency(cx.now, cx.now - self.asked_at);
-                // Send the next request at once if there is no think time.
+                // Send the next request immediately if there is no think time.
                 self.next = cx.now + if self.think > 0 { cx.exponential(self.think) } else { 0 };
             }
         }
@@ -132,12 +132,12 @@ impl Program for Requester {
     }
 }
 
-/// Server that sends responses.
+/// Server that sends a response to each request.
 pub(super) struct Responder {
     far_end: FarEnd,
     request: u64,
     response: u64,
-    /// Bytes of the next request received so far.
+    /// Number of bytes of the next request that were received so far.
     got: u64,
     unsent: u64,
     connection: Option<SocketHandle>,

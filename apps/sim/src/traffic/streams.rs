@@ -1,4 +1,4 @@
-//! Bulk and on-off traffic: a connection that transfers bytes in one direction.
+//! Programs for bulk and on-off traffic: a connection transfers bytes in one direction.
 
 use std::net::SocketAddr;
 
@@ -10,13 +10,13 @@ use super::phases::Phases;
 use super::program::{Program, ProgramContext, Tally};
 use crate::scenario::{FlowPlan, LeaveKind, Traffic};
 
-/// Bytes per write of an on-off flow with a rate: one Ethernet segment.
+/// Number of bytes per write of an on-off flow with a rate: the payload of one Ethernet segment.
 const WRITE: u64 = 1448;
 
-/// Bytes per read of a sink: three segments, which fit into the L1 cache.
+/// Number of bytes per read of a sink: three segments, which fit into the L1 cache.
 const READ: usize = 4_344;
 
-/// Sender of a stream.
+/// Program that sends a stream of bytes.
 pub(super) struct StreamSender {
     remote: SocketAddr,
     congestion: CongestionKind,
@@ -24,7 +24,7 @@ pub(super) struct StreamSender {
     is_connected: bool,
     start: u64,
     stop: u64,
-    /// Number of bytes left to write. The next field counts the bytes written.
+    /// Number of bytes that are left to write. The next field counts the bytes written so far.
     left: u64,
     written: usize,
     pattern: SendPattern,
@@ -36,7 +36,8 @@ enum SendPattern {
     Bulk,
     OnOff {
         phases: Phases,
-        /// Interval in ns between two writes; 0 means as fast as the connection accepts data.
+        /// Interval between two writes in ns. 0 if the flow writes as fast as the connection
+        /// accepts data.
         every: u64,
         next_write: u64,
     },
@@ -68,7 +69,7 @@ impl StreamSender {
         }
     }
 
-    /// Writes as much as the pattern allows and the connection accepts.
+    /// Writes as many bytes as the pattern allows and the connection accepts.
     fn write(&mut self, cx: &mut ProgramContext<'_>) {
         let Some(connection) = self.connection.filter(|_| self.is_connected) else { return };
         let mut allowed = match &mut self.pattern {
@@ -110,7 +111,8 @@ impl Program for StreamSender {
                 self.write(cx);
             }
             NodeEvent::Writable(_) => self.write(cx),
-            // The sink closes after receiving all bytes.
+            // Close the connection, because the sink closes its end after it has received all
+            // bytes.
             NodeEvent::PeerClosed(_) => self.end(cx, LeaveKind::Close),
             NodeEvent::Failed(_, error) => {
                 self.tally.failure = Some(format!("{error:?}"));
@@ -153,7 +155,8 @@ impl Program for StreamSender {
             _ if self.start != u64::MAX => self.start,
             SendPattern::Bulk => self.stop,
             SendPattern::OnOff { phases, next_write, .. } => {
-                // The program can write only when it is connected.
+                // Ignore the time of the next write until the program is connected, because it
+                // cannot write before.
                 let next = if self.is_connected { *next_write } else { u64::MAX };
                 self.stop.min(phases.until()).min(next)
             }
@@ -169,10 +172,10 @@ impl Program for StreamSender {
     }
 }
 
-/// Receiver of a stream.
+/// Program that receives a stream of bytes.
 pub(super) struct StreamSink {
     far_end: FarEnd,
-    /// Total number of bytes of the flow.
+    /// Total number of bytes of the flow. `None` if the flow ends at its stop time.
     bytes: Option<u64>,
     connection: Option<SocketHandle>,
     tally: Tally,

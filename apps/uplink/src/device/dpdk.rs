@@ -27,7 +27,7 @@ port of a router can be.",
             "the stack needs an address in the network of the port that no other host has",
         ),
         reaches_host: false,
-        // False, because some drivers strip VLAN tags from frames.
+        // Set to false, because some DPDK drivers remove VLAN tags from frames.
         has_all_frames: false,
     },
     open,
@@ -38,7 +38,7 @@ pub(crate) const UNPACK: Option<Unpack> = None;
 
 #[cfg(not(feature = "dpdk"))]
 fn open(_arguments: &str, _request: &DeviceRequest<'_>) -> Result<OpenDevice> {
-    /// Message of a build without DPDK.
+    /// Error if this build of towpath does not contain DPDK.
     #[derive(Debug, thiserror::Error)]
     #[error(
         "this build of towpath has no DPDK: in a clone of its sources, build it with \
@@ -49,7 +49,8 @@ fn open(_arguments: &str, _request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     Err(PlanError::of_device(&DRIVER)(NoDpdk))
 }
 
-/// Initializes DPDK with these arguments of EAL, and opens its port.
+/// Initializes DPDK with these arguments for its EAL (environment abstraction layer), and opens its
+/// port.
 #[cfg(feature = "dpdk")]
 fn open(arguments: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     use towpath_dpdk::{Opened, Options};
@@ -60,8 +61,8 @@ fn open(arguments: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     use crate::address::list;
 
     crate::tap_network::refuse_own_address(request.addresses)?;
-    // Use one queue if threads are added on demand, because queues of shards that start later would
-    // not be served.
+    // If shards are added on demand, use one queue. Otherwise queues of shards that have not
+    // started yet would not be served.
     let queues = if request.auto { 1 } else { request.queues };
     let options = Options { eal: arguments.to_owned(), queues, mtu: request.mtu };
     let Opened { mut queues, info } =

@@ -1,4 +1,4 @@
-//! Drivers of devices: their names, help texts, abilities, and the functions that open them.
+//! Drivers of devices: their names, help texts, properties, and the functions that open them.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -19,28 +19,28 @@ use crate::random::random_mac;
 use crate::remark::{Remark, Tell};
 use crate::replay::ReplayEnd;
 
-/// A kind of device.
+/// Description of a kind of device, with functions to open it.
 pub struct DeviceDriver {
     /// Name of the driver, as `xdp` in `xdp:eth1` and `--xdp eth1`.
     pub name: &'static str,
-    /// Placeholder of the parameters in `--help`, such as `INTERFACE`.
+    /// Placeholder for the parameters in `--help`, such as `INTERFACE`.
     pub parameters: &'static str,
-    /// Kind of the parameters, which completion and checks depend on.
+    /// Kind of the parameters. Shell completion and validation depend on it.
     pub kind: ParameterKind,
-    /// Parameters for examples, such as `eth1`.
+    /// Example of the parameters for messages and help, such as `eth1`.
     pub example: &'static str,
     /// Short text of `--help`.
     pub help: &'static str,
     /// Further paragraph of `--help`.
     pub long_help: &'static str,
-    /// Sentence for the help of `towpath router`, about a port with this device.
+    /// Sentence in the help of `towpath router` about a port with this device.
     pub port_help: &'static str,
-    /// Abilities that options and other ports depend on.
+    /// Properties on which options and other ports depend.
     pub traits: DeviceTraits,
     /// Opens the device.
     pub open: fn(&str, &DeviceRequest<'_>) -> Result<OpenDevice>,
-    /// Opens the device for an engine in PROGRAM's process. Otherwise the reason why the device
-    /// cannot be moved to that process.
+    /// Opens the device for an engine that runs in PROGRAM's process. `Err` contains the reason why
+    /// the device cannot be passed to that process.
     pub(crate) pack: std::result::Result<Pack, &'static str>,
 }
 
@@ -49,8 +49,7 @@ pub struct DeviceDriver {
 pub enum ParameterKind {
     /// Name of an existing Ethernet interface of this host, which the kernel uses as well.
     Interface,
-    /// Name of an interface to be created. The parameters may be empty; the kernel then chooses the
-    /// name.
+    /// Name of an interface to be created. If it is empty, the kernel chooses the name.
     NewInterface,
     /// Path of a file.
     File,
@@ -58,31 +57,34 @@ pub enum ParameterKind {
     Text,
 }
 
-/// Abilities of a device.
+/// Properties of a kind of device.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceTraits {
-    /// Noun for messages, such as "a TAP device". None: messages use the parameters instead.
+    /// Noun for messages, such as "a TAP device". `None` if messages show the parameters instead.
     pub noun: Option<&'static str>,
-    /// Maximum MTU in bytes of this kind of device. A specific interface may have a lower maximum.
+    /// Maximum MTU of this kind of device in bytes. The maximum of a specific interface may be
+    /// lower.
     pub mtu_max: u32,
-    /// Whether the device has a queue for each shard.
+    /// Whether the device can have a queue for each shard.
     pub has_queues: bool,
-    /// Whether a process can open the device only once, so a second try with fewer queues would
-    /// fail.
+    /// Whether a process can open the device only once. A second attempt with fewer queues would
+    /// then fail.
     pub opens_once: bool,
-    /// Error message for a missing address, with `{}` for the parameters. None: the device chooses
-    /// an address.
+    /// Error message if the user gave no address, with `{}` in place of the parameters. `None` if
+    /// the device chooses an address.
     pub needs_address: Option<&'static str>,
-    /// Whether this host is at the other end of the link. `host-gateway` then has an address.
+    /// Whether this host is at the other end of the link. If so, the name `host-gateway` has an
+    /// address.
     pub reaches_host: bool,
-    /// Whether frames to all Ethernet addresses and of all VLANs are received, as bridges need.
+    /// Whether the device receives frames to all Ethernet addresses and of all VLANs, as a bridge
+    /// needs.
     pub has_all_frames: bool,
 }
 
-/// Owner of the stack behind a device.
+/// Kind of stack that uses a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceUse {
-    /// A host, whose only link is the device.
+    /// A host whose only link is the device.
     Host,
     /// A router, which forwards frames sent to its Ethernet address.
     Router,
@@ -93,24 +95,25 @@ pub enum DeviceUse {
 /// Parameters with which a stack opens a device.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRequest<'a> {
-    /// Owner of the stack.
+    /// Kind of stack that uses the device.
     pub usage: DeviceUse,
-    /// Addresses of the stack. Empty: the device chooses an address, if it can.
+    /// Addresses of the stack. If empty, the device chooses an address, if it can.
     pub addresses: &'a [Prefix],
-    /// Ports that the stack uses of the kernel's addresses. Empty: the stack has its own Ethernet
-    /// address.
+    /// Ports that the stack uses on the kernel's own addresses. If empty, the stack has its own
+    /// Ethernet address instead.
     pub ports: &'a [PortRange],
-    /// Maximum length of IP packets in bytes; None: the device's own.
+    /// MTU in bytes; `None` uses the device's own MTU.
     pub mtu: Option<u32>,
-    /// Number of queues, one for each shard.
+    /// Number of queues to open, one for each shard.
     pub queues: usize,
-    /// Whether the device may open one queue, if several would be slower.
+    /// Whether the device may open only one queue if several would be slower.
     pub auto: bool,
-    /// Secret of the stack, from which the queue of each flow is computed.
+    /// Secret of the stack. Hashed with the addresses of a flow, it determines the queue of the
+    /// flow.
     pub seed: &'a [u8; 32],
-    /// Tally to which the ports add their counters.
+    /// Tally to which the device's ports report their counters.
     pub counters: &'a Arc<Tally>,
-    /// Callback for remarks to the user.
+    /// Callback that shows remarks to the user.
     pub tell: &'a Tell,
 }
 
@@ -118,12 +121,12 @@ pub struct DeviceRequest<'a> {
 pub struct OpenDevice {
     /// Ports of the device, one for each queue.
     pub ports: Vec<Box<dyn Port + Send>>,
-    /// Addresses and link of the stack behind the device.
+    /// Addresses and link properties of the stack behind the device.
     pub site: DeviceSite,
-    /// Observer that is notified of the ports on which the stack receives; `None` if the device
+    /// Observer that the stack notifies of the ports on which it receives. `None` if the device
     /// needs no notification.
     pub(crate) receivers: Option<Arc<dyn ReceiverWatch>>,
-    /// Reports the end of a replay; `None` for other devices.
+    /// Reports when a replay has ended; `None` for devices that are no replay.
     pub(crate) replay: Option<ReplayEnd>,
 }
 
@@ -132,56 +135,56 @@ pub struct OpenDevice {
 pub struct DeviceSite {
     /// Name for messages, such as "the TAP device tw0".
     pub name: String,
-    /// Link-layer header of the packets.
+    /// Whether packets have an Ethernet header.
     pub link: LinkType,
-    /// Ethernet address of the stack; unused on an IP link.
+    /// Ethernet address of the stack; unused if the link has no Ethernet header.
     pub mac: [u8; 6],
     /// Addresses of the stack, each with its prefix length.
     pub addresses: Vec<Prefix>,
-    /// Maximum length of IP packets in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Routers that the kernel uses on this link.
+    /// Addresses of routers that the kernel uses on this link.
     pub routers: Vec<IpAddr>,
-    /// Line that describes the link to the user.
+    /// Line of text that describes the link to the user.
     pub facts: String,
-    /// Interface of the kernel whose MTU changes the stack adopts; `None` without one.
+    /// Kernel interface whose MTU the stack follows when it changes; `None` without one.
     pub followed: Option<Followed>,
 }
 
-/// A device that is opened here, and passed to another process.
+/// A device that this process has opened to pass it to another process.
 pub(crate) struct PackedDevice {
     pub(crate) site: DeviceSite,
-    /// State that the [`Unpack`] function of the device needs.
+    /// State that the other process needs to use the device ([`Unpack`]).
     pub(crate) state: Value,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Port of a device that this process has received.
+/// Port of a device that another process has opened and passed to this one.
 pub(crate) struct UnpackedDevice {
     pub(crate) port: Box<dyn Port + Send>,
     pub(crate) receivers: Option<Arc<dyn ReceiverWatch>>,
     pub(crate) replay: Option<ReplayEnd>,
 }
 
-/// A packed device, as its process has received it.
+/// State and descriptors of a device that another process has opened and passed to this one.
 pub(crate) struct ReceivedDevice<'a> {
     pub(crate) state: Value,
     pub(crate) descriptors: Vec<Fd>,
     pub(crate) counters: &'a Arc<Tally>,
-    /// Called when the device is removed.
+    /// Callback that is called when the device was removed.
     pub(crate) on_gone: Box<dyn FnOnce() + Send>,
 }
 
-/// Opens a device that is passed to another process.
+/// Function that opens a device to be passed to another process.
 pub(crate) type Pack = fn(&str, &DeviceRequest<'_>) -> Result<PackedDevice>;
-/// Creates the port of a device that another process has packed.
+/// Function that creates the port of a device that another process has opened.
 pub(crate) type Unpack = fn(ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice>;
 
-/// MTU of Ethernet in bytes.
+/// Default MTU of an Ethernet link in bytes.
 pub(crate) const MTU_ETHERNET: u32 = 1500;
 
 impl DeviceDriver {
-    /// Returns the reason why the device cannot be moved to PROGRAM's process; None if it can.
+    /// Returns the reason why the device cannot be passed to PROGRAM's process; `None` if it can.
     pub fn obstacle_to_inline(&self) -> Option<&'static str> {
         self.pack.err()
     }
@@ -199,8 +202,8 @@ impl<'a> DeviceRequest<'a> {
         Self { usage, addresses, ports, mtu, queues, auto, seed, counters, tell }
     }
 
-    /// Returns the addresses that this host uses at the other end of the link, one in each network.
-    /// Empty for a router, whose other end the user sets up.
+    /// Returns this host's addresses at the other end of the link, one in each network of the
+    /// stack. Empty for a router, because the user configures the other end.
     pub(crate) fn host_addresses(&self, own: &[Prefix]) -> Vec<(IpAddr, u8)> {
         match self.usage {
             DeviceUse::Host => {
@@ -210,8 +213,8 @@ impl<'a> DeviceRequest<'a> {
         }
     }
 
-    /// Returns an Ethernet address for a stack whose device assigns none. A router gets the same
-    /// address at each start, because its neighbours cache it.
+    /// Returns an Ethernet address for a stack to which the device assigns none. A router gets the
+    /// same address at each start, because its neighbors cache it.
     pub(crate) fn mac(&self, device: &str) -> Result<[u8; 6]> {
         match self.usage {
             DeviceUse::Host => random_mac(),
@@ -221,18 +224,18 @@ impl<'a> DeviceRequest<'a> {
         }
     }
 
-    /// Returns the table that maps flows to queues.
+    /// Returns the table by which flows are assigned to `queues` queues.
     pub(crate) fn owners(&self, queues: usize) -> Owners {
         Owners::new(self.seed, queues)
     }
 
-    /// Returns a callback that reports the removal of the device.
+    /// Returns a callback that tells the user that the device was removed.
     pub(crate) fn on_gone(&self, site: &DeviceSite) -> impl FnOnce() + Send + use<> {
         let (tell, name) = (self.tell.clone(), site.name.clone());
         move || tell.remark(Remark::DeviceGone(name))
     }
 
-    /// Returns the open device. Its ports report their counters from now on.
+    /// Returns the open device. Its ports are wrapped, so that they report their counters.
     pub(crate) fn opened<P>(&self, ports: Vec<P>, site: DeviceSite) -> OpenDevice
     where
         P: Port + Send + 'static,
@@ -251,7 +254,7 @@ pub(crate) fn counted(
 }
 
 impl ReceivedDevice<'_> {
-    /// Removes and returns the first descriptor.
+    /// Splits off the first descriptor, and returns it with the rest.
     pub(crate) fn first_descriptor(mut self) -> std::io::Result<(Fd, Self)> {
         if self.descriptors.is_empty() {
             return Err(std::io::ErrorKind::InvalidData.into());

@@ -1,4 +1,4 @@
-//! Stacks on an Ethernet interface that the kernel uses as well.
+//! Stacks on an Ethernet interface that the kernel's own stack uses as well.
 
 use std::net::IpAddr;
 
@@ -17,22 +17,22 @@ use crate::plan_error::{PlanError, Result};
 use crate::remark::Remark;
 use crate::tap_network::{own_addresses, refuse_own_address};
 
-/// Error message for a missing address.
+/// Error message if the user gave no address for the stack; `{}` is the interface.
 pub(super) const NEEDS_ADDRESS: &str =
     "the stack needs an address in the network of {} that no other host has";
-/// Maximum number of the kernel's ports that a warning names.
+/// Maximum number of ports in use by kernel sockets that a warning lists.
 const PORTS_NAMED: usize = 8;
 
-/// Addresses of a stack on an interface of the kernel.
+/// Addresses and ports of a stack on an interface that the kernel's own stack uses as well.
 pub(super) struct StackSite {
     addresses: Vec<Prefix>,
-    /// Whether the stack has its own Ethernet address, and not the interface's.
+    /// Whether the stack has its own Ethernet address. Otherwise it uses that of the interface.
     pub(super) is_station: bool,
     ports: Vec<PortRange>,
 }
 
 impl StackSite {
-    /// Determines the stack's addresses on the interface `name`.
+    /// Determines the addresses of the stack on the interface `name`.
     pub(super) fn new(name: &str, request: &DeviceRequest<'_>) -> Result<Self> {
         let ports = request.ports.to_vec();
         if ports.is_empty() {
@@ -51,8 +51,8 @@ impl StackSite {
         Ok(Self { addresses, is_station: false, ports })
     }
 
-    /// Describes the stack on an interface that carries IP packets of up to `most` bytes. `how`
-    /// describes for the user how frames are received.
+    /// Describes the stack on an interface with a maximum MTU of `most` bytes. `how` tells the user
+    /// how frames are received.
     pub(super) fn on_interface(
         &self,
         interface: &Interface,
@@ -83,8 +83,8 @@ impl StackSite {
         })
     }
 
-    /// Fails if another run has claimed the addresses. Warns if the kernel's programs use the
-    /// ports.
+    /// Claims the addresses and ports, which fails if another run has claimed them. Warns if
+    /// programs that use the kernel's own stack already receive on the ports.
     pub(super) fn claims(&self, name: &str, request: &DeviceRequest<'_>) -> Result<Claims> {
         let claims = Claims::begin(name, self.ips(), self.ports.clone())?;
         if let Some(warning) = self.kernel_programs(name) {
@@ -100,7 +100,7 @@ impl StackSite {
         }
     }
 
-    /// Returns which frames belong to the stack.
+    /// Returns the rule by which frames on the interface belong to the stack.
     pub(super) fn claim(&self, interface: &Interface) -> Claim {
         let addresses = self.ips();
         match self.is_station {
@@ -113,8 +113,8 @@ impl StackSite {
         self.addresses.iter().map(Prefix::addr).collect()
     }
 
-    /// Returns a warning if programs of the kernel's stack use ports that are about to become the
-    /// stack's.
+    /// Returns a warning if programs that use the kernel's own stack receive on ports that the
+    /// stack is about to take.
     fn kernel_programs(&self, interface: &str) -> Option<String> {
         let found = kernel_ports::in_use(&self.ips(), &self.ports);
         let word = |(transport, port): &(_, u16)| {
@@ -135,10 +135,11 @@ impl StackSite {
         })
     }
 
-    /// Returns a warning if the interface receives no frames for a second Ethernet address.
+    /// Returns a warning if the interface cannot receive frames for a second Ethernet address.
     fn unreachable(&self, interface: &Interface) -> Option<String> {
         let Interface { name, driver, .. } = interface;
-        // A macvlan in passthru mode receives all frames, but the driver does not report its mode.
+        // The warning mentions the exception: a macvlan in passthru mode receives all frames. The
+        // driver does not report its mode.
         let unless = match driver.as_str() {
             "macvlan" => ", unless its mode is passthru",
             "ipvlan" => "",
@@ -153,7 +154,8 @@ impl StackSite {
         })
     }
 
-    /// Returns a line for the user. `how` describes how frames are received.
+    /// Returns a line of text for the user about the stack's addresses. `how` tells how frames are
+    /// received.
     fn facts(&self, interface: &str, how: &str) -> String {
         let addresses = list(self.addresses.iter().map(Prefix::addr));
         match self.is_station {

@@ -81,7 +81,8 @@ fn unpack(device: ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice> {
     Ok(UnpackedDevice::new(socket, counters))
 }
 
-/// Opens one socket for each shard, if the kernel can divide flows among them.
+/// Opens one packet socket for each shard. If the kernel cannot distribute flows among several
+/// sockets, opens one, or fails if the user requested several shards.
 fn sockets(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<Vec<PacketSocket>> {
     if request.queues > 1 {
         let owners = request.owners(request.queues);
@@ -94,8 +95,7 @@ fn sockets(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<
     Ok(vec![socket(name, host, request)?])
 }
 
-/// Opens one socket that receives all flows, for a stack with one shard, or if the kernel cannot
-/// divide flows among several.
+/// Opens one packet socket that receives all flows.
 fn socket(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<PacketSocket> {
     let opened = match request.usage {
         DeviceUse::Bridge => PacketSocket::open_bridged(name),
@@ -104,8 +104,8 @@ fn socket(name: &str, host: &StackSite, request: &DeviceRequest<'_>) -> Result<P
     opened.map_err(|error| failed(error, host, request))
 }
 
-/// Converts an error. If a permission is missing, names all capabilities that the stack's sockets
-/// need.
+/// Converts an error of opening a packet socket. If a permission is missing, the error names all
+/// capabilities that the stack's sockets need.
 fn failed(error: OpenError, host: &StackSite, request: &DeviceRequest<'_>) -> PlanError {
     let rights = match (host.is_station, request.queues > 1 && !request.auto) {
         (false, _) => Rights(&["NET_RAW", "NET_ADMIN", "BPF"]),

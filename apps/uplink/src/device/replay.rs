@@ -1,4 +1,4 @@
-//! Replay devices: deliver the packets of a capture to the stack.
+//! Replay devices, which deliver the packets of a capture file to the stack.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ router sends.",
 
 pub(crate) const UNPACK: Option<Unpack> = Some(unpack);
 
-/// Error of a capture, with the name of its file.
+/// Error of reading a capture, with the name of the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {source}")]
 struct CaptureError {
@@ -56,14 +56,15 @@ struct CaptureError {
 fn open(file: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     let mut replay = Replay::open(Path::new(file)).map_err(failed(file))?;
     let end = ReplayEnd::of(&mut replay, Path::new(file));
-    // A router has no sockets, so its replay starts at once.
+    // For a host, start the replay when the stack has a socket. A router has none, so its replay
+    // starts at once.
     let receivers = (request.usage == DeviceUse::Host).then(|| start_watch(&mut replay));
     let opened = request.opened(vec![replay], site(file, request));
     Ok(OpenDevice { receivers, replay: Some(end), ..opened })
 }
 
 fn pack(file: &str, request: &DeviceRequest<'_>) -> Result<PackedDevice> {
-    // Open the file now, to report at once if it is no capture.
+    // Open the file here already, so that an invalid capture is reported at once.
     Replay::open(Path::new(file)).map_err(failed(file))?;
     let opened = std::fs::File::open(file).map_err(|error| failed(file)(error.into()))?;
     let descriptors = vec![opened.into()];
@@ -80,12 +81,13 @@ fn unpack(device: ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice> {
     Ok(UnpackedDevice { receivers, replay: Some(end), ..unpacked })
 }
 
-/// Lets a replay wait until the stack has a socket. Returns the watch that starts the replay.
+/// Lets a replay wait until the stack has a socket. Returns the observer that then starts the
+/// replay.
 fn start_watch(replay: &mut Replay) -> Arc<dyn towpath_stack::ReceiverWatch> {
     Arc::new(StartWatch(replay.wait_for_start()))
 }
 
-/// Describes the stack behind a replay.
+/// Returns addresses and link properties of the stack behind a replay.
 fn site(file: &str, request: &DeviceRequest<'_>) -> DeviceSite {
     let own = list(request.addresses.iter().map(Prefix::addr));
     DeviceSite {

@@ -26,7 +26,7 @@ impl DeviceSpec {
     /// Parses `DEVICE:PARAMETERS`.
     ///
     /// # Errors
-    /// Returns a sentence for the user.
+    /// Returns an error message.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let (name, parameters) = text.split_once(':').ok_or_else(|| {
             format!("{text:?}: expected DEVICE:PARAMETERS, for example packet:eth1")
@@ -40,7 +40,7 @@ impl DeviceSpec {
     /// Creates the spec of a device with these parameters.
     ///
     /// # Errors
-    /// Returns a sentence for the user.
+    /// Returns an error message.
     pub fn new(
         driver: &'static DeviceDriver,
         parameters: &str,
@@ -59,12 +59,14 @@ impl DeviceSpec {
         &self.parameters
     }
 
-    /// Returns the name of the interface, if the device is one that the kernel uses as well.
+    /// Returns the name of the interface if the device is one that the kernel's own stack uses as
+    /// well.
     pub fn interface(&self) -> Option<&str> {
         (self.driver.kind == ParameterKind::Interface).then_some(&self.parameters)
     }
 
-    /// Returns the name of the kernel's interface whose carrier is also the device's carrier.
+    /// Returns the name of the kernel interface whose carrier state (link up or down) is that of
+    /// the device.
     pub fn link(&self) -> Option<&str> {
         let kinds = [ParameterKind::Interface, ParameterKind::NewInterface];
         let has_link = kinds.contains(&self.driver.kind) && !self.parameters.is_empty();
@@ -103,7 +105,7 @@ fn check(driver: &DeviceDriver, parameters: &str) -> std::result::Result<(), Str
     }
 }
 
-/// Lists the names of all devices, followed by `more`, for a sentence.
+/// Lists the names of all devices, followed by the names in `more`, as part of a sentence.
 pub fn names(more: &[&str]) -> String {
     let mut all: Vec<_> = DEVICES.iter().map(|driver| driver.name).collect();
     all.extend(more);

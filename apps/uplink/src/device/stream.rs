@@ -1,4 +1,5 @@
-//! Streams of Ethernet frames over a Unix socket: virtual machines and other stacks.
+//! Devices that exchange Ethernet frames over a Unix stream socket with virtual machines or other
+//! stacks.
 
 use std::path::Path;
 

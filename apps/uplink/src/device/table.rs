@@ -1,12 +1,14 @@
-//! Table of devices. To add a device, create a file with its driver, and add its name here.
+//! Table of device drivers. To add a kind of device, create a module with its driver, and add its
+//! name here.
 
 use super::driver::{DeviceDriver, Unpack};
 
-/// Lists modules that define `DRIVER` and `UNPACK`. The two tables are separate, because the
-/// preloaded library must not contain code that opens devices.
+/// Creates the tables of drivers from modules that define `DRIVER` and `UNPACK`. There are two
+/// tables, because the preloaded library uses only `UNPACK` and must not contain code that opens
+/// devices.
 macro_rules! devices {
     ($($module:ident),*) => {
-        /// All devices, in the order of `--help`.
+        /// Drivers of all devices, in the order of `--help`.
         pub static DEVICES: &[DeviceDriver] = &[$(super::$module::DRIVER),*];
 
         static UNPACKERS: &[(&str, Option<Unpack>)] =
@@ -16,7 +18,8 @@ macro_rules! devices {
 
 devices!(tap, packet, xdp, dpdk, stream, replay);
 
-/// Returns the function that creates the ports of the device `name` in PROGRAM's process.
+/// Returns the function that creates the port of a device in PROGRAM's process. `name` is that of
+/// its driver.
 pub(crate) fn unpacker(name: &str) -> Option<Unpack> {
     UNPACKERS.iter().find(|(known, _)| *known == name).and_then(|(_, unpack)| *unpack)
 }

@@ -48,7 +48,8 @@ const MTU_TAP_MAX: u32 = 65_535 - 14;
 
 fn open(name: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     let mut queues = queues(name, request)?;
-    // Assign flows to queues before the device is up, because this host may send from then on.
+    // Assign flows to queues before the device is up, because this host may send packets as soon as
+    // it is up.
     steer(&mut queues, request);
     let tap = queues.first_mut().expect("a device is opened with a queue");
     let site = set_up(tap, request)?;
@@ -72,7 +73,7 @@ fn unpack(device: ReceivedDevice<'_>) -> std::io::Result<UnpackedDevice> {
     Ok(UnpackedDevice::new(tap, counters))
 }
 
-/// Opens a device with one queue for each shard.
+/// Opens a TAP device with one queue for each shard.
 fn queues(name: &str, request: &DeviceRequest<'_>) -> Result<Vec<Tap>> {
     let options = Options { name: Some(name.to_owned()).filter(|name| !name.is_empty()) };
     let queues = match Tap::open_queues(&options, request.queues) {
@@ -82,7 +83,7 @@ fn queues(name: &str, request: &DeviceRequest<'_>) -> Result<Vec<Tap>> {
     queues.map_err(PlanError::of_device(&DRIVER))
 }
 
-/// Chooses the addresses, and configures this host's end of the device.
+/// Chooses the addresses, and configures this host's end of the TAP device.
 fn set_up(tap: &Tap, request: &DeviceRequest<'_>) -> Result<DeviceSite> {
     let mtu = request.mtu.unwrap_or(MTU_ETHERNET);
     let (addresses, choosing) = match request.usage {
@@ -94,7 +95,7 @@ fn set_up(tap: &Tap, request: &DeviceRequest<'_>) -> Result<DeviceSite> {
     };
     let hosts = request.host_addresses(&addresses);
     towpath_tap::set_up_host(tap.name(), mtu, &hosts)?;
-    // Other runs may choose a network from now on, because this one is visible to them.
+    // Release the lock, because other runs now see this run's network and choose a different one.
     drop(choosing);
     let own = list(addresses.iter().map(Prefix::addr));
     let host = list(hosts.iter().map(|(ip, _)| *ip));
@@ -111,15 +112,15 @@ fn set_up(tap: &Tap, request: &DeviceRequest<'_>) -> Result<DeviceSite> {
 }
 
 /// Lets the kernel put each packet into the queue of the shard that owns its flow. If the kernel
-/// cannot, shards pass packets to each other. In that case, one queue and one shard are used,
-/// unless several shards were requested.
+/// does not support this, shards must pass packets to each other. In that case, uses only one queue
+/// and one shard, unless several shards were requested.
 fn steer(queues: &mut Vec<Tap>, request: &DeviceRequest<'_>) {
     let [tap, _, ..] = &queues[..] else { return };
     let owners = request.owners(queues.len());
     let steering = Steering { key: owners.key(), queues: owners.count() as u32 };
     let Err(error) = tap.steer(Some(&steering)) else { return };
-    // An earlier run may have left its BPF program in a persistent device. The call fails if the
-    // kernel supports no programs, and then there is none to remove.
+    // Remove a BPF program that an earlier run may have left in a persistent device. Ignore errors:
+    // if the kernel does not support such programs, there is none to remove.
     let _ = tap.steer(None);
     if request.auto {
         return queues.truncate(1);

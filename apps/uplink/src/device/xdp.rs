@@ -1,4 +1,4 @@
-//! XDP sockets on interfaces that the kernel uses as well.
+//! XDP sockets on interfaces that the kernel's own stack uses as well.
 
 use towpath_xdp::{Mode, XdpProperties, XdpSocket};
 
@@ -45,7 +45,8 @@ fn open(name: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     let held = claims.hold(parts.packet_socket())?;
     parts.descriptors.extend(held);
     let XdpProperties { interface, mode, mtu_max, frame_mtu, .. } = &parts.facts;
-    // XDP limits the length of frames, even if the interface's MTU is increased later.
+    // Use the maximum frame length of XDP as the limit, even if the interface's MTU is increased
+    // later.
     let most = request.mtu.map_or(*frame_mtu, |mtu| mtu.min(*frame_mtu));
     let followed = Followed::new(interface, Some(most));
     let site = host.on_interface(interface, *mtu_max, followed, mode_words(*mode), request)?;
@@ -53,12 +54,14 @@ fn open(name: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     socket.on_gone(request.on_gone(&site));
     Ok(match request.usage {
         DeviceUse::Host => request.opened(vec![Coalescing::new(socket)], site),
-        // Do not merge segments for a router or bridge, because it would have to split them again.
+        // For a router or bridge, do not merge received segments, because they would have to be
+        // split again.
         DeviceUse::Router | DeviceUse::Bridge => request.opened(vec![socket], site),
     })
 }
 
-/// Describes for the user how frames reach an XDP socket, to be appended to the interface's name.
+/// Returns text for the user about how frames reach an XDP socket. It is appended to the
+/// interface's name.
 fn mode_words(mode: Mode) -> &'static str {
     match (mode.in_driver, mode.zero_copy) {
         (true, true) => " (XDP in the driver, without copies)",

@@ -1,4 +1,4 @@
-//! Applies leases to a running engine.
+//! Applies the leases of a DHCP client to a running engine.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,12 @@ use towpath_tcp::Instant;
 
 use crate::uplink::now_ns;
 
-/// Metric of the routes of interface 0. The number of the interface is added, so that equal routes
-/// of several leases coexist. Routes of the operator usually have metric 0, and are preferred.
+/// Metric of routes from leases, to which the interface number is added. So equal routes of leases
+/// at several interfaces can coexist. Routes that the operator sets usually have metric 0, and are
+/// preferred.
 const METRIC: u32 = 100;
 
-/// The address and the routes of a lease at an interface.
+/// The address and the routes that a lease has added to an interface.
 pub(super) struct LeaseApplier {
     remote: Remote,
     iface: IfaceId,
@@ -26,7 +27,7 @@ impl LeaseApplier {
         Self { remote, iface, lease: None }
     }
 
-    /// Returns the applied lease.
+    /// Returns the lease that is currently applied.
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
@@ -34,7 +35,8 @@ impl LeaseApplier {
     /// Applies a new or extended lease.
     ///
     /// # Errors
-    /// Returns the reason of the stack, for the user. The interface then has nothing of the lease.
+    /// Returns an error message with the reason why the stack rejects the lease. Nothing of the
+    /// lease is applied then.
     pub fn apply(&mut self, lease: &Lease) -> Result<(), String> {
         let now = Instant(now_ns());
         if let Some(known) = self.lease.clone().filter(|known| known.address == lease.address) {
@@ -47,7 +49,8 @@ impl LeaseApplier {
                 return Ok(());
             }
         }
-        // The operator may have removed the address or a route.
+        // Replace the whole lease: its address is new, or extending it failed, because the operator
+        // has removed the address or a route.
         self.remove();
         let mut list = vec![
             Change::AddAddress { iface: self.iface, prefix: lease.address },
@@ -62,8 +65,8 @@ impl LeaseApplier {
         Ok(())
     }
 
-    /// Removes the address and the routes of the lease. The operator, or the end of the address's
-    /// lifetime, may have removed some of them before.
+    /// Removes the address and the routes of the lease. Some may be gone already: the operator has
+    /// removed them, or the address's lifetime has ended.
     pub fn remove(&mut self) {
         let Some(lease) = self.lease.take() else { return };
         let (iface, addr, len) = (self.iface, IpAddr::V4(lease.ip()), Some(lease.address.len()));
@@ -79,7 +82,8 @@ impl LeaseApplier {
     }
 
     fn with(&self, route: &LeaseRoute, lease: &Lease) -> Change {
-        // Servers of providers assign routers outside the network of the address.
+        // Mark the next hop as on-link if it is outside the network of the address, as for routers
+        // that servers of some providers assign.
         let is_far = route.via.is_some_and(|via| !lease.address.contains(via.into()));
         Change::SetRoute(RouteSpec { on_link: is_far, ..self.spec(route) }, How::Replace)
     }
@@ -97,7 +101,7 @@ impl LeaseApplier {
         }
     }
 
-    /// Applies changes. If the engine has ended, there is nothing left to change.
+    /// Applies changes to the engine. Succeeds if the engine has ended.
     fn change(&self, changes: Vec<Change>) -> Result<(), Refused> {
         self.remote.apply(changes).map_or(Ok(()), |applied| applied.map(|_| ()))
     }
@@ -157,7 +161,7 @@ mod tests {
         let thread = spawn(|| engine.run());
         let mut applier = LeaseApplier::new(remote.clone(), IfaceId::LOOPBACK);
         let net = || remote.net().expect("it runs");
-        // The router is outside the network of the address.
+        // Test a router that is outside the network of the address.
         let first = lease("10.9.0.7/32", &[("0.0.0.0/0", "10.9.0.1"), ("10.8.0.0/16", "10.9.0.2")]);
         applier.apply(&first).expect("it is valid");
         let [(address, left)] = &addresses(&net())[..] else { panic!("one address") };

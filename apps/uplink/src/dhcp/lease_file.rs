@@ -1,4 +1,4 @@
-//! The file that keeps a lease for the next start.
+//! The file in which a DHCP client keeps its lease for the next start.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use towpath_tcp::Instant;
 
 use crate::uplink::now_ns;
 
-/// Returns the address of the kept lease; `None` if there is no valid one.
+/// Returns the address of the lease in the file; `None` if there is no lease, or it has expired.
 pub(super) fn read(path: &Path) -> Option<Ipv4Addr> {
     let kept: KeptLease = fs::read_to_string(path).ok()?.parse().ok()?;
     kept.is_valid(unix_s()).then_some(kept.address)
@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path) -> Option<Ipv4Addr> {
 /// Replaces the content of the file by `lease`.
 ///
 /// # Errors
-/// As of open(2), write(2) and rename(2).
+/// Returns errors of open(2), write(2) and rename(2).
 pub(super) fn write(path: &Path, lease: &Lease) -> io::Result<()> {
     let left = |until: Instant| until.since(Instant(now_ns())).as_secs();
     let until_unix_s = lease.valid_until.map(|until| unix_s() + left(until));
@@ -28,15 +28,17 @@ pub(super) fn write(path: &Path, lease: &Lease) -> io::Result<()> {
     replace(path, &format!("{kept}\n"))
 }
 
-/// Replaces the content of a file. Readers see the old content or the new one, also after a crash.
+/// Replaces the content of a file. Readers see either the old or the new content, even after a
+/// crash.
 ///
 /// # Errors
-/// As of unlink(2), open(2), write(2), fdatasync(2) and rename(2).
+/// Returns errors of unlink(2), open(2), write(2), fdatasync(2) and rename(2).
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    // The name is predictable, so another user of the directory may have placed a link there.
+    // Remove an existing file first. Its name is predictable, so another user may have placed a
+    // link there.
     if let Err(error) = fs::remove_file(&new)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -48,7 +50,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Returns the Unix time in seconds.
+/// Returns the current Unix time in seconds.
 pub(crate) fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,4 +1,4 @@
-//! Requests about the access list of this process's stack: show and change.
+//! Handles requests that show or change the access list of this process's stack.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use towpath_stack::net::RuleSet;
 
 use crate::served::{ServedStack, gone};
 
-/// Returns the current list with its counters.
+/// Returns the current access list with the counters of its rules.
 pub fn shown(stack: &ServedStack) -> Result<Acl, Gone> {
     let Some(set) = stack.remote.rules()? else { return Ok(Acl::default()) };
     let rules = (0..).zip(set.rules().iter()).map(|(place, rule)| {
@@ -30,10 +30,10 @@ pub fn shown(stack: &ServedStack) -> Result<Acl, Gone> {
     Ok(Acl { rules: rules.collect(), defaults: defaults.collect() })
 }
 
-/// Applies all changes, or none on an error. Returns their number.
+/// Applies all changes to the access list, or none if one fails. Returns the number of changes.
 pub fn change(stack: &ServedStack, changes: &[AclChange]) -> Result<usize, RequestFault> {
-    // Keep the previous list alive to the end, so that it is freed on this thread rather than the
-    // stack's.
+    // Keep a reference to the previous list until the end, so that this thread frees it rather than
+    // the stack's thread.
     let before = stack.remote.rules().map_err(gone)?;
     let mut list = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
     for (at, change) in changes.iter().enumerate() {
@@ -60,8 +60,8 @@ pub fn change(stack: &ServedStack, changes: &[AclChange]) -> Result<usize, Reque
     Ok(changes.len())
 }
 
-/// Compiles the rules again after an interface was added or deleted, so that they match the
-/// interfaces that have their names now.
+/// Compiles the rules again after an interface was added or deleted. Each name in a rule then
+/// refers to the interface that has it now.
 pub fn follow_names(stack: &ServedStack) -> Result<(), RequestFault> {
     let Some(before) = stack.remote.rules().map_err(gone)? else { return Ok(()) };
     let list = before.rules().to_list();
@@ -69,7 +69,7 @@ pub fn follow_names(stack: &ServedStack) -> Result<(), RequestFault> {
     replace(stack, Some(before), Some(rules))
 }
 
-/// Replaces the rules, which inherit the counts of equal rules.
+/// Replaces the rules of the stack. A new rule that equals a previous one inherits its counters.
 fn replace(
     stack: &ServedStack,
     before: Option<Arc<RuleSet>>,
@@ -113,7 +113,7 @@ fn make(list: &mut RuleList, change: &AclChange) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses hooks and an action by their names.
+/// Parses the hooks and the action of a default from their names.
 pub fn default_of(hooks: &[&str], action: &str) -> Result<(Hooks, Action), String> {
     let mut all = Hooks::NONE;
     for name in hooks {
@@ -128,13 +128,13 @@ pub fn default_of(hooks: &[&str], action: &str) -> Result<(Hooks, Action), Strin
     Ok((all, action?))
 }
 
-/// Returns the index of the change that added a rule. Returns `None` if the rule was there before.
+/// Returns the index of the change that added a rule. `None` if the rule was in the list before.
 fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
     let brings = |change: &AclChange| match change {
         AclChange::AddRule { rule } | AclChange::ReplaceRule { rule } => {
             rule.parse::<Rule>().is_ok_and(|rule| rule.id == id)
         }
-        // A rule that no later change added comes from this list, because a load replaces all
+        // If no later change added the rule, it comes from this list, because a load replaces all
         // rules.
         AclChange::Load { .. } => true,
         _ => false,
@@ -142,11 +142,11 @@ fn place_of(changes: &[AclChange], id: u32) -> Option<usize> {
     changes.iter().rposition(brings)
 }
 
-/// Index that no interface has.
+/// Interface index that no interface has.
 pub const NO_INTERFACE: u16 = u16::MAX;
 
-/// Compiles a list. Names of interfaces that `known` contains may be those of deleted interfaces,
-/// and then match no packet.
+/// Compiles a list of rules. A name in `known` may be the name of a deleted interface. A rule with
+/// such a name matches no packet.
 fn compile(
     stack: &ServedStack,
     list: &RuleList,

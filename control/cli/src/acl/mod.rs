@@ -1,6 +1,6 @@
-//! `towpath acl`: the access list of a running router or run, shown and changed.
+//! `towpath acl`: shows and changes the access list of a running router or run.
 //!
-//! `answer` implements the requests in the process that has the stack.
+//! `answer` handles the requests in the process that has the stack.
 
 mod answer;
 
@@ -63,10 +63,10 @@ enum Command {
     Change(AclChange),
 }
 
-/// Runs the command.
+/// Runs `towpath acl`.
 ///
 /// # Errors
-/// Returns any error with a message for the user.
+/// Returns an error message for the user.
 pub fn acl(args: &AclArgs) -> Result<()> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     match parse(&words)? {
@@ -141,15 +141,16 @@ fn default(hooks: &str, action: &str) -> Result<AclChange, String> {
     Ok(AclChange::SetDefault { hooks, action: word(action)? })
 }
 
-/// Formats the list as a file of rules, with the counters as comments.
+/// Formats the access list as a file of rules, with the counters as comments.
 fn text(list: &Acl) -> String {
     let mut out = String::new();
     let width = list.rules.iter().map(|known| known.rule.chars().count()).max().unwrap_or(0);
     for known in &list.rules {
-        // Replace line breaks, because a rule comes from another process and must stay on one line.
+        // Replace line breaks, because the rule comes from another process and must stay on one
+        // line.
         let rule = printable(&known.rule);
         let (packets, bytes) = (known.packets, known.bytes);
-        // Writing to a String cannot fail.
+        // Ignore the result: writing to a String cannot fail.
         let _ = writeln!(out, "acl add {rule:<width$}  # {packets} packets, {bytes} bytes");
     }
     for known in &list.defaults {
@@ -163,7 +164,7 @@ fn text(list: &Acl) -> String {
     out
 }
 
-/// Formats the list as JSON, with an object per rule.
+/// Formats the access list as JSON, with one object per rule.
 fn json(list: &Acl) -> Result<String> {
     let counts = |packets: u64, bytes: u64| {
         [("packets".to_owned(), Value::from(packets)), ("bytes".to_owned(), bytes.into())]

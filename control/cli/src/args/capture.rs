@@ -1,4 +1,4 @@
-//! Options of captures, which all commands with packets have.
+//! Options for captures, shared by all commands that process packets.
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
@@ -39,7 +39,8 @@ pub struct CaptureArgs {
 }
 
 impl CaptureArgs {
-    /// Returns the maximum recorded length of a packet, and of the file, in bytes.
+    /// Returns the maximum recorded length of a packet and the maximum size of the file, both in
+    /// bytes.
     pub fn limits(&self) -> (u32, u64) {
         (self.pcap_snaplen, self.pcap_size)
     }

@@ -1,22 +1,22 @@
-//! Options that name the device of a stack: one for each row of the table of devices.
+//! Options that select the device of a stack. Each row of the device table has one option.
 
 use clap::{Arg, ArgGroup, ArgMatches, Args, Command, Error, FromArgMatches, Id, ValueHint};
 use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind};
 
-/// Device of a stack, at most one: `--xdp eth1` stands for `xdp:eth1`.
+/// Device of a stack, at most one. For example, `--xdp eth1` selects `xdp:eth1`.
 #[derive(Debug, Default)]
 pub struct DeviceArgs(Option<DeviceSpec>);
 
-/// Name of the group of options.
+/// Name of the clap group that contains the device options.
 const GROUP: &str = "device";
 
 impl DeviceArgs {
-    /// Returns the requested device; `None` selects the rootless gateway.
+    /// Returns the selected device. `None` selects the rootless gateway.
     pub fn device(&self) -> Option<&DeviceSpec> {
         self.0.as_ref()
     }
 
-    /// Returns the option of the device if its value is optional, as that of `--tap`.
+    /// Returns the name of the selected device option if its value is optional, as that of `--tap`.
     pub fn option_without_value(&self) -> Option<String> {
         let driver = self.0.as_ref()?.driver();
         (driver.kind == ParameterKind::NewInterface).then(|| format!("--{}", driver.name))
@@ -53,7 +53,7 @@ impl FromArgMatches for DeviceArgs {
     }
 }
 
-/// Returns the option of a device, by its row of the table.
+/// Creates the option for a device from its row of the device table.
 fn option(driver: &'static DeviceDriver) -> Arg {
     let option = Arg::new(driver.name)
         .long(driver.name)
@@ -69,7 +69,8 @@ fn option(driver: &'static DeviceDriver) -> Arg {
         ParameterKind::File => option.value_hint(ValueHint::AnyPath),
         ParameterKind::Text => option.allow_hyphen_values(true),
     };
-    // On an interface that the kernel uses, `--ports` can replace `--address`.
+    // Do not require `--address` for an interface that the kernel uses, because `--ports` can
+    // replace it.
     match driver.traits.needs_address.is_some() && driver.kind != ParameterKind::Interface {
         true => option.requires("address"),
         false => option,

@@ -1,4 +1,4 @@
-//! Options of names, which commands with a PROGRAM have.
+//! Options for host names, shared by the commands that start a PROGRAM.
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
@@ -26,7 +26,7 @@ pub struct NameArgs {
 }
 
 impl NameArgs {
-    /// Converts the options to the names that the `Plan` of a run contains.
+    /// Converts the options to the names for the `Plan` of a run.
     pub fn names(&self) -> Names {
         Names { hostname: self.hostname.clone(), hosts: self.add_host.clone() }
     }

@@ -1,20 +1,20 @@
-//! `--netem`: an emulated link in the syntax of tc-netem(8), for one direction or both.
+//! `--netem`: configures an emulated link in the syntax of tc-netem(8), for one direction or both.
 
 use std::str::FromStr;
 
 use towpath_link::{Netem, NetemError};
 
-/// A value of `--netem`.
+/// Parsed value of `--netem`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetemOption {
-    /// Direction that the link applies to, "out" or "in"; `None` for both.
+    /// Direction to which the link applies, "out" or "in". `None` for both directions.
     way: Option<&'static str>,
-    /// Parameters in the syntax of tc-netem(8), validated when they were parsed.
+    /// Parameters of the link in the syntax of tc-netem(8), validated by the parser of this option.
     pub words: String,
 }
 
 impl NetemOption {
-    /// Returns whether the link applies to a direction, "out" or "in".
+    /// Returns whether the link applies to the direction `way`, which is "out" or "in".
     pub fn is_for(&self, way: &str) -> bool {
         self.way.is_none_or(|own| own == way)
     }

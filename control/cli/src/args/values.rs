@@ -1,5 +1,5 @@
-//! Values of options: ports, addresses, sizes, times. The message about an invalid value repeats
-//! the value, and says what is expected.
+//! Parsers for option values: ports, addresses, sizes, times. Each error message repeats the
+//! invalid value, and describes the expected one.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -11,16 +11,16 @@ use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_stack::limits::SHARDS_MAX;
 use towpath_uplink::{Dns, MTUS, PortRange, Transport};
 
-/// Range of `--pcap-snaplen` in bytes. 64 bytes hold the headers of Ethernet, IPv4 and TCP without
-/// options.
+/// Allowed values of `--pcap-snaplen` in bytes. 64 bytes hold the headers of Ethernet, IPv4 and TCP
+/// without options.
 const SNAPLENS: RangeInclusive<u32> = 64..=SNAPLEN_DEFAULT;
 
-/// Parses `--mtu`, in bytes.
+/// Parses the value of `--mtu`, in bytes.
 pub fn parse_mtu(text: &str) -> Result<u32, String> {
     parse_bytes(text, MTUS, 1500)
 }
 
-/// Parses `--pcap-snaplen`, in bytes.
+/// Parses the value of `--pcap-snaplen`, in bytes.
 pub fn parse_snaplen(text: &str) -> Result<u32, String> {
     parse_bytes(text, SNAPLENS, 128)
 }
@@ -30,25 +30,27 @@ fn parse_bytes(text: &str, range: RangeInclusive<u32>, example: u32) -> Result<u
     parse_number(text, range, "bytes").map_err(of_example)
 }
 
-/// Maximum of `--busy-poll` in microseconds: a thousand times the duration of a request over
+/// Maximum value of `--busy-poll` in microseconds: a thousand times the duration of a request over
 /// loopback.
 const BUSY_POLL_US_MAX: u32 = 1000;
 
-/// Parses `--busy-poll`, in microseconds.
+/// Parses the value of `--busy-poll`, in microseconds.
 pub fn parse_microseconds(text: &str) -> Result<u32, String> {
     parse_number(text, 0..=BUSY_POLL_US_MAX, "microseconds")
 }
 
-/// Parses `--run`: any number above 0, although Linux assigns process ids only up to 2^22.
+/// Parses the value of `--run`: any number above 0, although Linux assigns process ids only up to
+/// 2^22.
 pub fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|pid| *pid > 0);
     pid.ok_or_else(|| "expected a process id, as `towpath ss -p` shows them".to_owned())
 }
 
-/// Parses a number of `what` within a range.
+/// Parses a number in `range`. `what` is the unit in the error message.
 ///
 /// # Errors
-/// Returns the expected range, because std's message is only "invalid digit found in string".
+/// Returns a message with the expected range, because std's message is only "invalid digit found in
+/// string".
 pub fn parse_number(text: &str, range: RangeInclusive<u32>, what: &str) -> Result<u32, String> {
     let (least, most) = (*range.start(), *range.end());
     let number = text.parse().ok().filter(|number| range.contains(number));
@@ -64,7 +66,7 @@ pub enum StatsFormat {
     Json,
 }
 
-/// Parses a rule of `--ports`.
+/// Parses a range of ports in a value of `--ports`.
 pub fn parse_port_range(text: &str) -> Result<PortRange, String> {
     let wanted =
         || format!("\"{text}\": expected tcp:PORT or udp:PORT, or a range as tcp:8000-8010");
@@ -83,29 +85,31 @@ pub fn parse_port_range(text: &str) -> Result<PortRange, String> {
     Ok(PortRange { transport, first, last })
 }
 
-/// `--shards`.
+/// Parsed value of `--shards`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shards {
     /// Fixed number of shards, a power of two.
     Count(usize),
-    /// As many shards as this machine can use, with threads added on demand.
+    /// As many shards as this machine can use. Threads are added on demand.
     Auto,
 }
 
 impl Shards {
-    /// Returns the number of shards.
+    /// Returns the number of shards to create.
     pub fn count(self) -> usize {
         match self {
             Self::Count(count) => count,
-            // Number of processors that this process may use; 1 if the kernel does not report it.
+            // Use the number of processors available to this process, or 1 if the kernel does not
+            // report it.
             Self::Auto => Self::for_processors(
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             ),
         }
     }
 
-    /// Returns a quarter of the processors, rounded down to a power of two. The program does more
-    /// work for its packets than the stack, and needs the remaining processors.
+    /// Returns the number of shards for `--shards auto`: a quarter of the processors, rounded down
+    /// to a power of two. The program needs the remaining processors, because it does more work for
+    /// its packets than the stack.
     fn for_processors(processors: usize) -> usize {
         match processors / 4 {
             0 => 1,
@@ -114,7 +118,7 @@ impl Shards {
     }
 }
 
-/// Parses `--shards`.
+/// Parses the value of `--shards`.
 pub fn parse_shards(text: &str) -> Result<Shards, String> {
     if text == "auto" {
         return Ok(Shards::Auto);
@@ -124,10 +128,10 @@ pub fn parse_shards(text: &str) -> Result<Shards, String> {
     count.map(Shards::Count).ok_or_else(|| format!("expected 1, 2, 4, 8, {SHARDS_MAX} or auto"))
 }
 
-/// Maximum of `--stop-timeout` in seconds: a day, whose milliseconds fit 32 bits.
+/// Maximum value of `--stop-timeout` in seconds: one day, whose milliseconds fit 32 bits.
 const STOP_TIMEOUT_MAX: u64 = 86_400;
 
-/// Parses a time in whole seconds, at most a day.
+/// Parses a duration in whole seconds, at most one day.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds <= STOP_TIMEOUT_MAX);
     let wrong = || format!("{text:?} is not a number of seconds from 0 to {STOP_TIMEOUT_MAX}");
@@ -151,7 +155,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Parses `--dns`: the address of a nameserver, or "none".
+/// Parses the value of `--dns`: the IP address of a nameserver, or "none".
 pub fn parse_dns(text: &str) -> Result<Dns, String> {
     if text == "none" {
         return Ok(Dns::None);
@@ -160,7 +164,7 @@ pub fn parse_dns(text: &str) -> Result<Dns, String> {
     ip.map(Dns::At).map_err(|error| format!("{error}; \"none\" is for no nameserver"))
 }
 
-/// Parses the address of a nameserver.
+/// Parses the IP address of a nameserver.
 pub fn parse_nameserver(text: &str) -> Result<IpAddr, String> {
     let ip: IpAddr =
         text.parse().map_err(|_| format!("{text:?} is not an IP address, for example 9.9.9.9"))?;
@@ -176,7 +180,7 @@ pub fn parse_name(text: &str) -> Result<Word, String> {
     name.ok_or_else(|| "expected 1 to 32 letters, digits and underscores".to_owned())
 }
 
-/// Parses `--user`: a name or a number.
+/// Parses the value of `--user`: the name or the number of a user.
 pub fn parse_user(text: &str) -> Result<u32, String> {
     user_id(text).ok_or_else(|| "no user of this system has this name or number".to_owned())
 }

@@ -1,8 +1,9 @@
-//! `towpath completions`: completion scripts for shells, which query the names of live runs.
+//! `towpath completions`: prints completion scripts for shells. The scripts query the names of live
+//! runs.
 //!
 //! `clap_complete` generates scripts for options only. The values of `--name` and `--run` are
-//! completed from `towpath completions --live`, and the words of `ip`, `acl`, `nat`, `conntrack`
-//! and `port` from `--next` (`next`).
+//! completed from `towpath completions --live`. The words of `ip`, `acl`, `nat`, `conntrack` and
+//! `port` are completed from `towpath completions --next` (`next`).
 
 mod next;
 
@@ -38,13 +39,13 @@ pub enum LiveArg {
     Pids,
 }
 
-/// Commands whose options `--name` and `--run` select a live run.
+/// Commands in which `--name` and `--run` select a live run.
 const COMMANDS: &str = "ip acl nat conntrack port stats";
 
-/// Prints a completion script, or a list for one.
+/// Prints a completion script, or a list of words for such a script.
 ///
 /// # Errors
-/// Fails if standard output cannot be written.
+/// Returns an error if writing to standard output fails.
 pub fn completions(args: &CompletionsArgs) -> Result<()> {
     if let Some(live) = args.live {
         return output::write(listed(live, &Runs::own().list()).as_bytes());
@@ -67,7 +68,7 @@ fn listed(live: LiveArg, runs: &[Client]) -> String {
     words.map(|word| word + "\n").collect()
 }
 
-/// Adds the completion of live runs to a script.
+/// Adds the completion of live runs to a generated script.
 fn with_runs(shell: Shell, script: String) -> String {
     match shell {
         Shell::Bash => script.replace("complete -F _towpath ", "complete -F _towpath_live ") + BASH,
@@ -77,8 +78,8 @@ fn with_runs(shell: Shell, script: String) -> String {
     }
 }
 
-/// Wraps the generated function: completes the value of `--name`, the first word after `ss`, and
-/// the words of `ip`, `acl`, `nat`, `conntrack` and `port`.
+/// Bash function that wraps the generated function. It completes the value of `--name`, the first
+/// word after `ss`, and the words of `ip`, `acl`, `nat`, `conntrack` and `port`.
 const BASH: &str = r#"
 _towpath_live() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" kind=""
@@ -121,7 +122,7 @@ fn fish() -> String {
     let of_commands = COMMANDS.split(' ').flat_map(|command| {
         [line(command, "-l name -r", "names"), line(command, "-l run -r", "pids")]
     });
-    // `string length -q` ensures that the rule applies only if there are words. Otherwise -f would
+    // Use `string length -q`, so that the rule applies only if there are words. Otherwise -f would
     // suppress the completion of files for `acl load`.
     const NEXT: &str = "towpath completions --next (commandline -opc)[2..-1] 2>/dev/null";
     let words = ["ip", "acl", "nat", "conntrack", "port"].map(|command| {
@@ -133,7 +134,7 @@ fn fish() -> String {
     of_commands.chain([line("ss", "", "pids")]).chain(words).collect()
 }
 
-/// Replaces the actions of options that select a live run by functions.
+/// Replaces the zsh actions of options that select a live run by functions.
 fn zsh(script: &str) -> String {
     const FUNCTION: &str = r#"_towpath_live() {
     local -a live
@@ -173,7 +174,7 @@ _towpath_next() {
 mod tests {
     use super::*;
 
-    /// Checks that the scripts of `clap_complete` contain the patterns that are replaced.
+    /// Checks that the scripts of `clap_complete` contain the patterns that this module replaces.
     #[test]
     fn each_script_asks_for_live_runs() {
         let script = |shell| {
@@ -197,7 +198,7 @@ mod tests {
         }
         let fish = script(Shell::Fish);
         assert_eq!(fish.matches("--live names").count(), commands);
-        // Files are completed if `--next` returns no words.
+        // The shell completes files if `--next` returns no words.
         assert_eq!(fish.matches("| string length -q\" -f").count(), 5, "{fish}");
         assert!(zsh.contains("_default\n    fi"), "{zsh}");
     }

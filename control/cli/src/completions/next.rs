@@ -1,19 +1,19 @@
-//! Completion of words of `towpath ip`, `acl`, `nat`, `conntrack` and `port`, whose grammar clap
-//! does not know.
+//! Completes the words of `towpath ip`, `acl`, `nat`, `conntrack` and `port`, because clap does not
+//! know their grammar.
 
 use towpath_model::user_id;
 use towpath_uplink::DEVICES;
 
 use crate::ip::{WhichRun, object_verbs, objects};
 
-/// Options of these commands that take a value.
+/// Options of these commands that require a value.
 const WITH_VALUE: [&str; 5] = ["--run", "--name", "--user", "-b", "--batch"];
 
-/// Returns the words that may follow `line`, which starts with the command. Empty if a file, the
-/// value of an option, or free text is expected.
+/// Returns the words that may follow `line`, whose first word is the command. Returns no words
+/// where a file, the value of an option, or free text is expected.
 pub fn next(line: &[String]) -> Vec<String> {
     let Some((command, rest)) = line.split_first() else { return Vec::new() };
-    // bash splits `--name=web` into three words.
+    // Skip "=", because bash splits `--name=web` into three words.
     let mut rest = rest.iter().map(String::as_str).filter(|word| *word != "=");
     let mut which = WhichRun { run: None, name: None, user: None };
     let mut words = Vec::new();
@@ -60,7 +60,7 @@ fn is_link(word: &str) -> bool {
     object_verbs(word) == object_verbs("link")
 }
 
-/// Returns the names of the ports of the selected run. Empty if the run does not answer.
+/// Returns the names of the ports of the selected run. Returns no names if the run does not answer.
 fn ports(which: &WhichRun) -> Vec<String> {
     let ports = which.client_to_look_quietly().and_then(|client| client.ports());
     ports.into_iter().flatten().map(|port| port.name.to_string()).collect()

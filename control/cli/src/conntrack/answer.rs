@@ -1,4 +1,4 @@
-//! Requests about the flows and the address translation of this process's router.
+//! Handles requests about the flows and the address translation of this process's router.
 
 use std::collections::BTreeSet;
 use towpath_conntrack::{FlowEventKind, FlowInfo, FlowRemoval, NatRule, NatRules};
@@ -11,10 +11,10 @@ use super::nat_id;
 use crate::acl::NO_INTERFACE;
 use crate::served::{ServedStack, gone};
 
-/// Number of flows that one turn of the router lists.
+/// Maximum number of flows listed in one turn of the router.
 const FLOWS_A_TURN: usize = 256;
 
-/// Query of the flows.
+/// Query for all flows of the router.
 #[derive(Debug, Clone, Default)]
 struct FlowsQuery {
     from: u32,
@@ -44,7 +44,7 @@ impl Query for FlowsQuery {
     }
 }
 
-/// Deletion of the flows that match a filter.
+/// Query that deletes the flows that match a filter.
 #[derive(Debug, Clone)]
 struct DeleteQuery {
     from: u32,
@@ -74,7 +74,7 @@ impl Query for DeleteQuery {
     }
 }
 
-/// Calls `work` with the tracker; `None` if there is none.
+/// Calls `work` with the flow tracker, and returns its result. `None` if there is no tracker.
 fn with_tracker<T: Send + 'static>(
     stack: &ServedStack,
     work: impl FnOnce(&mut FlowTracker) -> T + Send + 'static,
@@ -82,17 +82,17 @@ fn with_tracker<T: Send + 'static>(
     stack.remote.on_first_shard(|shard| shard.net().tracker_mut().map(work))
 }
 
-/// Returns the counters of the tracker; `None` if there is none.
+/// Returns the counters of the flow tracker. `None` if there is no tracker.
 pub fn counters(remote: &towpath_engine::Remote) -> Result<Option<Vec<(String, u64)>>, Gone> {
     remote
         .on_first_shard(|shard| shard.net().tracker_mut().map(|it: &mut FlowTracker| it.counters()))
 }
 
-/// Creates the tracker with these rules, unless there is one already, whose rules are replaced by
-/// `rules` if given.
+/// Creates the flow tracker with `rules`. If there is a tracker already, replaces its rules with
+/// `rules`, if given.
 ///
 /// # Errors
-/// Fails if this stack cannot track flows.
+/// Returns an error if this stack cannot track flows.
 pub fn ensure_tracker(stack: &ServedStack, rules: Option<NatRules>) -> Result<(), RequestFault> {
     let Some(settings) = stack.tracker else {
         let why = "only a router with --shards 1 tracks flows and translates addresses";
@@ -112,7 +112,7 @@ pub fn ensure_tracker(stack: &ServedStack, rules: Option<NatRules>) -> Result<()
     stack.remote.on_first_shard(set).map_err(gone)
 }
 
-/// Returns the rules of address translation.
+/// Returns the rules of address translation with their counters.
 pub fn shown_nat(stack: &ServedStack) -> Result<Nat, Gone> {
     let rules = with_tracker(stack, |tracker| tracker.rules())?.unwrap_or_default();
     let text = |shown: towpath_router::ShownRule| NatRuleText {
@@ -122,7 +122,8 @@ pub fn shown_nat(stack: &ServedStack) -> Result<Nat, Gone> {
     Ok(Nat { rules: rules.into_iter().map(text).collect() })
 }
 
-/// Applies all changes to the rules of address translation, or none. Returns their number.
+/// Applies all changes to the rules of address translation, or none if one fails. Returns the
+/// number of changes.
 pub fn change_nat(stack: &ServedStack, changes: &[NatChange]) -> Result<usize, RequestFault> {
     let shown = with_tracker(stack, |tracker| tracker.rules()).map_err(gone)?.unwrap_or_default();
     let known: Vec<_> = shown.into_iter().map(|shown| shown.rule).collect();
@@ -135,8 +136,8 @@ pub fn change_nat(stack: &ServedStack, changes: &[NatChange]) -> Result<usize, R
     Ok(changes.len())
 }
 
-/// Compiles the rules again after an interface was added or deleted, so that they match the
-/// interfaces that have their names now.
+/// Compiles the rules again after an interface was added or deleted. Each name in a rule then
+/// refers to the interface that has it now.
 pub fn follow_names(stack: &ServedStack) -> Result<(), RequestFault> {
     let shown = with_tracker(stack, |tracker| tracker.rules()).map_err(gone)?.unwrap_or_default();
     if shown.is_empty() {
@@ -146,8 +147,8 @@ pub fn follow_names(stack: &ServedStack) -> Result<(), RequestFault> {
     ensure_tracker(stack, Some(compile(stack, &rules, &rules)?))
 }
 
-/// Compiles rules. Names of interfaces that `known` contains may be those of deleted interfaces,
-/// and then match no packet.
+/// Compiles rules of address translation. A name in `known` may be the name of a deleted interface.
+/// A rule with such a name matches no packet.
 fn compile(
     stack: &ServedStack,
     rules: &[NatRule],
@@ -207,7 +208,7 @@ pub fn flows(stack: &ServedStack, filter: &FlowFilter) -> Result<Vec<ShownFlow>,
     Ok(flows.iter().filter_map(shown).filter(|flow| filter.matches(flow)).collect())
 }
 
-/// Returns the events from number `from` on, and the number of the next one.
+/// Returns the events from number `from` on, and the number of the next event.
 pub fn events(stack: &ServedStack, from: u64) -> Result<(Vec<ShownFlow>, u64), Gone> {
     let taken = with_tracker(stack, move |FlowTracker(tracker)| {
         let from = if from == 0 { tracker.next_event() } else { from };
@@ -231,7 +232,7 @@ pub fn delete(stack: &ServedStack, filter: FlowFilter) -> Result<usize, Gone> {
     stack.remote.query(DeleteQuery { from: 0, filter })
 }
 
-/// Converts a flow to the protocol's type.
+/// Converts a flow to the type of the control protocol.
 fn shown(flow: &FlowInfo) -> Option<ShownFlow> {
     let FlowInfo { id, original, reply, class, sent, received, expires_in } = flow;
     let proto = match original.protocol {

@@ -1,7 +1,7 @@
-//! `towpath conntrack`: the flows of a running router, shown and deleted.
+//! `towpath conntrack`: shows and deletes the flows of a running router.
 //!
-//! `nat` has the command of address translation. `answer` implements the requests in the process
-//! that has the stack.
+//! `nat` implements the command of address translation. `answer` handles the requests in the
+//! process that has the stack.
 
 mod answer;
 pub mod nat;
@@ -65,7 +65,7 @@ Exit status:
   1  words that are wrong, or no such router
   2  the router refused, or did not answer";
 
-/// Pause between two queries for events.
+/// Time between two queries for events.
 const EVENTS_PAUSE: Duration = Duration::from_millis(200);
 
 enum FlowCommand {
@@ -75,10 +75,10 @@ enum FlowCommand {
     Stats,
 }
 
-/// Runs the command.
+/// Runs `towpath conntrack`.
 ///
 /// # Errors
-/// Returns any error with a message for the user.
+/// Returns an error message for the user.
 pub fn conntrack(args: &ConntrackArgs) -> Result<()> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     match parse(&words)? {
@@ -123,13 +123,13 @@ fn print_stats(counters: &[(Word, u64)], json: bool) -> Result<()> {
     }
     let mut out = String::new();
     for (name, value) in counters {
-        // Writing to a String cannot fail.
+        // Ignore the result: writing to a String cannot fail.
         let _ = writeln!(out, "{name:<28} {value:>12}");
     }
     output::write_text(&out)
 }
 
-/// Prints events until the router ends.
+/// Prints flow events until the router ends.
 fn print_events(client: &Client, json: bool) -> Result<()> {
     let (_, mut next) = client.flow_events(0).map_err(no_answer)?;
     loop {
@@ -205,7 +205,7 @@ fn filter(words: &[&str]) -> Result<FlowFilter, String> {
     Ok(filter)
 }
 
-/// Formats a flow, or an event.
+/// Formats a flow or a flow event as a line of text.
 fn line(flow: &ShownFlow) -> String {
     let mut out = String::new();
     let event = flow.event.as_ref().map(|event| format!("{event:<8} ")).unwrap_or_default();
@@ -218,7 +218,7 @@ fn line(flow: &ShownFlow) -> String {
         true => String::new(),
         false => format!(" as {translated}"),
     };
-    // Writing to a String cannot fail.
+    // Ignore the result: writing to a String cannot fail.
     let _ = writeln!(
         out,
         "{event}{:<5} {:<11} {original}{translated}  {} packets {} bytes, answers {} packets {} \
@@ -234,7 +234,7 @@ fn line(flow: &ShownFlow) -> String {
     out
 }
 
-/// Returns the number of a new rule: its own, or the next multiple of ten.
+/// Returns the number of a new rule: the one given in the rule, or the next multiple of ten.
 pub fn nat_id(rules: &[NatRule], rule: &NatRule) -> u32 {
     let last = rules.iter().map(|known| known.conditions.id).max().unwrap_or(0);
     match rule.conditions.id {

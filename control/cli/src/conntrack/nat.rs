@@ -1,4 +1,4 @@
-//! `towpath nat`: the rules of address translation of a running router, shown and changed.
+//! `towpath nat`: shows and changes the rules of address translation of a running router.
 
 use anyhow::Result;
 use clap::Args;
@@ -51,10 +51,10 @@ Exit status:
   1  words that are wrong, or no such router
   2  the router refused the change, or did not answer";
 
-/// Runs the command.
+/// Runs `towpath nat`.
 ///
 /// # Errors
-/// Returns any error with a message for the user.
+/// Returns an error message for the user.
 pub fn nat(args: &NatArgs) -> Result<()> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     let Some(change) = parse(&words)? else {
@@ -75,7 +75,7 @@ pub fn nat(args: &NatArgs) -> Result<()> {
     }
 }
 
-/// Parses the words of the command; `None` for `show`.
+/// Parses the words of the command. `None` for `show`.
 fn parse(words: &[&str]) -> Result<Option<NatChange>> {
     let usage = |why: String| Failure::error(ExitCode::IpUsage, why);
     Ok(Some(match words {
@@ -103,15 +103,15 @@ fn parse(words: &[&str]) -> Result<Option<NatChange>> {
     }))
 }
 
-/// Formats the rules, each as its command, with the count as a comment.
+/// Formats each rule as the command that adds it, with the number of flows as a comment.
 fn text(nat: &Nat) -> String {
     let width = nat.rules.iter().map(|rule| rule.rule.chars().count()).max().unwrap_or(0);
     let line = |(rule, flows): (String, u64)| format!("nat add {rule:<width$}  # {flows} flows\n");
-    // Replace line breaks, because a rule comes from another process and must stay on one line.
+    // Replace line breaks, because the rule comes from another process and must stay on one line.
     nat.rules.iter().map(|rule| (printable(&rule.rule), rule.flows)).map(line).collect()
 }
 
-/// Formats the rules as JSON, with an object per rule.
+/// Formats the rules as JSON, with one object per rule.
 fn json(nat: &Nat) -> Result<String> {
     let rules =
         nat.rules.iter().map(|rule| serde_json::json!({ "rule": rule.rule, "flows": rule.flows }));

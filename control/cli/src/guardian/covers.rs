@@ -26,9 +26,10 @@ use rustix::mount::{
     open_tree, unmount,
 };
 
-/// Directory of all private files, which exists on every system.
+/// Directory that contains all private files. It exists on every system.
 const FOLDER: &str = "/etc";
-/// Size of the event buffer in bytes. Events only wake the thread, so their content is ignored.
+/// Size of the buffer for inotify events in bytes. The content of the events is ignored, because
+/// they only wake the thread.
 const EVENTS_LEN: usize = 4096;
 
 /// A private file of the run, and the path over which it is mounted.
@@ -45,11 +46,11 @@ pub struct Covers {
 }
 
 impl Covers {
-    /// Binds files with these contents over their paths in /etc, for all processes of this mount
-    /// namespace. Returns the bound files, and the paths at which no file exists yet.
+    /// Bind-mounts files with these contents over their paths in /etc, for all processes of this
+    /// mount namespace. Returns the mounted files, and the paths at which no file exists yet.
     ///
     /// # Errors
-    /// Fails if the kernel refuses a mount.
+    /// Returns an error if the kernel refuses a mount.
     pub fn new(files: &[(&'static str, Vec<u8>)]) -> Result<(Self, Vec<&'static str>)> {
         if files.is_empty() {
             return Ok((Self::default(), Vec::new()));
@@ -64,11 +65,11 @@ impl Covers {
         Ok((covers, missing))
     }
 
-    /// Starts a thread that binds the files again whenever the host replaces them, until this
-    /// process ends.
+    /// Starts a thread that mounts the files again whenever the host replaces them. The thread runs
+    /// until this process ends.
     ///
     /// # Errors
-    /// Fails if the thread, or its inotify instance, cannot be created.
+    /// Returns an error if the thread or its inotify instance cannot be created.
     pub fn keep(self) -> Result<()> {
         if self.covers.is_empty() {
             return Ok(());
@@ -77,12 +78,12 @@ impl Covers {
         let keep = move || {
             let mut events = [0; EVENTS_LEN];
             loop {
-                // Bind again after adding the watches, because a file that was replaced before
-                // causes no event.
+                // Bind again after adding the watches, because the replacement of a file before
+                // that causes no event.
                 self.bind_all();
                 self.watch(&watch);
                 self.bind_all();
-                // Check all files, because events may have been lost.
+                // Check all files after each wake-up, because events may have been lost.
                 if rustix::io::retry_on_intr(|| rustix::io::read(&watch, &mut events)).is_err() {
                     break;
                 }
@@ -94,25 +95,27 @@ impl Covers {
 
     fn bind_all(&self) {
         for cover in &self.covers {
-            // Ignore an error: the program sees the host's file, and the next event tries again.
+            // Ignore errors: the program sees the host's file, and the next event causes another
+            // attempt.
             let _ = cover.bind();
         }
     }
 
-    /// Watches the directories of the paths, and of the files that symbolic links lead to.
+    /// Watches the directories of the paths, and the directories of the files that symbolic links
+    /// lead to.
     fn watch(&self, watch: &OwnedFd) {
         let ends = self.covers.iter().filter_map(|cover| cover.folder_of_end());
         let changes = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
         for folder in ends.chain([PathBuf::from(FOLDER)]) {
-            // Ignore an error: a removed directory has no file to cover.
+            // Ignore errors: a directory that was removed contains no file to cover.
             let _ = inotify::add_watch(watch, &folder, changes);
         }
     }
 }
 
 impl Cover {
-    /// Binds the file to its path, or to the target of a symbolic link, unless it is bound already.
-    /// Returns false if the path leads to no file.
+    /// Binds the file to its path, or to the target of a symbolic link, unless it is already bound
+    /// there. Returns false if no file exists at the path.
     fn bind(&self) -> Result<bool, Errno> {
         let own = fstat(&self.file)?;
         match stat(self.path) {
@@ -123,8 +126,8 @@ impl Cover {
         }
     }
 
-    /// Returns the directory of the file that a symbolic link at the path leads to, even if that
-    /// file does not exist.
+    /// Returns the directory of the target of a symbolic link at the path, even if the target does
+    /// not exist.
     fn folder_of_end(&self) -> Option<PathBuf> {
         let end = fs::canonicalize(self.path);
         let end = end.or_else(|_| fs::read_link(self.path).map(|to| Path::new(FOLDER).join(to)));
@@ -132,11 +135,11 @@ impl Cover {
     }
 }
 
-/// Creates the files in a tmpfs that is reachable by no path.
+/// Creates the files in a tmpfs that no path leads to.
 fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
     let here = std::env::current_dir().ok().filter(|here| here.starts_with(FOLDER));
     let open = |path: &str, flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty());
-    // Copy the mounts of /etc before the tmpfs is mounted. If /etc is a mount point, a later bind
+    // Copy the mounts of /etc before mounting the tmpfs. If /etc is a mount point, a later bind
     // mount would contain the tmpfs.
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -154,10 +157,11 @@ fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
         Ok(covers)
     });
     if covers.is_err() {
-        // Ignore an error: PROGRAM will not start, and no other process sees the mount.
+        // Ignore errors: PROGRAM will not start, and no other process sees the mount.
         let _ = unmount(FOLDER, UnmountFlags::DETACH);
     }
-    // A working directory in /etc still refers to the covered mount, so enter its path again.
+    // Enter the path of a working directory in /etc again, because it still refers to the covered
+    // mount.
     if let Some(here) = here {
         std::env::set_current_dir(&here).with_context(|| here.display().to_string())?;
     }

@@ -1,6 +1,6 @@
-//! Transfer of the TAP device that the guardian creates in a new namespace to towpath.
+//! Transfers the TAP device that the guardian creates in a new namespace to towpath.
 //!
-//! The packet contains the descriptors, and a JSON object or an error message.
+//! The packet contains the descriptors, and either a JSON object or an error message.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,14 +17,14 @@ use towpath_tap::Parts;
 
 use super::sock_diag::{Facts, SockDiag};
 
-/// TAP device of a namespace.
+/// TAP device of a network namespace.
 #[derive(Debug)]
 pub struct Device {
     /// Name and descriptors of the TAP device.
     pub parts: Parts,
-    /// Socket to query the namespace's kernel for sockets.
+    /// Socket to query the kernel for the sockets in the namespace.
     pub sockets: Option<SockDiag>,
-    /// Remarks for the user.
+    /// Remarks to print for the user.
     pub remarks: Vec<String>,
 }
 
@@ -35,10 +35,11 @@ enum Words {
     Failed(String),
 }
 
-/// Maximum length of the JSON in bytes. Longer ones are truncated by the kernel and refused.
+/// Maximum length of the JSON content in bytes. The kernel truncates longer content, which the
+/// receiver then refuses.
 const WORDS_MAX: usize = 16 << 10;
 
-/// Sends the device, or the error that prevented it.
+/// Sends the device to towpath, or the error that prevented its creation.
 pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> Result<()> {
     let words = match device {
         Ok(Device { parts, sockets, remarks }) => Words::Made {
@@ -65,7 +66,7 @@ pub fn send(owner: BorrowedFd<'_>, device: Result<&Device, &anyhow::Error>) -> R
     Ok(())
 }
 
-/// Waits for the device. Returns `None` if the guardian has ended.
+/// Waits for the device of the guardian. `None` if the guardian has ended.
 ///
 /// # Errors
 /// Returns the error message of the guardian.

@@ -1,6 +1,8 @@
-//! Job of a guardian. Towpath writes it to a memory file, and sends the file over the socket.
-//! Further descriptors are PROGRAM's standard input, the write end of the run's parent-death pipe,
-//! and optionally the control socket. The guardian's own standard input is the socket.
+//! Job of a guardian. Towpath writes the job to a memory file, and sends the file over the socket.
+//!
+//! The same message contains further descriptors: PROGRAM's standard input, the write end of the
+//! run's parent-death pipe, and optionally the control socket. The guardian's own standard input is
+//! the socket.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -26,45 +28,46 @@ use crate::activation::Activation;
 use crate::guardian::namespace::Namespace;
 use crate::preload;
 
-/// Program to start, and its environment.
+/// Program that the guardian starts, and its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// File to execute.
+    /// Path of the file to execute.
     pub path: PathBuf,
-    /// PROGRAM and its arguments as given.
+    /// PROGRAM and its arguments as given on the command line.
     pub words: Vec<OsString>,
     /// How PROGRAM's sockets reach the stack.
     pub way: Way,
-    /// Signal state of towpath's caller.
+    /// Signal state of the process that started towpath, which PROGRAM inherits.
     pub signals: SignalState,
-    /// Whether PROGRAM's standard output is redirected to standard error, because the capture is
-    /// written to standard output.
+    /// Whether PROGRAM's standard output is redirected to standard error, because towpath writes
+    /// the capture to standard output.
     pub output_to_error: bool,
-    /// Sockets passed to PROGRAM. None: the variables for such sockets are passed on unchanged.
+    /// Sockets to pass to PROGRAM. `None` if the environment variables for passed sockets stay
+    /// unchanged.
     pub activation: Option<Activation>,
-    /// Value of HOSTNAME in PROGRAM's environment. None leaves it unchanged.
+    /// Value of HOSTNAME in PROGRAM's environment. `None` leaves the variable unchanged.
     pub hostname: Option<String>,
 }
 
-/// How a program's sockets reach the stack.
+/// How PROGRAM's sockets reach the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
-    /// The preload library at this path.
+    /// Through the preload library at this path.
     Library(PathBuf),
-    /// The kernel's sockets in a namespace whose device leads to the stack.
+    /// Through the kernel's sockets in a network namespace whose device leads to the stack.
     Namespace(Namespace),
 }
 
-/// Received job, with the descriptors for PROGRAM.
+/// Job as received by the guardian, with the descriptors for PROGRAM.
 pub struct Received {
     job: Job,
     stdin: OwnedFd,
-    /// Control socket; None if PROGRAM runs without the preload library.
+    /// Control socket. `None` if PROGRAM runs without the preload library.
     control: Option<OwnedFd>,
 }
 
 impl Job {
-    /// Sends the job to a guardian, with PROGRAM's control socket and a write end of the
+    /// Sends the job to a guardian, with the control socket for PROGRAM and a write end of the
     /// parent-death pipe.
     pub fn send(
         &self,
@@ -86,8 +89,7 @@ impl Job {
         Ok(())
     }
 
-    /// Waits for a job and the parent-death pipe. Returns `None` if towpath has ended before
-    /// sending one.
+    /// Waits for a job and the parent-death pipe. `None` if towpath has ended before it sent a job.
     pub fn receive(owner: BorrowedFd<'_>) -> Result<Option<(Received, OwnedFd)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -113,7 +115,8 @@ impl Job {
         Ok(Some((Received { job, stdin, control }, lifeline)))
     }
 
-    /// Encodes the job as NUL-terminated strings, which cannot contain NUL themselves.
+    /// Encodes the job as a sequence of NUL-terminated strings. The strings cannot contain NUL
+    /// themselves.
     fn encode(&self) -> Vec<u8> {
         let numbers = [self.signals.ignored, self.signals.blocked, u64::from(self.output_to_error)];
         let numbers = numbers.map(|number| OsString::from(number.to_string()));
@@ -153,12 +156,13 @@ impl Job {
     }
 }
 
-/// Names of the variants of [`Way`] in an encoded job.
+/// Names that identify the variants of [`Way`] in an encoded job.
 const LIBRARY: &str = "library";
 const NAMESPACE: &str = "namespace";
 
 impl Received {
-    /// Returns the namespace in which PROGRAM starts, if there is one.
+    /// Returns the network namespace in which PROGRAM starts. `None` if PROGRAM has no namespace of
+    /// its own.
     pub fn namespace(&self) -> Option<&Namespace> {
         match &self.job.way {
             Way::Namespace(namespace) => Some(namespace),
@@ -166,11 +170,12 @@ impl Received {
         }
     }
 
-    /// Starts PROGRAM.
+    /// Starts PROGRAM, and returns its process id.
     pub fn start(self) -> std::io::Result<Pid> {
         let Self { job, stdin, control } = self;
-        // Add a slash, otherwise the file would be searched in PATH. Its path has none if it was
-        // found through an empty entry of PATH, which means the current directory.
+        // Add a slash if the path has none, because such a name would be searched in PATH. The path
+        // has no slash if it was found through an empty entry of PATH, which means the current
+        // directory.
         let path = if job.path.as_os_str().as_bytes().contains(&b'/') {
             job.path
         } else {
@@ -204,7 +209,8 @@ impl Received {
             let before = std::env::var_os("LD_PRELOAD");
             put("LD_PRELOAD", Some(preload::environment(library, before, &path)))?;
             put(ENV_CONTROL, Some(control_number().to_string().into()))?;
-            // libuv's io_uring would bypass the C library for file and socket calls.
+            // Disable io_uring in libuv, because its file and socket operations would bypass the C
+            // library.
             put("UV_USE_IO_URING", Some("0".into()))?;
         }
         caller::set_environment(&mut command, environment, process_id);
@@ -219,12 +225,11 @@ impl Received {
     }
 }
 
-/// Returns the number of PROGRAM's control socket: high, because programs expect low numbers to be
-/// free, and below the descriptor limit.
+/// Returns the number of PROGRAM's control socket. The number is high, because programs expect low
+/// numbers to be free, and it is below the descriptor limit.
 fn control_number() -> i32 {
     const PREFERRED: u64 = 1000;
-    /// Number of free descriptors above the control socket that the preload library needs for
-    /// itself.
+    /// Number of free descriptors above the control socket that the preload library needs.
     const ABOVE: u64 = 16;
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     PREFERRED.min(limit.saturating_sub(ABOVE).max(3)) as i32

@@ -1,4 +1,4 @@
-//! Messages between towpath and its guardian: packets of five bytes.
+//! Messages between towpath and its guardian. Each message is a packet of five bytes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,25 +9,26 @@ use rustix::net::{RecvFlags, SendFlags, recv, send as send_packet};
 
 use towpath_model::wait::wait;
 
-/// Command of towpath to its guardian.
+/// Command from towpath to its guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianCommand {
     /// Sends this signal to PROGRAM.
     Signal(i32),
-    /// Ends all processes of the run: SIGTERM, and SIGKILL after the grace period.
+    /// Ends all processes of the run with SIGTERM, and with SIGKILL after the grace period.
     End { grace_ms: u32 },
-    /// Requests one report when PROGRAM is stopped, which may be the case already.
+    /// Requests a single report when PROGRAM is stopped. PROGRAM may be stopped already.
     AwaitStop,
-    /// Lets PROGRAM start, because the gateway is connected to the device.
+    /// Starts PROGRAM, because the gateway is now connected to the device.
     Go,
 }
 
-/// Report of the guardian to towpath.
+/// Report from the guardian to towpath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianReport {
-    /// PROGRAM was started, with this process id. Sent first, unless [`Self::Refused`] is sent.
+    /// PROGRAM was started with this process id. This is the first report, unless [`Self::Refused`]
+    /// is sent.
     Started(u32),
-    /// PROGRAM could not be executed. Contains the errno. Sent last.
+    /// PROGRAM could not be executed, with this errno. This is the last report.
     Refused(i32),
     /// PROGRAM has exited with this status.
     Exited(u8),
@@ -35,11 +36,11 @@ pub enum GuardianReport {
     Killed(i32),
     /// PROGRAM is stopped, as requested by [`GuardianCommand::AwaitStop`].
     Stopped,
-    /// No descendant of PROGRAM is alive. Sent last.
+    /// No descendant of PROGRAM is alive. This is the last report.
     Alone,
 }
 
-/// Message encoded as a kind and a number.
+/// Message that is encoded as a kind and a number.
 pub trait Message: Sized {
     fn encode(self) -> (u8, u32);
     fn decode(kind: u8, number: u32) -> Option<Self>;
@@ -91,48 +92,49 @@ impl Message for GuardianReport {
     }
 }
 
-/// Result of a non-blocking receive.
+/// Result of a non-blocking receive on the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<T> {
     /// No message is available.
     Nothing,
-    /// A message.
+    /// A message was received.
     Message(T),
     /// The peer process has ended.
     End,
 }
 
-/// Towpath's end of the socket pair.
+/// Towpath's end of the socket pair that connects it to the guardian.
 #[derive(Debug)]
 pub struct Link(OwnedFd);
 
 impl Link {
-    /// Creates the link. `socket` must be of type SOCK_SEQPACKET, which preserves message
-    /// boundaries.
+    /// Creates a link over `socket`, which must be of type SOCK_SEQPACKET, because this type
+    /// preserves message boundaries.
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
 
-    /// Returns the descriptor that becomes readable when a message arrives, or the guardian ends.
+    /// Returns the descriptor that becomes readable when a message arrives or the guardian ends.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Sends a command. Ignores errors, because [`Self::report`] detects the end of the guardian.
+    /// Sends a command to the guardian. Ignores errors, because [`Self::report`] detects the end of
+    /// the guardian.
     pub fn command(&self, order: GuardianCommand) {
         let _ = send(self.fd(), order);
     }
 
-    /// Returns the guardian's next message.
+    /// Returns the next message of the guardian.
     ///
     /// # Errors
-    /// Fails if the message is invalid, or the socket failed.
+    /// Returns an error if the message is invalid, or if the socket failed.
     pub fn report(&self) -> Result<Received<GuardianReport>> {
         receive(self.fd())
     }
 }
 
-/// Waits for [`GuardianCommand::Go`]. Returns false if PROGRAM should not start, or towpath has
+/// Waits for [`GuardianCommand::Go`]. Returns false if PROGRAM must not start, or if towpath has
 /// ended.
 pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
     loop {
@@ -148,8 +150,8 @@ pub fn may_go(owner: BorrowedFd<'_>) -> Result<bool> {
 /// Sends a message without blocking.
 ///
 /// # Errors
-/// Returns EAGAIN if hundreds of messages are unread because the receiver is stopped, or EPIPE if
-/// it has ended.
+/// Returns EAGAIN if hundreds of messages are unread because the receiver is stopped. Returns EPIPE
+/// if the receiver has ended.
 pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> {
     let (kind, number) = message.encode();
     let [a, b, c, d] = number.to_le_bytes();

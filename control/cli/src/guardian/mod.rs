@@ -48,18 +48,20 @@ pub use link::{GuardianCommand, GuardianReport, Link};
 pub use sock_diag::SockDiag;
 pub use tree::{children, end_children};
 
-/// Time between SIGTERM and SIGKILL of a run whose towpath has died. All processes should end
-/// within a second of that death, even on a busy machine.
+/// Time between SIGTERM and SIGKILL if towpath has died. All processes of the run should end within
+/// a second of that death, even on a busy machine.
 const ORPHANED_GRACE: Duration = Duration::from_millis(500);
-/// Time after SIGKILL at which we stop waiting for a process. A process blocked on a failed disk
-/// cannot be killed, and a process of another user (sudo) may not be killed.
+/// Time to wait for the end of a process after SIGKILL. A process that is blocked on a failed disk
+/// cannot be killed. A process of another user (sudo) may be protected from signals of this
+/// process.
 pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Signal that the kernel sends when the thread that started the guardian ends.
+/// Signal that the kernel sends to the guardian when the thread that started it ends.
 const OWNER_ENDS: Signal = Signal::SIGUSR1;
 
-/// Returns the name of the guardian's process, with the id of its run. The name must not contain
-/// "towpath", because `pkill -9 -f towpath` would kill both at once, and leave the run alive.
+/// Returns the name of the guardian's process, with the id of its run. It must not contain
+/// "towpath". Otherwise `pkill -9 -f towpath` would kill the guardian, too, and PROGRAM would
+/// remain.
 pub fn name(of: u32) -> String {
     format!("{NAME}{of}")
 }
@@ -73,7 +75,7 @@ pub fn is_this() -> bool {
     name.as_encoded_bytes().starts_with(NAME.as_bytes()) && words.next().is_none()
 }
 
-/// The guardian's `main`.
+/// Main function of the guardian process.
 pub fn main() -> ExitCode {
     match guard() {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,23 +90,24 @@ fn guard() -> Result<()> {
     SigSet::all().thread_block()?;
     let own = Some(rustix::process::getpid());
     rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
-    // Ignore an error: the name is only displayed by ps(1).
+    // Ignore errors: the name is only displayed by ps(1).
     let _ = rustix::thread::set_name(c"guardian");
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let heard = [Signal::SIGCHLD, OWNER_ENDS].into_iter().collect::<SigSet>();
     let signals = SignalFd::with_flags(&heard, flags)?;
     nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
     let owner = rustix::stdio::stdin();
-    // Keep the parent-death pipe open until this process ends.
+    // Keep the parent-death pipe (`_lifeline`) open until this process ends.
     let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
     let mut covers = covers::Covers::default();
     if let Some(namespace) = job.namespace() {
         // Send towpath the device of the new namespace, or the error that prevented it.
         let entered = namespace.enter();
         device::send(owner, entered.as_ref().map(|(device, _)| device))?;
-        // Drop the guardian's descriptors of the device.
+        // Closes the guardian's own descriptors of the device, which towpath now has.
         covers = entered.map(|(_, covers)| covers).unwrap_or_default();
-        // Set again, because some changes of credentials clear it (PR_SET_PDEATHSIG of prctl(2)).
+        // Set the signal again, because some changes of credentials clear it (PR_SET_PDEATHSIG of
+        // prctl(2)).
         nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
         if !link::may_go(owner)? {
             return Ok(());
@@ -114,43 +117,44 @@ fn guard() -> Result<()> {
         Ok(program) => program,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-            // Ignore an error: towpath may have died meanwhile.
+            // Ignore errors: towpath may have died in the meantime.
             let _ = link::send(owner, GuardianReport::Refused(errno));
             return Ok(());
         }
     };
-    // Start the thread only now, because PROGRAM must be forked by a single-threaded process.
+    // Start this thread only now. PROGRAM must be forked by a single-threaded process.
     if let Err(error) = covers.keep() {
         crate::messages::error(&format!("changed files of /etc will be the host's: {error:#}"));
     }
-    // `setpgid` fails only for a session leader, which a new process is not.
+    // Ignore errors: `setpgid` fails only for a session leader, which a new process is not.
     let _ = rustix::process::setpgid(None, None);
     Guardian::new(owner, signals, program).run()
 }
 
-/// Progress of the run's end.
+/// State of ending the processes of the run.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// No end was requested.
+    /// The end was not requested yet.
     NotYet,
-    /// SIGTERM was sent; SIGKILL follows at this time.
+    /// SIGTERM was sent. SIGKILL follows at this time.
     Asked(Instant),
-    /// SIGKILL is sent repeatedly until this time, because new processes may appear.
+    /// SIGKILL is sent repeatedly until this time, because killed processes may have forked new
+    /// ones.
     Forced(Instant),
 }
 
 struct Guardian {
     owner: BorrowedFd<'static>,
     owner_lives: bool,
-    /// Receives SIGCHLD and [`OWNER_ENDS`].
+    /// Signalfd that receives SIGCHLD and [`OWNER_ENDS`].
     signals: SignalFd,
-    /// PROGRAM; None once it has ended.
+    /// Process id of PROGRAM; `None` after it has ended.
     program: Option<Pid>,
-    /// Whether PROGRAM is stopped by a signal.
+    /// Whether PROGRAM is currently stopped by a signal.
     program_stopped: bool,
-    /// Whether towpath waits for a report that PROGRAM is stopped.
+    /// Whether towpath has requested a report when PROGRAM is stopped.
     stop_awaited: bool,
-    /// Whether no child is left.
+    /// Whether all children of the guardian have ended.
     alone: bool,
     end: End,
 }
@@ -171,13 +175,13 @@ impl Guardian {
         guardian
     }
 
-    /// Runs until towpath has gone and no process of the run is left.
+    /// Runs until towpath has ended and no process of the run is left.
     fn run(mut self) -> Result<()> {
         loop {
             self.wait()?;
-            // Signals only wake this thread. A SIGCHLD may stand for several children, so wait(2)
-            // determines which have ended. Any process of the user can send OWNER_ENDS, so the end
-            // of towpath is verified.
+            // Signals only wake this thread. One SIGCHLD may report several children, so wait(2)
+            // determines which have ended. Any process of the user can send OWNER_ENDS, so we check
+            // whether towpath has really ended.
             let mut ends = false;
             while let Ok(Some(signal)) = self.signals.read_signal() {
                 ends |= signal.ssi_signo == OWNER_ENDS as u32;
@@ -212,12 +216,12 @@ impl Guardian {
         wait(&mut waits, left).context("poll")
     }
 
-    /// Waits for all children that have ended, and notes whether PROGRAM is stopped.
+    /// Waits for all children that have ended (wait(2)), and records whether PROGRAM is stopped.
     fn reap(&mut self) -> Result<()> {
         self.look_at_program();
         loop {
-            // Wait for ended children only. Processes that stop and continue each other without end
-            // would otherwise keep this loop, and the run, from ending.
+            // Wait only for children that have ended. Otherwise processes that stop and continue
+            // each other without end would keep this loop running.
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if Some(pid) == self.program => self.note(status),
                 Ok(Some(_)) => {}
@@ -234,11 +238,11 @@ impl Guardian {
         }
     }
 
-    /// Checks once whether PROGRAM was stopped or continued, or has ended. The kernel keeps only
-    /// the latest stop or continuation.
+    /// Checks once whether PROGRAM was stopped or continued, or has ended. The kernel reports only
+    /// its latest stop or continuation.
     fn look_at_program(&mut self) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
-        // An error means that the child no longer exists.
+        // Ignore errors: they mean that the child no longer exists.
         if let Some(program) = self.program
             && let Ok(Some((_, status))) = rustix::process::waitpid(Some(program), options)
         {
@@ -254,7 +258,7 @@ impl Guardian {
         }
     }
 
-    /// Executes towpath's commands, and ends the run if towpath has died.
+    /// Executes the commands that towpath has sent. If towpath has died, ends the run.
     fn obey(&mut self) -> Result<()> {
         while self.owner_lives {
             match link::receive(self.owner)? {
@@ -271,7 +275,7 @@ impl Guardian {
         Ok(())
     }
 
-    /// Ends the run, because towpath has died.
+    /// Begins to end the run, because towpath has died.
     fn abandoned(&mut self) {
         self.owner_lives = false;
         self.end_within(ORPHANED_GRACE);
@@ -281,12 +285,13 @@ impl Guardian {
         if let (Some(program), Some(signal)) =
             (self.program, rustix::process::Signal::from_named_raw(signal))
         {
-            // Ignore an error: PROGRAM may have changed its user.
+            // Ignore errors: PROGRAM may have changed its user, so that it cannot be signalled.
             let _ = rustix::process::kill_process(program, signal);
         }
     }
 
-    /// Requests all processes to end, now or earlier than requested before.
+    /// Requests all processes to end, and sets the time of SIGKILL. This time is never later than
+    /// requested before.
     fn end_within(&mut self, grace: Duration) {
         let until = Instant::now() + grace;
         self.end = match self.end {
@@ -297,7 +302,7 @@ impl Guardian {
             }
             End::NotYet => End::Asked(until),
             End::Asked(before) => End::Asked(before.min(until)),
-            // SIGKILL was sent already, so its deadline stays.
+            // SIGKILL was already sent, so its time limit does not change.
             forced => forced,
         };
     }
@@ -319,7 +324,7 @@ impl Guardian {
     }
 
     fn tell(&self, news: GuardianReport) {
-        // Ignore an error: if towpath has died, the socket reports so next.
+        // Ignore errors: if towpath has died, the next receive reports this.
         let _ = link::send(self.owner, news);
     }
 }

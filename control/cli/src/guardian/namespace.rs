@@ -1,13 +1,13 @@
 //! Namespaces of `towpath proxy run`, created by the guardian before it starts PROGRAM.
 //!
-//! - The user namespace provides the capabilities to create the other ones.
+//! - The user namespace provides the capabilities to create the other namespaces.
 //! - The network namespace has a TAP device as its only uplink.
 //! - The mount namespace replaces /etc/resolv.conf, and /etc/hosts if hosts were added.
 //! - The UTS namespace has another hostname, if requested.
 //!
-//! PROGRAM gains no privileges: execve(2) drops the capabilities of a user other than root. The
-//! user namespace maps a single user and group, so set-user-ID has no effect. The namespaces end
-//! with their last process and the device's descriptor.
+//! PROGRAM gains no privileges, because execve(2) drops the capabilities of users other than root.
+//! The user namespace maps a single user and group, so set-user-ID has no effect. The namespaces
+//! end with their last process and the device's descriptor.
 
 use std::fs;
 use std::io;
@@ -27,32 +27,32 @@ use super::device::Device;
 use super::sock_diag::SockDiag;
 use super::{hosts, resolv_conf};
 
-/// Configuration of a new network namespace.
+/// Configuration of the namespaces for a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     /// MTU of the device in bytes.
     pub mtu: u32,
-    /// Addresses of the device with their prefix lengths.
+    /// Addresses of the device in the namespace, each with its prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Addresses of the gateway, one per family.
+    /// Addresses of the gateway, one for each address family.
     pub routers: Vec<IpAddr>,
-    /// Nameservers for programs; empty keeps those of the host.
+    /// Nameservers for programs in the namespace; if empty, those of the host.
     pub nameservers: Vec<IpAddr>,
-    /// Hostname; None keeps that of the host.
+    /// Hostname in the namespace; `None` for that of the host.
     pub hostname: Option<String>,
-    /// Lines of hosts(5) to insert before those of the host.
+    /// Lines in the format of hosts(5) that are inserted before those of the host.
     pub hosts: String,
-    /// Whether towpath will query the sockets of the namespace.
+    /// Whether towpath will query the sockets of the namespace, to open and close published ports.
     pub asked_for_sockets: bool,
 }
 
-/// Name of the device, the same as slirp4netns uses.
+/// Name of the device in the namespace, which slirp4netns uses, too.
 const DEVICE: &str = "tap0";
-/// MTU of Linux's loopback.
+/// MTU of Linux's loopback interface in bytes.
 const LOOPBACK_MTU: u32 = 65_536;
 
 impl Namespace {
-    /// Encodes the configuration as text without NUL.
+    /// Encodes the configuration as text that contains no NUL.
     pub fn encode(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -62,7 +62,7 @@ impl Namespace {
         serde_json::from_str(text).ok()
     }
 
-    /// Moves this process into new namespaces. Creates the device and the private files of the run
+    /// Moves this process into new namespaces, and creates the device and the private files of /etc
     /// there.
     ///
     /// # Errors
@@ -70,7 +70,8 @@ impl Namespace {
     pub fn enter(&self) -> Result<(Device, Covers)> {
         let user = leave(self.hostname.is_some())?;
         let device = self.furnish();
-        // AppArmor allows the namespace to be created, but denies its capabilities.
+        // AppArmor may allow a user namespace to be created, but deny capabilities in it. Explain
+        // this to the user.
         let forbidden = |error: &anyhow::Error| error.chain().any(is_forbidden);
         device.map_err(|error| match user && forbidden(&error) {
             true => error.context(Refusal::of_system(None).to_string()),
@@ -79,11 +80,13 @@ impl Namespace {
     }
 
     fn furnish(&self) -> Result<(Device, Covers)> {
-        // Make all mounts slaves, so that changes here are invisible outside.
+        // Make all mounts slaves, so that mounts made here are not visible outside of the
+        // namespace.
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", slave).context("cannot keep mounts apart from the host's")?;
         let mut remarks = Vec::new();
-        // Ignore errors. In some containers the settings are read-only, and Linux's defaults apply.
+        // Ignore errors: in some containers these settings are read-only. Linux's defaults apply
+        // then.
         for (name, value) in settings() {
             let _ = fs::write(Path::new("/proc/sys/net").join(name), value);
         }
@@ -105,13 +108,14 @@ impl Namespace {
         }
         let (covers, missing) = Covers::new(&self.files())?;
         remarks.extend(missing.into_iter().filter_map(|path| self.remark_without(path)));
-        // Ignore an error, because towpath then tells the user what follows for published ports.
+        // Ignore errors: without a socket for queries, towpath tells the user about published
+        // ports.
         let sockets =
             self.asked_for_sockets.then(|| SockDiag::open(tap.name())).and_then(Result::ok);
         Ok((Device { parts: tap.into_parts(), sockets, remarks }, covers))
     }
 
-    /// Returns the files of /etc that differ from the host's.
+    /// Returns path and content of the files of /etc that differ from those of the host.
     fn files(&self) -> Vec<(&'static str, Vec<u8>)> {
         let mut files = Vec::new();
         if !self.nameservers.is_empty() {
@@ -129,7 +133,8 @@ impl Namespace {
         files
     }
 
-    /// Returns the remark for the user if one of these files does not exist.
+    /// Returns a remark for the user about a file of /etc that should be replaced but does not
+    /// exist.
     fn remark_without(&self, path: &str) -> Option<String> {
         match path {
             resolv_conf::PATH => Some(resolv_conf::missing(&self.nameservers)),
@@ -139,20 +144,21 @@ impl Namespace {
     }
 }
 
-/// Returns settings for a new network namespace, which permit the same as `towpath run` does.
+/// Returns sysctl settings for a new network namespace. They permit what a stack of `towpath run`
+/// permits.
 fn settings() -> [(&'static str, String); 4] {
     let group = getegid().as_raw();
     [
         // Allow unprivileged programs to listen on any port, and to send pings.
         ("ipv4/ip_unprivileged_port_start", "0".to_owned()),
         ("ipv4/ping_group_range", format!("{group} {group}")),
-        // Router advertisements are not needed, because the gateway is configured.
+        // Disable router advertisements, because addresses and routes are configured here.
         ("ipv6/conf/default/accept_ra", "0".to_owned()),
         ("ipv6/conf/default/disable_ipv6", "0".to_owned()),
     ]
 }
 
-/// Enters new network and mount namespaces, and a new UTS namespace if `name` is set. Returns
+/// Enters new network and mount namespaces, and a new UTS namespace if `name` is true. Returns
 /// whether a user namespace was needed.
 fn leave(name: bool) -> Result<bool> {
     let mut all = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
@@ -163,7 +169,8 @@ fn leave(name: bool) -> Result<bool> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     unshare(all | CloneFlags::CLONE_NEWUSER)
         .map_err(|errno| anyhow::Error::new(Refusal::of_system(Some(errno as i32))))?;
-    // Unprivileged users may map their group only if setgroups(2) is denied (user_namespaces(7)).
+    // Deny setgroups(2) first, because otherwise unprivileged users cannot map their group
+    // (user_namespaces(7)).
     let maps = [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("{user} {user} 1")),
@@ -190,7 +197,7 @@ fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
             .is_some_and(|error| matches!(error, towpath_tap::OpenError::NotPermitted { .. }))
 }
 
-/// Reason why user namespaces are forbidden, with the command that allows them.
+/// Reason why user namespaces are forbidden. The message contains the command that allows them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
     #[error(

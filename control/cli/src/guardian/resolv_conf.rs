@@ -1,11 +1,11 @@
-//! /etc/resolv.conf of a new mount namespace.
+//! Content of /etc/resolv.conf in a new mount namespace.
 
 use std::fmt::Write;
 use std::net::IpAddr;
 
 pub const PATH: &str = "/etc/resolv.conf";
 
-/// Returns the remark for the user if the file does not exist.
+/// Returns the remark for the user that the host has no /etc/resolv.conf, which could be replaced.
 pub fn missing(nameservers: &[IpAddr]) -> String {
     let nameservers = nameservers.iter().map(IpAddr::to_string).collect::<Vec<_>>();
     format!(
@@ -14,11 +14,12 @@ pub fn missing(nameservers: &[IpAddr]) -> String {
     )
 }
 
-/// Returns the new file: the nameservers, and the search and option lines of the old file.
+/// Returns the content of the new file: the nameservers, and the search and option lines of the
+/// host's file.
 pub fn contents(nameservers: &[IpAddr], before: &str) -> String {
     let mut text = String::new();
     for ip in nameservers {
-        // Writing to a String cannot fail.
+        // Ignore errors: writing to a String cannot fail.
         let _ = writeln!(text, "nameserver {ip}");
     }
     let kept = before.lines().filter(|line| {

@@ -1,4 +1,5 @@
-//! Queries the sockets of a network namespace using sock_diag(7), with one lookup per question.
+//! Queries the kernel for sockets in a network namespace by sock_diag(7), with one lookup for each
+//! query.
 //!
 //! A lookup by SOCK_DIAG_BY_FAMILY finds the socket to which the kernel would deliver an arriving
 //! packet. The kernel applies addresses, IPV6_V6ONLY, SO_BINDTODEVICE and SO_REUSEPORT. Unlike
@@ -17,21 +18,21 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use towpath_gateway::{ForwardProtocol, ProgramKernel, SocketQuestion};
 
-/// Client for queries of a namespace.
+/// Client that queries the kernel for sockets in a namespace.
 #[derive(Debug)]
 pub struct SockDiag {
-    /// Netlink socket created in the namespace.
+    /// Netlink socket that was created in the namespace.
     pub socket: OwnedFd,
-    /// Properties of the namespace.
+    /// Properties of the namespace that queries need.
     pub facts: Facts,
-    /// Sequence number of the newest request.
+    /// Sequence number of the latest request.
     seq: u32,
 }
 
-/// Properties of a namespace, which can be sent to another process.
+/// Properties of a namespace that queries need. They can be sent to another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Index of the device that receives the clients' packets.
+    /// Index of the network device on which packets of clients arrive.
     device: u32,
     /// Whether the kernel supports queries for TCP (CONFIG_INET_TCP_DIAG).
     tcp: bool,
@@ -39,12 +40,12 @@ pub struct Facts {
     udp: bool,
 }
 
-/// Maximum number of questions per packet. Their answers must fit in the socket's buffer of 208
-/// KiB, and each takes about 1 KiB of it.
+/// Maximum number of queries in one packet. All answers must fit into the socket's receive buffer
+/// of 208 KiB, and each takes about 1 KiB of it.
 const QUESTIONS_PER_PACKET: usize = 32;
-/// Index of the loopback interface in any namespace (LOOPBACK_IFINDEX).
+/// Index of the loopback interface, equal in all namespaces (LOOPBACK_IFINDEX).
 const LOOPBACK: u32 = 1;
-/// Maximum length of a packet of answers in bytes (netlink(7) recommends 8192).
+/// Maximum length of a packet with answers in bytes; netlink(7) recommends 8192.
 const ANSWERS_LEN: usize = 8192;
 
 // Constants of <linux/netlink.h>, <linux/sock_diag.h> and <linux/inet_diag.h>.
@@ -54,17 +55,18 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_DUMP: u16 = 0x300;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Size of `struct inet_diag_req_v2`.
+/// Size of `struct inet_diag_req_v2` in bytes.
 const REQUEST_LEN: usize = 56;
 const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
-/// TCP states of <net/tcp_states.h> as bits.
+/// TCP states of <net/tcp_states.h>, as bit masks.
 const ESTABLISHED: u32 = 1 << 1;
 const ANY_STATE: u32 = u32::MAX;
 
 impl SockDiag {
-    /// Opens a socket in the namespace of this process; clients arrive on `device`.
+    /// Opens a netlink socket in the namespace of this process. `device` is the network device on
+    /// which packets of clients arrive.
     ///
     /// # Errors
     /// Fails if the kernel does not support sock_diag, or the device does not exist.
@@ -74,8 +76,9 @@ impl SockDiag {
         let socket = socket_with(family, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
         let device = netdevice::name_to_index(&socket, device)?;
         let mut own = Self::new(socket, Facts { device, tcp: false, udp: false });
-        // Test each protocol by a query for a socket of our own. If the protocol's module is
-        // missing, the kernel returns ENOENT, as it does for a missing socket.
+        // Test whether the kernel supports each protocol, by a query for a socket of our own. If
+        // the protocol's module is missing, the kernel returns ENOENT, as for a socket that does
+        // not exist.
         let ip = Ipv4Addr::LOCALHOST;
         let listener = TcpListener::bind((ip, 0))?;
         let datagrams = UdpSocket::bind((ip, 0))?;
@@ -84,12 +87,12 @@ impl SockDiag {
         Ok(own)
     }
 
-    /// Creates a client from the result of [`Self::open`] in another process.
+    /// Creates a client from the parts of a client that was opened in another process.
     pub fn new(socket: OwnedFd, facts: Facts) -> Self {
         Self { socket, facts, seq: 0 }
     }
 
-    /// Returns whether the kernel supports queries for a protocol.
+    /// Returns whether the kernel supports queries for sockets of a protocol.
     pub fn answers_for(&self, protocol: ForwardProtocol) -> bool {
         match protocol {
             ForwardProtocol::Tcp => self.facts.tcp,
@@ -101,14 +104,14 @@ impl SockDiag {
         self.reached(&[SocketQuestion { protocol, program }]).is_ok_and(|answers| answers == [true])
     }
 
-    /// Sends a packet. The kernel queues all answers before this call returns.
+    /// Sends a packet of requests. The kernel queues all answers before this call returns.
     fn ask(&self, packet: &[u8]) -> io::Result<()> {
         send(&self.socket, packet, SendFlags::empty())?;
         Ok(())
     }
 
-    /// Receives messages. Calls `hear` with type, sequence number and body of each, until it
-    /// returns true.
+    /// Receives messages. Calls `hear` with the type, sequence number and body of each message,
+    /// until `hear` returns true.
     fn hear(&self, mut hear: impl FnMut(u16, u32, &[u8]) -> bool) -> io::Result<()> {
         let mut buffer = [0; ANSWERS_LEN];
         loop {
@@ -139,7 +142,7 @@ impl ProgramKernel for SockDiag {
             let mut answers = vec![None; questions.len()];
             let mut left = questions.len();
             self.hear(|kind, seq, _| {
-                // Ignore an answer to an earlier packet.
+                // Ignore an answer to a request of an earlier packet.
                 let Some(answer) = answers.get_mut(seq.wrapping_sub(first) as usize) else {
                     return false;
                 };
@@ -153,7 +156,7 @@ impl ProgramKernel for SockDiag {
 
     fn has_peer(&mut self, program: SocketAddr) -> io::Result<bool> {
         let mut has = false;
-        // An IPv6 socket may have an IPv4 peer.
+        // Search sockets of both families: an IPv6 socket may have an IPv4 peer.
         let families = match program {
             SocketAddr::V4(_) => &[AddressFamily::INET, AddressFamily::INET6][..],
             SocketAddr::V6(_) => &[AddressFamily::INET6],
@@ -188,22 +191,24 @@ impl ProgramKernel for SockDiag {
     }
 }
 
-/// Creates the request for the socket that would receive a packet to `program`.
+/// Creates the request that finds the socket which would receive a packet to `program`.
 fn lookup(question: &SocketQuestion, device: u32) -> [u8; REQUEST_LEN] {
     let program = question.program;
     let family = if program.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // Port 0 matches no connection, because no packet has source port 0.
+    // Use 0 as the client's port. It matches no existing connection, because no packet has source
+    // port 0.
     let (own, client) = ((program.ip(), program.port()), (unspecified(family), 0));
     let interface = if program.ip().is_loopback() { LOOPBACK } else { device };
     let (protocol, ends) = match question.protocol {
         ForwardProtocol::Tcp => (IPPROTO_TCP, [own, client]),
-        // "src and dst are swapped for historical reasons" (udp_dump_one in net/ipv4/udp_diag.c).
+        // Exchange source and destination for UDP: "src and dst are swapped for historical reasons"
+        // (udp_dump_one in net/ipv4/udp_diag.c).
         ForwardProtocol::Udp => (IPPROTO_UDP, [client, own]),
     };
     request([family_number(family), protocol], ANY_STATE, ends, interface)
 }
 
-/// Encodes a `struct inet_diag_req_v2`.
+/// Encodes a request as `struct inet_diag_req_v2`.
 fn request(
     [family, protocol]: [u8; 2],
     states: u32,
@@ -225,7 +230,7 @@ fn request(
     all
 }
 
-/// Appends a message.
+/// Appends a netlink message to a packet.
 fn put(packet: &mut Vec<u8>, flags: u16, seq: u32, body: &[u8]) {
     packet.extend(((NLMSG_HDRLEN + body.len()) as u32).to_ne_bytes());
     packet.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
@@ -235,7 +240,8 @@ fn put(packet: &mut Vec<u8>, flags: u16, seq: u32, body: &[u8]) {
     packet.extend(body);
 }
 
-/// Returns type, number and body of the first message, and the following bytes.
+/// Splits off the first netlink message. Returns its type, sequence number and body, and the
+/// following bytes.
 fn split(packet: &[u8]) -> Option<(u16, u32, &[u8], &[u8])> {
     let u32_at = |at| Some(u32::from_ne_bytes(packet.get(at..at + 4)?.try_into().ok()?));
     let len = u32_at(0)? as usize;
@@ -245,7 +251,7 @@ fn split(packet: &[u8]) -> Option<(u16, u32, &[u8], &[u8])> {
     Some((kind, u32_at(8)?, body, behind))
 }
 
-/// Returns the local address in a `struct inet_diag_msg`; IPv4-mapped addresses become IPv4.
+/// Returns the local address in a `struct inet_diag_msg`. Converts an IPv4-mapped address to IPv4.
 fn source(body: &[u8]) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(body.get(4..6)?.try_into().ok()?);
     let ip: [u8; 16] = body.get(8..24)?.try_into().ok()?;

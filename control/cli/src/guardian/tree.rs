@@ -1,9 +1,9 @@
 //! Finds and ends the descendants of this process, without affecting unrelated processes.
 //!
-//! A process number is reused only after the process's parent has waited for it. For its own
-//! children this process is that parent, and does not wait between lookup and kill. Other
-//! descendants are held by a pidfd (pidfd_open(2)), which never refers to another process. After
-//! opening a pidfd, the process is verified again.
+//! A process id is reused only after the parent has waited for the process. This process is the
+//! parent of its own children, and does not wait between lookup and kill. For other descendants, it
+//! opens a pidfd (pidfd_open(2)), which never refers to another process. After opening the pidfd,
+//! it checks again whether the process is a descendant.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,39 +15,39 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-/// Maximum number of passes over /proc. Each may find children forked during the previous one.
-/// Programs that fork faster receive SIGKILL without SIGTERM.
+/// Maximum number of passes over /proc. Each pass may find children that were forked during the
+/// previous one. Programs that fork faster get SIGKILL without SIGTERM.
 const PASSES_MAX: u32 = 8;
-/// Interval between rounds of SIGKILL. A round finds the children that killed processes forked
-/// before they died.
+/// Interval between two rounds of SIGKILL. Each round finds children that processes forked before
+/// they were killed.
 pub(super) const KILL_EVERY: Duration = Duration::from_millis(20);
 
-/// Sends SIGTERM to every descendant once, and SIGCONT so that a stopped one can react.
+/// Sends SIGTERM once to every descendant. Also sends SIGCONT, so that stopped processes can react.
 pub fn ask_all_to_end() {
     for process in descendants().into_values() {
-        // Ignore errors, because the process may have ended or belong to another user.
+        // Ignore errors: the process may have ended, or belong to another user.
         let _ = pidfd_send_signal(&process, Signal::TERM);
         let _ = pidfd_send_signal(&process, Signal::CONT);
     }
 }
 
-/// Returns the children of this process that have not been waited for.
+/// Returns the children of this process for which it has not called wait(2) yet.
 pub fn children() -> Vec<Pid> {
     let own = rustix::process::getpid();
     processes().into_iter().filter(|(_, parent)| *parent == own).map(|(pid, _)| pid).collect()
 }
 
-/// Kills the children of this process except `spared`. Their own children become children of this
-/// process, and are killed in the next round.
+/// Kills the children of this process except `spared`. The children of killed processes become
+/// children of this process, and are killed by the next call.
 pub fn kill_children(spared: &[Pid]) {
     for pid in children().into_iter().filter(|pid| !spared.contains(pid)) {
-        // Ignore an error, because the child may have ended.
+        // Ignore errors: the child may have ended already.
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Ends all descendants of this process except its children `spared`. Returns false if some are
-/// left after `patience`.
+/// Kills all descendants of this process except its children `spared`. Returns false if some of
+/// them are left after the time `patience`.
 pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
     let until = Instant::now() + patience;
     while Instant::now() < until {
@@ -67,7 +67,7 @@ pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
     false
 }
 
-/// Returns all descendants of this process that have not ended.
+/// Returns all descendants of this process that have not ended, each with a pidfd.
 fn descendants() -> HashMap<Pid, OwnedFd> {
     let own = rustix::process::getpid();
     let mut found: HashMap<Pid, OwnedFd> = HashMap::new();
@@ -79,9 +79,9 @@ fn descendants() -> HashMap<Pid, OwnedFd> {
                 continue;
             }
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-            // The number of the process, and that of its parent, may have been reused since the
-            // listing. While the process has not ended it keeps its number, so values read before
-            // that check belong to it.
+            // The ids of the process and of its parent may have been reused since they were listed.
+            // The process keeps its id while it has not ended. So the parent's id, which was read
+            // before this check, belongs to it.
             let still = parent_of(pid) == Some(parent);
             let parent_lives = parent == own || found.get(&parent).is_some_and(lives);
             if still && lives(&process) && parent_lives {
@@ -100,8 +100,8 @@ fn lives(process: &OwnedFd) -> bool {
     poll(&mut wait, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
 }
 
-/// Returns all visible processes with their parents. Empty if /proc belongs to another PID
-/// namespace, because its numbers would mean other processes here.
+/// Returns all visible processes with their parents. Returns none if /proc belongs to another PID
+/// namespace, because its ids would mean other processes here.
 fn processes() -> Vec<(Pid, Pid)> {
     let own = rustix::process::getpid().as_raw_pid().to_string();
     if std::fs::read_link("/proc/self").ok().is_none_or(|link| link.as_os_str() != own.as_str()) {
@@ -120,21 +120,21 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     parent_in(&stat)
 }
 
-/// Parses the parent from proc_pid_stat(5). The name in parentheses may itself contain parentheses;
-/// state and parent follow.
+/// Parses the parent's process id from a line of proc_pid_stat(5). The process name in parentheses
+/// may contain parentheses. It is followed by the state and the parent.
 fn parent_in(stat: &[u8]) -> Option<Pid> {
     Pid::from_raw(field(stat, 1)?.parse().ok()?)
 }
 
-/// Returns a field of /proc/PID/stat (proc(5)), counted from the state, which is 0.
+/// Returns a field of /proc/PID/stat (proc(5)). Fields are counted from the state, which is 0.
 fn field(stat: &[u8], n: usize) -> Option<&str> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
     rest.split_ascii_whitespace().nth(n)
 }
 
-/// Returns whether the first thread of this process's parent has ended; other threads may live.
-/// Checks repeatedly, because the kernel sends the signal slightly before the change is visible.
+/// Returns whether the first thread of this process's parent has ended, even if other threads have
+/// not. Checks several times, because the kernel sends the signal slightly before this is visible.
 pub(super) fn parent_ends() -> bool {
     let ended = || {
         let Some(parent) = rustix::process::getppid() else { return true };

@@ -59,7 +59,7 @@ pub struct IpArgs {
 }
 
 impl IpArgs {
-    /// Returns the IP version that `-4` or `-6` selects; `None` for both.
+    /// Returns the address family that `-4` or `-6` selects; `None` for both families.
     pub fn family(&self) -> Option<Family> {
         match (self.ipv4, self.ipv6) {
             (true, _) => Some(Family::V4),
@@ -69,8 +69,8 @@ impl IpArgs {
     }
 }
 
-/// Rewrites the long options of ip(8), which have one dash, to options with two dashes. Only words
-/// of `towpath ip` in front of the OBJECT are changed.
+/// Rewrites long options of ip(8), which begin with one dash, to options with two dashes. Changes
+/// only words of `towpath ip` that come before the OBJECT.
 pub fn as_options(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     if words.get(1).is_none_or(|word| word != "ip") {

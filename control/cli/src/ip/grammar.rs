@@ -1,21 +1,21 @@
-//! Parser for the grammar of ip(8), limited to the objects that the stack has.
+//! Parser for the commands of ip(8), limited to the objects that a stack has.
 
 use std::net::IpAddr;
 
 use towpath_model::{Change, How, MacAddr, Origin, Prefix, Route, RouteKind, RouteLookup, Word};
 
-/// Parsed command.
+/// A parsed command of `towpath ip`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Prints objects.
+    /// Prints objects, such as addresses or routes.
     Show(Look),
     /// Looks up a route: `ip route get`.
     Get(RouteLookup),
-    /// Changes objects.
+    /// Changes objects, such as addresses or routes.
     Change(Vec<Change>),
 }
 
-/// Objects to print.
+/// Objects to print, with conditions.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Look {
     /// `ip addr show`.
@@ -28,35 +28,35 @@ pub enum Look {
     Neighbors { dev: Option<String>, to: Option<IpAddr> },
 }
 
-/// Filter of routes to print.
+/// Conditions on routes to print.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Outgoing interface.
+    /// Outgoing interface; `None` for any.
     pub dev: Option<String>,
-    /// Destination, with the method of comparison.
+    /// Destination prefix, and how a route's prefix is compared with it; `None` for any.
     pub to: Option<(Prefix, PrefixMatch)>,
-    /// Address of the router.
+    /// Address of the router; `None` for any.
     pub via: Option<IpAddr>,
-    /// Kind of the route.
+    /// Kind of the route; `None` for any.
     pub kind: Option<RouteKind>,
-    /// Origin of the route.
+    /// How the route was created; `None` for any.
     pub origin: Option<Origin>,
 }
 
-/// Method to compare a route's destination with the requested one.
+/// How the destination prefix of a route is compared with the given prefix.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PrefixMatch {
-    /// Equal prefixes.
+    /// Matches routes whose prefix is equal to the given one.
     #[default]
     Exact,
-    /// `root`: equal to, or contained in, the requested prefix.
+    /// `root`: matches routes whose prefix is equal to the given one, or contained in it.
     Within,
-    /// `match`: equal to, or containing, the requested prefix.
+    /// `match`: matches routes whose prefix is equal to the given one, or contains it.
     Around,
 }
 
 impl PrefixMatch {
-    /// Returns whether a route to `route` matches the requested prefix `asked`.
+    /// Returns whether a route to the prefix `route` matches the given prefix `asked`.
     pub fn takes(self, route: Prefix, asked: Prefix) -> bool {
         let contains = |outer: Prefix, inner: Prefix| {
             outer.len() <= inner.len() && outer.contains(inner.addr())
@@ -70,7 +70,7 @@ impl PrefixMatch {
 }
 
 impl Look {
-    /// Returns the requested interface.
+    /// Returns the name of the interface to which the command is limited, if any.
     pub fn dev(&self) -> Option<&str> {
         match self {
             Self::Addresses { dev, .. } | Self::Links { dev, .. } | Self::Neighbors { dev, .. } => {
@@ -81,7 +81,7 @@ impl Look {
     }
 }
 
-/// Address family.
+/// Address family, IPv4 or IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
@@ -89,13 +89,13 @@ pub enum Family {
 }
 
 impl Family {
-    /// Returns whether an address belongs to the family.
+    /// Returns whether an address belongs to this address family.
     pub fn has(self, addr: IpAddr) -> bool {
         (self == Self::V4) == addr.is_ipv4()
     }
 }
 
-/// Object type of ip(8).
+/// Kind of object that a command of ip(8) refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Object {
     Address,
@@ -104,9 +104,9 @@ pub enum Object {
     Link,
 }
 
-/// Returns the object whose name starts with `word`.
+/// Returns the kind of object whose name begins with `word`, which may be abbreviated.
 pub fn object(word: &str) -> Option<Object> {
-    // Keep the order of ip(8), so that `n` means neighbour and `l` means link.
+    // Keep the order of ip(8): the first match counts, so `n` means neighbour and `l` means link.
     let objects = [
         ("address", Object::Address),
         ("neighbor", Object::Neighbor),
@@ -118,12 +118,12 @@ pub fn object(word: &str) -> Option<Object> {
     found.map(|(_, object)| *object)
 }
 
-/// Returns the names of the objects.
+/// Returns the names of all kinds of objects, for shell completion.
 pub fn objects() -> [&'static str; 4] {
     ["addr", "route", "neigh", "link"]
 }
 
-/// Returns the verbs of the object with a name; empty if there is no such object.
+/// Returns the verbs for the kind of object that `word` names; empty if there is none.
 pub fn object_verbs(word: &str) -> &'static [&'static str] {
     match object(word) {
         Some(Object::Address) => &["show", "add", "del"],
@@ -134,7 +134,7 @@ pub fn object_verbs(word: &str) -> &'static [&'static str] {
     }
 }
 
-/// Words that are not parsed yet.
+/// Words of a command that are not parsed yet.
 struct Words<'a>(std::slice::Iter<'a, &'a str>);
 
 impl<'a> Words<'a> {
@@ -147,7 +147,7 @@ impl<'a> Words<'a> {
         self.0.clone().next().copied()
     }
 
-    /// Returns the value that follows a word.
+    /// Returns the next word, which is the value of the word before it.
     fn value(&mut self) -> Result<&'a str, String> {
         self.next().ok_or_else(|| "Command line is not complete. Try option \"help\"".to_owned())
     }
@@ -155,7 +155,7 @@ impl<'a> Words<'a> {
 
 type Parsed<T> = Result<T, String>;
 
-/// Parses the words after the options.
+/// Parses the words of a command that follow the options.
 pub fn parse(words: &[&str], family: Option<Family>) -> Parsed<Command> {
     let mut words = Words(words.iter());
     let name = words.next().unwrap_or_default();
@@ -171,7 +171,7 @@ pub fn parse(words: &[&str], family: Option<Family>) -> Parsed<Command> {
     }
 }
 
-/// Returns the verb whose name starts with `word`.
+/// Returns the verb of `all` that begins with `word`. Without a word, returns "show".
 fn verb<'a>(word: Option<&str>, all: &[&'a str], object: &str) -> Parsed<&'a str> {
     let Some(word) = word else { return Ok("show") };
     let shows = ["show", "list", "lst"];
@@ -243,7 +243,7 @@ fn scope(word: &str) -> Parsed<&'static str> {
     known.ok_or_else(|| wrong("scope", word))
 }
 
-/// Parses the words of `ip route show`.
+/// Parses the words that follow `ip route show`.
 fn routes_shown(mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
     let mut shown = Selection::default();
     let mut compared = PrefixMatch::Exact;
@@ -294,7 +294,8 @@ fn kind_of(word: &str) -> Option<RouteKind> {
     }
 }
 
-/// Returns the origin for a protocol of Linux: `boot` means routes added by the operator.
+/// Returns how routes were created that Linux shows with the given protocol. `boot` means routes
+/// that the operator added.
 fn maker_of(protocol: &str) -> Option<Origin> {
     match protocol {
         "boot" => Some(Origin::Static),
@@ -304,7 +305,7 @@ fn maker_of(protocol: &str) -> Option<Origin> {
     }
 }
 
-/// Parses the words after `route get`.
+/// Parses the words that follow `ip route get`.
 fn route_looked_up(mut words: Words<'_>, family: Option<Family>) -> Parsed<Command> {
     let (mut to, mut from, mut dev) = (None, None, None);
     while let Some(word) = words.next() {
@@ -330,7 +331,7 @@ fn route_looked_up(mut words: Words<'_>, family: Option<Family>) -> Parsed<Comma
     Ok(Command::Get(RouteLookup { to, from, dev }))
 }
 
-/// Parses an address of a lookup. ip(8) accepts a prefix of full length.
+/// Parses an address for `ip route get`. As in ip(8), a prefix of full length is accepted, too.
 fn lookup_end(text: &str, family: Option<Family>) -> Parsed<IpAddr> {
     let prefix = prefix(text, family)?;
     let full = if prefix.addr().is_ipv4() { 32 } else { 128 };
@@ -394,7 +395,7 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     route.to = to.ok_or("Not enough information: the destination of the route is required.")?;
     route.via = via;
     route.dev = dev.map(device).transpose()?;
-    // Linux treats metric 0 of IPv6 as the default.
+    // Use the default metric for IPv6 metric 0, as Linux does.
     route.metric = metric.filter(|metric| *metric > 0 || route.to.addr().is_ipv4());
     if hops.is_empty() {
         return Ok(Command::Change(vec![route_change(verb, route, true)]));
@@ -409,8 +410,8 @@ fn routes(word: Option<&str>, mut words: Words<'_>, family: Option<Family>) -> P
     changes.collect::<Parsed<Vec<_>>>().map(Command::Change)
 }
 
-/// Returns the change for a verb. Next hops after the first are added to the route created by the
-/// first.
+/// Returns the change of the network configuration for a verb. The first next hop creates the
+/// route, and further ones are appended to it.
 fn route_change(verb: &str, route: Route, is_first: bool) -> Change {
     let how = match verb {
         "delete" => return Change::DeleteRoute { route },
@@ -423,14 +424,14 @@ fn route_change(verb: &str, route: Route, is_first: bool) -> Change {
     Change::SetRoute { route, how }
 }
 
-/// Next hop of a multipath route.
+/// Parsed words of one next hop of a multipath route.
 struct NextHopWords<'a> {
     via: Option<IpAddr>,
     dev: Option<&'a str>,
     weight: Option<u16>,
 }
 
-/// Parses the words of a next hop, up to the following one.
+/// Parses the words of a next hop, up to the next `nexthop`.
 fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<NextHopWords<'a>> {
     let (mut via, mut dev, mut weight) = (None, None, None);
     while let Some(word) = words.peek() {
@@ -458,7 +459,7 @@ fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<NextHopWords<'a>> {
     }
 }
 
-/// Parses the address after `via`, which may be preceded by a family.
+/// Parses the address that follows `via`. It may be preceded by an address family.
 fn router(words: &mut Words<'_>) -> Parsed<IpAddr> {
     let mut text = words.value()?;
     if ["inet", "inet6"].contains(&text) {
@@ -552,8 +553,8 @@ fn links(word: Option<&str>, mut words: Words<'_>) -> Parsed<Command> {
     Ok(Command::Change(mtu.into_iter().chain(up).collect()))
 }
 
-/// Parses the words of `ip link add`: a name, `type`, a device as of `towpath router --port`, and
-/// addresses.
+/// Parses the words of `ip link add`: a name, `type`, a device in the syntax of `towpath router
+/// --port`, and addresses.
 fn new_link(mut words: Words<'_>) -> Parsed<Command> {
     let mut name = None;
     let kind = loop {
@@ -576,7 +577,7 @@ fn new_link(mut words: Words<'_>) -> Parsed<Command> {
     Ok(Command::Change(vec![Change::AddLink { name, device: port }]))
 }
 
-/// Sets a value that may be given only once; `word` is its name.
+/// Sets the value of the keyword `word`. Returns an error if it was already set.
 fn set<T>(word: &str, to: &mut Option<T>, value: T) -> Parsed<()> {
     match to.replace(value) {
         None => Ok(()),
@@ -596,7 +597,7 @@ fn address(text: &str) -> Parsed<IpAddr> {
     text.parse().map_err(|_| format!("any valid address is expected rather than \"{text}\"."))
 }
 
-/// Parses a prefix, or an address without a length.
+/// Parses a prefix, or an address without a prefix length.
 fn prefix(text: &str, family: Option<Family>) -> Parsed<Prefix> {
     if text == "default" {
         let v6 = family == Some(Family::V6);

@@ -1,4 +1,4 @@
-//! JSON output with the keys of ip -j, limited to the attributes that a stack has.
+//! Formats objects as JSON with the keys of `ip -j`, limited to the attributes that a stack has.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use towpath_model::{Address, Interface, Neighbor, Net, Route};
 use super::grammar::Look;
 use super::text::{self, Shape};
 
-/// Formats the requested objects as an array.
+/// Formats the objects to print as a JSON array.
 pub fn document(look: &Look, net: &Net, shape: Shape<'_>) -> Result<String> {
     let rows: Vec<Value> = match look {
         Look::Addresses { .. } => {
@@ -105,7 +105,7 @@ fn brief_address(address: &Address) -> Value {
 }
 
 fn full_address(address: &Address, interface: &Interface) -> Value {
-    // Netlink, and therefore ip, represents an infinite lifetime by all ones.
+    // Represent an infinite lifetime by `u32::MAX`, as netlink and therefore ip(8) do.
     let left = |seconds: Option<u64>| seconds.unwrap_or(u32::MAX.into());
     let (prefix, addr) = (address.address, address.address.addr());
     let mut row = Map::new();
@@ -125,7 +125,7 @@ fn full_address(address: &Address, interface: &Interface) -> Value {
     row.into()
 }
 
-/// Formats a route with one or several next hops.
+/// Formats a route with one or several next hops as JSON.
 fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
     let route = hops.first()?;
     let is_one = hops.len() == 1;

@@ -1,4 +1,4 @@
-//! Output of `towpath ip route get`: the route of packets to a destination.
+//! Formats the output of `towpath ip route get`: the route that packets to a destination take.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 use towpath_model::{DestinationKind, FoundRoute, RouteLookup};
 
-/// Formats the result of a lookup as two lines, or as one.
+/// Formats the result of a route lookup as two lines, or with `oneline` as one.
 pub(super) fn text(lookup: &RouteLookup, found: &FoundRoute, oneline: bool) -> String {
     let mut out = String::new();
     if let Some(kind) = destination_kind(found) {
@@ -36,7 +36,7 @@ pub(super) fn text(lookup: &RouteLookup, found: &FoundRoute, oneline: bool) -> S
     out
 }
 
-/// Returns the kind of a looked-up destination, unless it is unicast.
+/// Returns the word for the kind of a destination; `None` for unicast.
 fn destination_kind(found: &FoundRoute) -> Option<&'static str> {
     match found.kind {
         DestinationKind::Unicast => None,
@@ -46,7 +46,7 @@ fn destination_kind(found: &FoundRoute) -> Option<&'static str> {
     }
 }
 
-/// Returns the flags of the route cache that Linux shows for a destination.
+/// Returns the flags that Linux shows for a cached route to this kind of destination.
 fn cache_flags(found: &FoundRoute) -> &'static [&'static str] {
     match found.kind {
         DestinationKind::Unicast => &[],
@@ -56,7 +56,7 @@ fn cache_flags(found: &FoundRoute) -> &'static [&'static str] {
     }
 }
 
-/// Formats the result of a lookup as an array.
+/// Formats the result of a route lookup as a JSON array.
 pub(super) fn json(lookup: &RouteLookup, found: &FoundRoute, pretty: bool) -> Result<String> {
     let mut row = Map::new();
     let mut put = |key: &str, value: Value| drop(row.insert(key.to_owned(), value));

@@ -1,7 +1,7 @@
-//! `towpath ip`: addresses, routes, neighbours and links of a running stack, with the grammar and
-//! output of ip(8).
+//! Implements `towpath ip`, which shows and changes addresses, routes, neighbors and links of a
+//! running stack. Its syntax and output are those of ip(8).
 //!
-//! `grammar` parses the words; `text`, `json` and `lookup` print as iproute2 does.
+//! `grammar` parses commands; `text`, `json` and `lookup` format the output as iproute2 does.
 
 mod args;
 mod grammar;
@@ -18,10 +18,10 @@ pub use args::{IpArgs, WhichRun, as_options};
 use grammar::{Command, Look};
 pub use grammar::{object_verbs, objects};
 
-/// Maximum number of commands of a batch, which must fit into one request.
+/// Maximum number of commands in a batch file. All of them must fit into one request.
 const BATCH_MAX: usize = 50_000;
 
-/// Runs the command, and returns its exit status.
+/// Runs the command `towpath ip`, and returns its exit status.
 pub fn ip(args: &IpArgs) -> Result<u8> {
     match &args.batch {
         Some(file) => batch(args, file),
@@ -53,7 +53,7 @@ fn one(args: &IpArgs) -> Result<u8> {
     }
 }
 
-/// Prints the route to a destination.
+/// Prints the route to a destination (`ip route get`).
 fn get(args: &IpArgs, lookup: RouteLookup) -> Result<u8> {
     let client = args.which.client_to_look().map_err(no_answer)?;
     let found = client.route(lookup.clone()).map_err(|error| match error {
@@ -98,7 +98,7 @@ fn show(args: &IpArgs, look: &Look, net: &Net, ports: &[Port]) -> Result<u8> {
     Ok(0)
 }
 
-/// Applies all lines of a file as one change, or none of them on an error.
+/// Applies all commands of a batch file as one change. If one fails, none is applied.
 fn batch(args: &IpArgs, file: &str) -> Result<u8> {
     if !args.words.is_empty() {
         return Err(usage(format!(
@@ -150,8 +150,8 @@ fn batch(args: &IpArgs, file: &str) -> Result<u8> {
     }
 }
 
-/// Returns the error for a refused change, with ip's exit status for errors of the kernel, or for a
-/// missing device.
+/// Returns the error for a change that the stack rejected. Its exit status is the one that ip(8)
+/// has for errors of the kernel, or for a device that does not exist.
 fn refused(fault: &RequestFault, why: &str) -> Result<u8> {
     match fault.code.as_str() {
         "no-device" => Err(usage(why.to_owned())),
@@ -163,7 +163,7 @@ fn usage(why: String) -> anyhow::Error {
     Failure::error(ExitCode::IpUsage, why)
 }
 
-/// Adds the exit status to the error about a run that does not exist or does not answer.
+/// Adds ip's exit status to an error about a run that does not exist or does not answer.
 pub fn no_answer(error: Error) -> anyhow::Error {
     let code = match error {
         Error::NoRun(_) | Error::Several(_) | Error::NotRoot(_) | Error::Foreign(_) => {
@@ -179,8 +179,8 @@ pub fn no_answer(error: Error) -> anyhow::Error {
 }
 
 impl WhichRun {
-    /// Returns the selected run for a query. If runs do not answer and exactly one does, returns
-    /// that one and reports the others to the user.
+    /// Returns the selected run for a query. If exactly one run answers, returns it, and tells the
+    /// user about runs that do not answer.
     ///
     /// # Errors
     /// Fails if there is no run, or if there are several and none was selected.
@@ -192,7 +192,8 @@ impl WhichRun {
         Ok(client)
     }
 
-    /// Same as [`WhichRun::client_to_look`], without reporting runs that do not answer.
+    /// Does the same as [`WhichRun::client_to_look`], but does not tell the user about runs that do
+    /// not answer.
     ///
     /// # Errors
     /// Fails as [`WhichRun::client_to_look`] does.
@@ -207,7 +208,7 @@ impl WhichRun {
         }
     }
 
-    /// Returns the selected run for a change, which must be unambiguous.
+    /// Returns the selected run for a change. The selection must be unambiguous.
     ///
     /// # Errors
     /// Fails if there is no run, if there are several and none was selected, or if runs of another

@@ -1,5 +1,5 @@
-//! Text output in the format of ip(8). Attributes that a stack does not have (qdisc, group, qlen)
-//! are omitted, as ip(8) omits attributes that the kernel does not report.
+//! Formats objects as text in the format of ip(8). Attributes that a stack does not have (qdisc,
+//! group, qlen) are omitted, as ip(8) omits attributes that the kernel does not report.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use super::grammar::{Family, Look, Selection};
 /// Output options.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
-    /// Family to show; None means all.
+    /// Address family to show; `None` for all.
     pub family: Option<Family>,
     /// Whether to print one brief line per object.
     pub brief: bool,
@@ -24,18 +24,18 @@ pub struct Shape<'a> {
     pub statistics: bool,
     /// Whether to indent JSON.
     pub pretty: bool,
-    /// Ports whose device counters are included.
+    /// Ports of the stack, whose device counters are shown with `statistics`.
     pub ports: &'a [Port],
 }
 
 impl Shape<'_> {
-    /// Returns the port that an interface uses.
+    /// Returns the port of the stack that an interface uses.
     pub(super) fn port_of(&self, interface: &Interface) -> Option<&Port> {
         self.ports.iter().find(|port| port.name == interface.name)
     }
 }
 
-/// Formats the requested objects.
+/// Formats the objects to print.
 pub fn document(look: &Look, net: &Net, shape: Shape<'_>) -> String {
     let mut out = String::new();
     let mut entry = |put: &mut dyn FnMut(&mut String)| {
@@ -91,14 +91,14 @@ fn is_asked(name: &str, look: &Look) -> bool {
     look.dev().is_none_or(|dev| dev == name)
 }
 
-/// Returns the interfaces to print.
+/// Returns the interfaces that the command prints.
 pub(super) fn interfaces_of<'a>(look: &Look, net: &'a Net) -> impl Iterator<Item = &'a Interface> {
     let up_only = matches!(look, Look::Addresses { up: true, .. } | Look::Links { up: true, .. });
     let interfaces = net.interfaces.iter().filter(move |interface| interface.up || !up_only);
     interfaces.filter(|interface| is_asked(interface.name.as_str(), look))
 }
 
-/// Returns the interfaces to print, with their addresses.
+/// Returns the interfaces that the command prints, each with the addresses to print.
 pub(super) fn addresses_of<'a>(
     look: &Look,
     net: &'a Net,
@@ -113,7 +113,7 @@ pub(super) fn addresses_of<'a>(
     };
     let all = interfaces_of(look, net).map(|interface| {
         let mut addresses: Vec<_> = interface.addresses.iter().filter(is_wanted).collect();
-        // As in the kernel, IPv4 comes first.
+        // Print IPv4 addresses first, as ip(8) does.
         addresses.sort_by_key(|address| address.address.addr().is_ipv6());
         (interface, addresses)
     });
@@ -121,8 +121,8 @@ pub(super) fn addresses_of<'a>(
     all.filter(|(_, addresses)| !restricted || !addresses.is_empty()).collect()
 }
 
-/// Returns the routes to print, in the kernel's order. Without a family, only IPv4 routes are
-/// printed.
+/// Returns the routes to print, in the order of Linux. Only IPv4 routes if no address family is
+/// given.
 pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape<'_>) -> Vec<&'a Route> {
     let Look::Routes(Selection { to, via, kind: of_kind, origin, .. }) = look else {
         return Vec::new();
@@ -139,14 +139,14 @@ pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape<'_>) -> Vec<
             && origin.is_none_or(|origin| origin == route.origin)
     });
     let mut routes: Vec<_> = routes.collect();
-    // Linux shows the default route first for IPv4, and last for IPv6.
+    // Linux shows the default route first for IPv4, but last for IPv6.
     routes.sort_by_key(|route| {
         (v6 && route.to.len() == 0, route.to.network(), route.to.len(), metric(route))
     });
     if look.dev().is_none() && via.is_none() {
         return routes;
     }
-    // As in ip(8), the filter does not match a next hop of a multipath route.
+    // As in ip(8), a filter by router does not match the next hops of a multipath route.
     let alone = next_hops(&routes).filter_map(|hops| match hops {
         [route] => Some(*route),
         _ => None,
@@ -158,12 +158,13 @@ pub(super) fn routes_of<'a>(look: &Look, net: &'a Net, shape: Shape<'_>) -> Vec<
     alone.filter(is_wanted).collect()
 }
 
-/// Groups routes that share flows: each group is one multipath route.
+/// Groups routes that are next hops of the same multipath route.
 pub(super) fn next_hops<'a, 'b>(routes: &'b [&'a Route]) -> impl Iterator<Item = &'b [&'a Route]> {
     routes.chunk_by(|one, next| one.shares_with(next))
 }
 
-/// Returns the router of a route with one next hop, unless it was part of the filter.
+/// Returns the router to show for a route with one next hop. Returns `None` if the router was a
+/// condition of the command, as ip(8) omits it then.
 pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
     match (hops, look) {
         ([route], Look::Routes(Selection { via: None, .. })) => route.via,
@@ -171,14 +172,14 @@ pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
     }
 }
 
-/// Returns whether a route belongs to an address of the loopback interface, because Linux has it in
-/// the table `local`.
+/// Returns whether a route belongs to an address of the loopback interface. Linux has such routes
+/// in the table `local`, which is not shown.
 fn is_of_loopback(route: &Route, net: &Net) -> bool {
     let of = net.interfaces.iter().find(|it| Some(&it.name) == route.dev.as_ref());
     route.origin == Origin::Link && of.is_some_and(|it| it.kind == Kind::Loopback)
 }
 
-/// Returns the neighbours to print.
+/// Returns the entries of the neighbor table to print.
 pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape<'_>) -> Vec<&'a Neighbor> {
     let Look::Neighbors { to, .. } = look else { return Vec::new() };
     let known = net.neighbors.iter().filter(|known| {
@@ -191,7 +192,7 @@ pub(super) fn neighbors_of<'a>(look: &Look, net: &'a Net, shape: Shape<'_>) -> V
     known
 }
 
-/// Returns the flags as named by `ip link`.
+/// Returns the interface flags with the names that `ip link` shows.
 pub(super) fn flags(interface: &Interface) -> Vec<&'static str> {
     let kind: &[&str] = match interface.kind {
         Kind::Loopback => &["LOOPBACK"],
@@ -206,18 +207,19 @@ pub(super) fn flags(interface: &Interface) -> Vec<&'static str> {
     [none, kind, up].concat()
 }
 
-/// Returns the state as named by `ip link`.
+/// Returns the interface state with the name that `ip link` shows.
 pub(super) fn state(interface: &Interface) -> &'static str {
     match (interface.up, interface.kind) {
         (false, _) => "DOWN",
         _ if interface.carrier == Some(false) => "DOWN",
         (true, Kind::Ethernet) => "UP",
-        // As in the kernel, the state of these interfaces is unknown.
+        // Linux reports the state of these kinds of interfaces as unknown.
         (true, Kind::Loopback | Kind::Ip) => "UNKNOWN",
     }
 }
 
-/// Returns the link type, with the hardware and broadcast addresses.
+/// Returns the link type of an interface. For Ethernet, also returns the hardware and broadcast
+/// addresses.
 pub(super) fn link(interface: &Interface) -> (&'static str, Option<(MacAddr, MacAddr)>) {
     const ALL: MacAddr = MacAddr([0xff; 6]);
     match interface.kind {
@@ -227,7 +229,7 @@ pub(super) fn link(interface: &Interface) -> (&'static str, Option<(MacAddr, Mac
     }
 }
 
-/// Returns the scope of an address.
+/// Returns the scope that ip(8) shows for an address.
 pub(super) fn scope(addr: IpAddr) -> &'static str {
     match addr {
         addr if addr.is_loopback() => "host",
@@ -236,7 +238,7 @@ pub(super) fn scope(addr: IpAddr) -> &'static str {
     }
 }
 
-/// Returns the flags of an address.
+/// Returns the flags that ip(8) shows for an address.
 pub(super) fn address_flags(address: &Address) -> Vec<&'static str> {
     let state: &[_] = match address.state {
         AddressState::Tentative => &["tentative"],
@@ -249,9 +251,9 @@ pub(super) fn address_flags(address: &Address) -> Vec<&'static str> {
     state.iter().copied().chain(lasting).collect()
 }
 
-/// Returns the metric that Linux assigns to a route.
+/// Returns the metric that Linux would assign to a route.
 pub(super) fn metric(route: &Route) -> u32 {
-    // IP6_RT_PRIO_ADDRCONF and IP6_RT_PRIO_USER of ipv6_route.h.
+    // Default metrics IP6_RT_PRIO_ADDRCONF and IP6_RT_PRIO_USER of ipv6_route.h.
     const LINK_V6: u32 = 256;
     const USER_V6: u32 = 1024;
     match (route.metric.unwrap_or(0), route.origin) {
@@ -261,7 +263,7 @@ pub(super) fn metric(route: &Route) -> u32 {
     }
 }
 
-/// Returns the kind of a route; None for unicast.
+/// Returns the word for the kind of a route; `None` for unicast.
 pub(super) fn kind(route: &Route) -> Option<&'static str> {
     match route.kind? {
         RouteKind::Unicast => None,
@@ -271,8 +273,8 @@ pub(super) fn kind(route: &Route) -> Option<&'static str> {
     }
 }
 
-/// Returns the flags of a route whose interface has no carrier. The stack does not use a router
-/// behind such an interface while the route has another next hop.
+/// Returns the flags of a route whose interface has no carrier. The stack does not use the next hop
+/// on such an interface while the route has another one.
 pub(super) fn route_flags(route: &Route, net: &Net) -> &'static [&'static str] {
     let is_its = |it: &&Interface| Some(&it.name) == route.dev.as_ref();
     let has_lost = |it: &Interface| it.carrier == Some(false);
@@ -283,14 +285,14 @@ pub(super) fn route_flags(route: &Route, net: &Net) -> &'static [&'static str] {
     }
 }
 
-/// Returns the interface of a route. As in Linux, an unreachable or similar IPv4 route has none,
-/// and an IPv6 one has `lo`.
+/// Returns the interface to show for a route. As in Linux, an IPv4 route that drops packets has no
+/// interface, and an IPv6 one has `lo`.
 pub(super) fn device(route: &Route) -> Option<&str> {
     let leads_nowhere = kind(route).is_some() && route.to.addr().is_ipv4();
     route.dev.as_ref().filter(|_| !leads_nowhere).map(Word::as_str)
 }
 
-/// Returns the protocol of a route; None if the operator added it.
+/// Returns the protocol that ip(8) shows for a route; `None` if the operator added the route.
 pub(super) fn protocol(route: &Route) -> Option<&'static str> {
     match route.origin {
         Origin::Static => None,
@@ -299,13 +301,14 @@ pub(super) fn protocol(route: &Route) -> Option<&'static str> {
     }
 }
 
-/// Returns the scope of a route; None for global scope.
+/// Returns the scope that ip(8) shows for a route; `None` for global scope.
 pub(super) fn route_scope(route: &Route) -> Option<&'static str> {
     let is_on_link = route.via.is_none() && kind(route).is_none();
     (is_on_link && route.to.addr().is_ipv4()).then_some("link")
 }
 
-/// Returns the source address of an on-link IPv4 route: the address that created it.
+/// Returns the source address that ip(8) shows for an on-link IPv4 route: the address that created
+/// the route.
 pub(super) fn source(route: &Route, net: &Net) -> Option<IpAddr> {
     if route.origin != Origin::Link || route.to.addr().is_ipv6() {
         return None;
@@ -315,8 +318,8 @@ pub(super) fn source(route: &Route, net: &Net) -> Option<IpAddr> {
     Some(own.address.addr())
 }
 
-/// Returns the preference of an IPv6 route, derived from its metric if it was learned from a router
-/// advertisement.
+/// Returns the preference of an IPv6 route that was learned from a router advertisement. It is
+/// derived from the metric.
 pub(super) fn preference(route: &Route) -> Option<&'static str> {
     if route.to.addr().is_ipv4() {
         return None;
@@ -328,7 +331,7 @@ pub(super) fn preference(route: &Route) -> Option<&'static str> {
     })
 }
 
-/// Formats a destination as ip(8) does.
+/// Formats the destination prefix of a route as ip(8) does.
 pub(super) fn destination(to: Prefix) -> String {
     match to {
         to if to.len() == 0 => "default".to_owned(),
@@ -337,7 +340,7 @@ pub(super) fn destination(to: Prefix) -> String {
     }
 }
 
-/// Returns the state of a neighbour in capital letters.
+/// Returns the state of a neighbor as ip(8) shows it, in capital letters.
 pub(super) fn neighbor_state(state: NeighborState) -> &'static str {
     match state {
         NeighborState::Incomplete => "INCOMPLETE",
@@ -349,7 +352,7 @@ pub(super) fn neighbor_state(state: NeighborState) -> &'static str {
     }
 }
 
-// Writing to a String cannot fail, so that results are ignored below.
+// Below, results of `write!` are ignored, because writing to a String cannot fail.
 
 fn header(out: &mut String, interface: &Interface) {
     let Interface { index, name, mtu, .. } = interface;
@@ -426,7 +429,7 @@ fn full_link(out: &mut String, interface: &Interface, shape: Shape<'_>) {
     }
 }
 
-/// Formats the counters of a device that are not zero.
+/// Formats the counters of a port's device that are not zero.
 fn device_counters(out: &mut String, port: &Port) {
     let _ = write!(out, "    {}:", port.driver);
     for (name, value) in port.counters.iter().filter(|(_, value)| *value > 0) {
@@ -444,7 +447,7 @@ fn brief_link(out: &mut String, interface: &Interface) {
     let _ = writeln!(out, "<{flags}> ");
 }
 
-/// Formats the tables of ip -s, with the counters that a stack has.
+/// Formats the traffic tables of `ip -s`, limited to the counters that a stack has.
 fn statistics(out: &mut String, interface: &Interface) {
     let traffic = interface.traffic;
     let rows = [
@@ -466,7 +469,7 @@ fn statistics(out: &mut String, interface: &Interface) {
     }
 }
 
-/// Formats a route with one next hop, or with several on separate lines.
+/// Formats a route. If it has several next hops, each is on its own line.
 fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
     let Some(route) = hops.first() else { return };
     let is_one = hops.len() == 1;

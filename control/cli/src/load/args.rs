@@ -288,22 +288,22 @@ pub enum When {
     Never,
 }
 
-/// Time of a measurement without `--duration` and `--requests`.
+/// Duration of a measurement if neither `--duration` nor `--requests` is given.
 const DURATION: Duration = Duration::from_secs(10);
-/// Time limit of a measurement that ends with `--requests`: a year, the maximum of a plan.
+/// Time limit of a measurement that ends by `--requests`: a year, the longest duration of a plan.
 const UNTIL_DONE: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Maximum length of `--body` in bytes, the same as of `--message-size`.
+/// Maximum length of `--body` in bytes, equal to that of `--message-size`.
 const BODY_MAX: u64 = 64 << 20;
-/// Time between two bursts unless `--interval` is given.
+/// Time between two bursts if `--interval` is not given.
 const BURST_EVERY: Duration = Duration::from_secs(1);
-/// Minimum period of the series, which applies to short runs. Each snapshot merges the histograms
-/// of all threads.
+/// Minimum length of a period of the time series, which matters for short runs. Each period costs
+/// time, because it merges the histograms of all threads.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
-/// Number of periods in a run of less than 10 s.
+/// Number of periods of the time series in a run of less than 10 s.
 const PERIODS: u32 = 10;
 
 impl LoadArgs {
-    /// Creates the plan for a server, and for the path of its URL.
+    /// Creates the plan for measuring a server. `url` is the URL if the server was given by one.
     ///
     /// # Errors
     /// Fails if options contradict each other, or a value is invalid.
@@ -342,7 +342,7 @@ impl LoadArgs {
         Ok(plan)
     }
 
-    /// Returns the server as URL or HOST:PORT.
+    /// Returns the server as the user gave it: a URL or HOST:PORT.
     ///
     /// # Errors
     /// Fails if the argument URL has no scheme.
@@ -357,7 +357,7 @@ impl LoadArgs {
         }
     }
 
-    /// Arrivals of an open loop.
+    /// Returns the schedule of requests for an open loop with this rate per second.
     pub fn open(&self, per_second: f64) -> Arrivals {
         let spacing = match self.arrivals {
             Some(Spaced::Uniform) => Spacing::Uniform,
@@ -402,7 +402,8 @@ impl LoadArgs {
         })
     }
 
-    /// Refuses options that select another protocol, or a message, together with a URL.
+    /// Returns an error if options that select another protocol or a message are given together
+    /// with a URL.
     fn expect_only_http(&self, url: &HttpUrl) -> Result<()> {
         let other = [
             ("--udp", self.udp),
@@ -459,8 +460,8 @@ impl LoadArgs {
         Ok(message)
     }
 
-    /// Returns the requested outputs. Adds text on standard output unless another format is written
-    /// there.
+    /// Returns the requested outputs of the results. Adds text on standard output unless another
+    /// format is written there.
     ///
     /// # Errors
     /// Fails if two formats are requested for standard output.
@@ -478,7 +479,7 @@ impl LoadArgs {
         Ok(outputs)
     }
 
-    /// Returns whether to show a live view of the run.
+    /// Returns when to show the progress of the run.
     pub fn live(&self) -> When {
         if self.no_live { When::Never } else { self.live }
     }
@@ -495,7 +496,8 @@ fn parse_header(text: &str) -> Result<Header, String> {
     Header::parse(text).map_err(|error| error.to_string())
 }
 
-/// Returns the bytes of `--body`: its text, or the content of the file named after an @.
+/// Returns the request body for `--body`: the text itself, or the content of the file whose name
+/// follows an @.
 fn body_bytes(text: &str) -> Result<Vec<u8>> {
     let Some(name) = text.strip_prefix('@') else { return Ok(text.as_bytes().to_vec()) };
     let failed = |error: std::io::Error| usage(format!("--body: cannot read {name}: {error}"));
@@ -508,7 +510,7 @@ fn body_bytes(text: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates an error of the command line.
+/// Creates an error about the command line, with the exit status of usage errors.
 pub fn usage(message: impl Into<String>) -> anyhow::Error {
     Failure::error(ExitCode::Usage, message)
 }

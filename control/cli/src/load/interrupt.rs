@@ -1,5 +1,5 @@
-//! Handles Ctrl-C and similar signals: the first stops the run and reports its figures, the second
-//! ends towpath.
+//! Handles Ctrl-C and similar signals. The first one stops the run, and its results are reported;
+//! the second one ends towpath.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ use super::live::Screen;
 use crate::signals::{self, Signals};
 use towpath_model::wait::wait;
 
-/// Thread that waits for signals.
+/// Handle of the thread that waits for signals.
 pub struct Interrupt {
     stop: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Starts the thread. Must be called before other threads are started, because they inherit the
+    /// Starts the thread. Must be called before other threads are started, so that they inherit the
     /// blocked signals.
     pub fn start(screen: &Arc<Screen>) -> Result<Self> {
         let signals = Signals::block()?;
@@ -29,12 +29,12 @@ impl Interrupt {
         Ok(Self { stop })
     }
 
-    /// Returns the flag that is set once a signal requested the end.
+    /// Returns the flag that is set after a signal has requested the end of the run.
     pub fn stop(&self) -> &AtomicBool {
         &self.stop
     }
 
-    /// Returns whether a signal requested the end.
+    /// Returns whether a signal has requested the end of the run.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -45,7 +45,7 @@ fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
         let arrived = match signals.next() {
             Ok(Some(arrived)) => arrived,
             Ok(None) => {
-                // Ignore an error, because the next read returns it again.
+                // Ignore errors, because the next read fails with the same error.
                 let _ = wait(&mut [PollFd::new(signals.fd(), PollFlags::IN)], None);
                 continue;
             }
@@ -62,7 +62,7 @@ fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
                     end(signal, screen);
                 }
             }
-            // Stops this process until it is continued.
+            // Leave the view while the process is stopped, until it is continued.
             Signal::SIGTSTP => screen.while_left(|| drop(signals::act(signal))),
             Signal::SIGUSR1 | Signal::SIGUSR2 => end(signal, screen),
             _ => {}
@@ -70,7 +70,7 @@ fn watch(signals: &Signals, stop: &AtomicBool, screen: &Screen) {
     }
 }
 
-/// Ends this process by the signal, after restoring the terminal.
+/// Restores the terminal, and ends this process by the signal.
 fn end(signal: Signal, screen: &Screen) -> ! {
     screen.leave_at_once();
     let code = signals::die(signal as i32);

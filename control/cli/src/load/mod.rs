@@ -1,4 +1,4 @@
-//! `towpath load`: command line of the load tester.
+//! Implements `towpath load`, the command line of the load tester.
 //!
 //! `args` converts options to plans. `session` runs the plans, with progress (`live`) and Ctrl-C
 //! (`interrupt`). `place` runs the tester on a Towpath stack. `sinks` writes the results, which
@@ -26,7 +26,7 @@ use live::{Live, Screen};
 use session::Session;
 use sinks::Sinks;
 
-/// Runs the command, and returns the exit code.
+/// Runs the command `towpath load`, and returns its exit code.
 pub fn load(args: &LoadArgs) -> Result<u8> {
     let on = args.inside.as_ref().unwrap_or(&args.on);
     let targets = session::targets(args, on)?;
@@ -59,7 +59,7 @@ pub fn load(args: &LoadArgs) -> Result<u8> {
     Ok(verdict(&document))
 }
 
-/// Returns the exit code. Prints a line per reason if it is not 0.
+/// Returns the exit code for the results. If it is not 0, prints a line for each reason.
 fn verdict(document: &Document) -> u8 {
     for run in document.outcome.runs() {
         if let Some(mark) = &run.report.fell_behind {
@@ -105,7 +105,7 @@ fn verdict(document: &Document) -> u8 {
     code
 }
 
-/// Describes the first failure, with advice.
+/// Describes the first failure for the user, with advice.
 fn no_answer(document: &Document) -> String {
     let runs = document.outcome.runs();
     let Some(run) = runs.first() else {

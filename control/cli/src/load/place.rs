@@ -1,4 +1,4 @@
-//! `--on`: runs the tester itself as the program of `towpath run`.
+//! Implements `--on`: runs the load tester itself as the program of `towpath run`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -9,10 +9,11 @@ use towpath_load::results::values::Place;
 
 use super::args::LoadArgs;
 
-/// Hidden option that tells the restarted tester which stack it uses.
+/// Hidden option that the restarted tester gets. Its value is the stack that the tester uses.
 const INSIDE: &str = "--inside";
 
-/// Returns whether the users' sockets require a restart under `towpath run`.
+/// Returns whether the tester must be restarted under `towpath run`, because its sockets are to be
+/// on a Towpath stack.
 pub fn is_elsewhere(args: &LoadArgs) -> bool {
     args.on != Place::Kernel && args.inside.is_none()
 }
@@ -20,7 +21,7 @@ pub fn is_elsewhere(args: &LoadArgs) -> bool {
 /// Executes `towpath run`, which starts this command again on its stack.
 ///
 /// # Errors
-/// The kernel cannot execute this program.
+/// Returns the error if the kernel cannot execute this program.
 pub fn restart(args: &LoadArgs) -> Result<u8> {
     let own = std::env::current_exe().context("the path of towpath itself")?;
     let words = command(args, own.as_os_str(), std::env::args_os().skip(1));
@@ -28,7 +29,7 @@ pub fn restart(args: &LoadArgs) -> Result<u8> {
     Err(error).with_context(|| format!("cannot execute {}", own.display()))
 }
 
-/// Returns the arguments of `towpath run` that start a command with these arguments.
+/// Returns arguments for `towpath run` with which it starts this command, given its own arguments.
 fn command(
     args: &LoadArgs,
     own: &std::ffi::OsStr,
@@ -46,12 +47,12 @@ fn command(
     run
 }
 
-/// Returns the arguments as the user gave them.
+/// Returns the command-line arguments as the user gave them.
 pub fn argv() -> Vec<String> {
     as_given(std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
-/// Removes the option that [`restart`] added.
+/// Removes the option that [`restart`] has added to the arguments.
 fn as_given(mut words: Vec<String>) -> Vec<String> {
     if let [.., option, _] = &words[..]
         && option == INSIDE

@@ -1,4 +1,4 @@
-//! Executes the runs of a command one after the other.
+//! Executes the load test runs of a command one after the other.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,7 +22,7 @@ pub struct Session<'a> {
     live: Live,
 }
 
-/// Plans for the servers of a command.
+/// Plans for the servers that a command measures.
 pub enum Targets {
     /// The server of `--host`.
     One(Box<Plan>),
@@ -30,7 +30,7 @@ pub enum Targets {
     Two(Box<[Plan; 2]>),
 }
 
-/// Resolves the servers, and checks the options.
+/// Resolves the server names to addresses, and validates the options.
 ///
 /// # Errors
 /// Fails if a name has no address, or if options are inconsistent.
@@ -55,7 +55,7 @@ pub fn targets(args: &LoadArgs, on: &Place) -> Result<Targets> {
     }
 }
 
-/// Resolves a server to addresses that the users' stack can reach.
+/// Resolves a server name to addresses that can be reached from the stack on which the tester runs.
 fn target(name: &str, on: &Place) -> Result<Target> {
     let mut target = Target::resolve(name).map_err(|error| usage(error.to_string()))?;
     if target.addresses.iter().any(|address| address.port() == 0) {
@@ -78,8 +78,8 @@ fn target(name: &str, on: &Place) -> Result<Target> {
     Ok(target)
 }
 
-/// Replaces a loopback address by that of the gateway, through which the stack reaches this
-/// machine.
+/// Replaces a loopback address by the gateway's address, through which the stack reaches services
+/// on this machine.
 fn through_gateway(address: &mut SocketAddr) {
     if address.ip().is_loopback() {
         address.set_ip(match address.ip() {
@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
         Self { args, interrupt, live }
     }
 
-    /// Executes all runs.
+    /// Executes all runs of the command.
     ///
     /// # Errors
     /// Fails if a run could not begin.
@@ -123,14 +123,16 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Alternates runs of A and B. A stopped run is discarded.
+    /// Measures the servers A and B alternately. If the user interrupts a run, its result is
+    /// discarded.
     fn compare(&mut self, mut plans: [Plan; 2]) -> Result<Comparison> {
         let rounds = self.args.rounds;
         let mut runs = [Vec::new(), Vec::new()];
         'rounds: for round in 1..=rounds {
             for (side, name) in ["A", "B"].into_iter().enumerate() {
                 let plan = &mut plans[side];
-                // Use the same seed for both servers of a round, and another one in the next round.
+                // Use the same seed for both servers of a round, and a different one for each
+                // round.
                 plan.seed = self.args.seed.wrapping_add(round.into());
                 let report =
                     self.run(&plans[side], format!("{name}, round {round} of {rounds}"))?;
@@ -141,7 +143,7 @@ impl<'a> Session<'a> {
                 runs[side].push(report);
             }
         }
-        // Discard an incomplete round, otherwise A would have one run more than B.
+        // Discard an incomplete round. Otherwise A would have one run more than B.
         let both = runs[1].len();
         runs[0].truncate(both);
         let names = plans.map(|plan| plan.target.name);
@@ -157,7 +159,7 @@ impl<'a> Session<'a> {
             let mut step = Step::new(rate, limit, self.run(&plan, words.clone())?);
             self.live.tell(&step.line());
             if step.missed == Some(Missed::TesterBehind) {
-                // Repeat the step, because another program may have delayed the tester.
+                // Repeat a failed step once, because another program may have delayed the tester.
                 step = Step::new(rate, limit, self.run(&plan, format!("{words}, again"))?);
                 self.live.tell(&step.line());
             }
@@ -171,7 +173,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Formats the figures of one of several runs.
+/// Formats the main results of one of several runs as a line.
 fn line(report: &Report) -> String {
     let kinds = if report.plan.shape.is_stream() {
         &[ComparedFigure::Bits][..]

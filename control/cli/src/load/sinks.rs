@@ -1,4 +1,5 @@
-//! Output of the figures: standard output and files. Files are opened before the first run.
+//! Writes the results to standard output and to files. Files are opened before the first run, so
+//! that errors are reported early.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -11,17 +12,17 @@ use towpath_load::results::{page, tables, text};
 
 use crate::error::{ExitCode, Failure};
 
-/// Outputs in the order given.
+/// Outputs for the results, in the order of the options.
 pub struct Sinks(Vec<Sink>);
 
 struct Sink {
     format: ResultFormat,
-    /// File with its path; None means standard output.
+    /// Open file with its path; `None` for standard output.
     file: Option<(File, PathBuf)>,
 }
 
 impl Sinks {
-    /// Opens the files. Their content is kept until the figures are written.
+    /// Opens the output files. Existing content is kept until the results are written.
     ///
     /// # Errors
     /// Returns the first file that cannot be opened for writing, before any run starts.
@@ -35,13 +36,12 @@ impl Sinks {
         outputs.into_iter().map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// Writes the figures to all outputs.
+    /// Writes the results to all outputs.
     ///
     /// # Errors
-    /// Returns the first output that cannot be written.
+    /// Returns an error about the first output that cannot be written.
     pub fn write(self, document: &Document) -> Result<()> {
-        // Continue after an error, so that a full disk does not prevent the text on standard
-        // output.
+        // Continue after an error, so that a full disk does not prevent text on standard output.
         let results: Vec<_> = self.0.into_iter().map(|sink| sink.write(document)).collect();
         results.into_iter().collect()
     }
@@ -63,9 +63,9 @@ impl Sink {
     }
 }
 
-/// Replaces the file's content by the text.
+/// Replaces the content of an open file by the text.
 fn replace(mut file: File, text: &str) -> std::io::Result<()> {
-    // Truncate files only, because devices and pipes cannot be truncated.
+    // Truncate only regular files, because devices and pipes cannot be truncated.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }

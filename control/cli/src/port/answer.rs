@@ -1,32 +1,32 @@
-//! Requests about the ports of this process's stack.
+//! Answers control requests about the ports of the stack in this process.
 
 use nix::net::if_::InterfaceFlags;
 use towpath_model::{Interface, Port, Word};
 use towpath_uplink::{PortCounters, Tally};
 
-/// Port of a stack, as described by the run or router that opened it.
+/// Description of a port of a stack, given by the run or router that has opened it.
 #[derive(Debug, Clone)]
 pub struct Device {
     /// Name of the port.
     pub name: String,
     /// Kind of the port's device, such as `tap`.
     pub driver: String,
-    /// Device of the host, or the ports below this one.
+    /// Name of the host's device, or names of the ports on which this port is built.
     pub device: Option<String>,
-    /// Kernel interfaces below the port; it has a link if any of them does. Empty if there are
-    /// none.
+    /// Names of the kernel interfaces below the port; empty if there are none. The port has a link
+    /// if any of them does.
     pub links: Vec<String>,
     /// Counters of the device.
     pub counters: Vec<(String, u64)>,
 }
 
-/// Device of a port and its counters, read from a tally.
+/// Kind, name and counters of a port's device, taken from a tally.
 pub struct OfTally {
     /// Kind of the device.
     pub driver: String,
-    /// Name of the host's device.
+    /// Name of the device on the host.
     pub device: Option<String>,
-    /// Counters; those of other layers are prefixed by the layer's name.
+    /// Counters of the port. Names of counters of other layers are prefixed by the layer's name.
     pub counters: Vec<(String, u64)>,
 }
 
@@ -50,7 +50,7 @@ fn named(layers: &PortCounters) -> Vec<(String, u64)> {
     all
 }
 
-/// Converts ports for the protocol, and adds their interfaces.
+/// Converts ports to the type of the control protocol, and adds their interfaces.
 pub fn shown(devices: Vec<Device>, interfaces: &[Interface]) -> Vec<Port> {
     let running = running();
     let word = |name: String| Word::try_from(name).ok();
@@ -70,7 +70,7 @@ pub fn shown(devices: Vec<Device>, interfaces: &[Interface]) -> Vec<Port> {
     shown.collect()
 }
 
-/// Sets the carrier state of each interface if its port's link state is known.
+/// Sets the carrier state of each interface whose port has a known link state.
 pub fn put_carriers(links: &[(String, Vec<String>)], interfaces: &mut [Interface]) {
     let running = running();
     for interface in interfaces {
@@ -79,19 +79,19 @@ pub fn put_carriers(links: &[(String, Vec<String>)], interfaces: &mut [Interface
     }
 }
 
-/// Returns the link state of each port, if known, from the kernel interfaces below.
+/// Returns the link state of each port, given the names of the kernel interfaces below it. The
+/// state is `None` if there are none.
 pub fn carriers(below: &[Vec<String>]) -> Vec<Option<bool>> {
     let running = running();
     below.iter().map(|below| has_link(&running, below)).collect()
 }
 
-/// Returns whether any kernel interface below a port has a link. Returns `None` if there are no
-/// such interfaces.
+/// Returns whether any of the kernel interfaces `below` has a link; `None` if `below` is empty.
 fn has_link(running: &[String], below: &[String]) -> Option<bool> {
     (!below.is_empty()).then(|| below.iter().any(|name| running.contains(name)))
 }
 
-/// Returns the kernel's interfaces that have a link.
+/// Returns the names of the kernel interfaces that have a link.
 fn running() -> Vec<String> {
     let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let running = all.filter(|known| known.flags.contains(InterfaceFlags::IFF_RUNNING));

@@ -1,6 +1,6 @@
-//! `towpath port`: the ports of a running router or run, with what their devices count.
+//! Implements `towpath port`, which shows the ports of a running router or run with their counters.
 //!
-//! `answer` implements the requests in the process that has the stack.
+//! `answer` answers the requests in the process that runs the stack.
 
 mod answer;
 
@@ -52,7 +52,7 @@ Exit status:
   1  words that are wrong, no such port, or no such run
   2  the run does not answer";
 
-/// Runs the command.
+/// Runs the command `towpath port`.
 ///
 /// # Errors
 /// Returns any error with a message for the user.
@@ -83,7 +83,7 @@ pub fn port(args: &PortArgs) -> Result<()> {
     }
 }
 
-/// Describes the state of a link.
+/// Returns the word that describes the link state of a port.
 fn link(port: &Port) -> &'static str {
     match port.link {
         Some(true) => "up",
@@ -95,7 +95,7 @@ fn link(port: &Port) -> &'static str {
 /// Formats a port as text.
 fn text(port: &Port) -> String {
     let mut out = format!("{}: {}", port.name, port.driver);
-    // Writing to a String cannot fail.
+    // Ignore errors: writing to a String cannot fail.
     if let Some(device) = &port.device {
         let _ = write!(out, " {device}");
     }
@@ -110,7 +110,8 @@ fn text(port: &Port) -> String {
         }
         let traffic = interface.traffic;
         let ways = [
-            // Merged packets count once; packets that the device segments count as their segments.
+            // Packets are counted as the stack passes them: several merged packets as one on
+            // receive. On transmit, they are counted after segmentation.
             ("rx", traffic.rx_packets, "merged", traffic.rx_bytes, traffic.rx_dropped),
             ("tx", traffic.tx_packets, "segments", traffic.tx_bytes, traffic.tx_dropped),
         ];

@@ -1,7 +1,7 @@
-//! Answers `towpath ss` about the flows of a running proxy.
+//! Answers requests of `towpath ss` for the flows of a running proxy.
 //!
-//! The gateway belongs to the runner's thread. The answering thread therefore notifies the runner
-//! through an eventfd, and waits for its answer.
+//! Only the runner's thread can access the gateway. Therefore the thread of the control socket
+//! notifies the runner through an eventfd, and waits for its answer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,19 +17,20 @@ use towpath_model::{
 
 use crate::messages::Messages;
 
-/// The runner's end: the eventfd that requests the flows, and the channel for answers.
+/// The runner's side: the eventfd that is signalled by requests, and the channel for answers.
 pub struct FlowQueries {
     bell: Arc<OwnedFd>,
     answers: Sender<Vec<FlowEntry>>,
     _instance: Option<Instance>,
 }
 
-/// Timeout for the runner's answer, shorter than that of `towpath ss`.
+/// Time limit for the runner's answer, shorter than that of `towpath ss`.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 impl FlowQueries {
-    /// Starts to answer `towpath ss`, with `program` as the name of this run. If no directory is
-    /// suitable for the socket, tells the user; the proxy works without it.
+    /// Opens the control socket, and starts to answer `towpath ss`, with `program` as the name of
+    /// this run. If no directory can be used for the socket, tells the user. The proxy works
+    /// without it.
     ///
     /// # Errors
     /// Fails if the eventfd cannot be created.
@@ -47,16 +48,16 @@ impl FlowQueries {
         Ok(Self { bell, answers, _instance: instance })
     }
 
-    /// Returns the descriptor that wakes the runner.
+    /// Returns the eventfd that wakes the runner when flows are requested.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Answers a request after the eventfd became readable.
+    /// Sends the flows as the answer to a request. Must be called when the eventfd is readable.
     pub fn answer(&self, gateway: &Gateway) {
-        // Reset the eventfd; the number of requests does not matter.
+        // Reset the eventfd. One answer is enough for several requests.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        // Cannot fail, because the receiver lives as long as the process.
+        // Ignore errors: the receiver exists as long as the process.
         let _ = self.answers.send(gateway.flows());
     }
 }
@@ -71,9 +72,9 @@ fn answer(bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>, call: &Call, reply: 
             return;
         }
     }
-    // Discard answers to requests that timed out.
+    // Discard answers to earlier requests that have timed out.
     while heard.try_recv().is_ok() {}
-    // Cannot fail, because the runner resets the counter long before it could overflow.
+    // Ignore errors: the runner resets the counter long before it could overflow.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     match heard.recv_timeout(PATIENCE) {
         Ok(flows) => reply.sockets = Some(flows.iter().map(shown).collect()),
@@ -81,7 +82,7 @@ fn answer(bell: &OwnedFd, heard: &Receiver<Vec<FlowEntry>>, call: &Call, reply: 
     }
 }
 
-/// Formats a flow as a socket of the client.
+/// Converts a flow to a socket as the client sees it.
 fn shown(flow: &FlowEntry) -> ShownSocket {
     let proto = match flow.protocol {
         FlowProtocol::Tcp => Proto::Tcp,

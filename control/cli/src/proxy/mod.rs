@@ -1,8 +1,8 @@
-//! `towpath proxy`: carries the traffic of a TUN device, or of a program in a namespace (`run`,
-//! `worker`), over connections of this host.
+//! Implements `towpath proxy`, which carries the traffic of a TUN device, or of a program in a
+//! namespace (`run`, `worker`), over connections of this host.
 //!
-//! `setup` creates the device and its routes. A thread runs the gateway until a signal arrives.
-//! No cleanup is needed: when its last descriptor is closed, the kernel removes the device with its
+//! `setup` creates the device and its routes. A thread runs the gateway until a signal arrives. No
+//! cleanup is needed: when its last descriptor is closed, the kernel removes the device with its
 //! addresses and routes.
 
 pub mod args;
@@ -38,7 +38,7 @@ use crate::supervise::asked_to_end;
 
 use crate::{output, recording, stats};
 
-/// Carries the traffic of a program, or of a device.
+/// Runs `towpath proxy`, for a device or for a program.
 ///
 /// # Errors
 /// Returns any error with a message for the user.
@@ -46,7 +46,7 @@ pub fn proxy(args: &Proxy) -> Result<u8> {
     match (&args.command, &args.device) {
         (Some(Command::Run(args)), _) => run::run(args),
         (None, Some(args)) => of_device(args).map(|()| 0),
-        // Unreachable, because clap requires --tun.
+        // Unreachable, because clap requires --tun without a subcommand.
         (None, None) => Err(Failure::error(ExitCode::Usage, "give --tun NAME, or run PROGRAM")),
     }
 }
@@ -69,8 +69,8 @@ fn of_device(args: &ProxyArgs) -> Result<()> {
     });
     messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
     if result.is_err() {
-        // The caller prints the error to standard error, which may block: Ctrl-C must then end
-        // towpath.
+        // Unblock signals, so that Ctrl-C ends towpath while the caller prints the error, which may
+        // block.
         signals.unblock();
     }
     result.and_then(|()| recording::check(is_recorded))
@@ -109,7 +109,7 @@ fn carry(
 
     runner.reset_clients();
     let layers = layers_of(runner.gateway());
-    // Remove the device. Its counters remain in `port_counters`.
+    // Drop the runner to remove the device. Its counters remain in `port_counters`.
     drop(runner);
     put_stats(args, messages, layers, &port_counters)?;
     match ended.context("epoll")? {
@@ -123,7 +123,7 @@ fn carry(
     }
 }
 
-/// Returns the name of this proxy in `towpath ss`.
+/// Returns the words that `towpath ss` shows as the program of this proxy.
 fn words(args: &ProxyArgs) -> Vec<String> {
     ["proxy", "--tun", &args.tun].map(str::to_owned).into()
 }
@@ -131,8 +131,8 @@ fn words(args: &ProxyArgs) -> Vec<String> {
 fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayConfig> {
     let nameserver = args.dns.map(|ip| SocketAddr::new(ip, 53));
     Ok(GatewayConfig {
-        // The clients have addresses of their own. The gateway needs no address for the program or
-        // the host.
+        // Clients use their own addresses. So the gateway needs no address for a program or for
+        // itself.
         program_v4: None,
         program_v6: None,
         gateway_v4: None,
@@ -149,7 +149,7 @@ fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayCo
     })
 }
 
-/// Handles a signal; most of them stop the proxy.
+/// Handles a received signal. Most signals stop the proxy.
 fn hear(
     args: &ProxyArgs,
     signals: &Signals,
@@ -164,11 +164,11 @@ fn hear(
                 return ControlFlow::Break(());
             }
             Signal::SIGTSTP => {
-                // Fails only for an invalid signal.
+                // Ignore errors: this fails only for an invalid signal number.
                 let _ = signals::act(Signal::SIGTSTP);
             }
             Signal::SIGUSR1 => {
-                // Cannot fail, because counters can always be serialized.
+                // Ignore errors: counters can always be serialized.
                 let _ = put_stats(args, messages, layers_of(gateway), &Arc::default());
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! Wraps the device of a gateway to capture and count its packets.
+//! Wraps the device of a gateway, to capture and count its packets.
 
 use towpath_gateway::Gateway;
 use towpath_pcap::CaptureFile;
@@ -6,7 +6,7 @@ use towpath_pool::Port;
 use towpath_tap::Tap;
 use towpath_uplink::{Counting, Layer, PortCounters};
 
-/// Wraps a device to capture its packets, if there is a capture.
+/// Wraps a device, so that its packets are captured if there is a capture file.
 pub fn captured(
     capture: Option<&CaptureFile>,
     name: &str,
@@ -34,7 +34,7 @@ pub fn layers_of(gateway: &Gateway) -> Vec<Layer> {
     ]
 }
 
-/// Appends the counters of the ports.
+/// Appends the counters of the ports to `layers`.
 pub fn with_ports(mut layers: Vec<Layer>, ports: &PortCounters) -> Vec<Layer> {
     layers.extend(ports.iter().map(|(name, list)| Layer {
         name: (*name).to_owned(),

@@ -1,8 +1,8 @@
-//! Thread of `towpath proxy run` that opens and closes published ports, depending on the sockets in
-//! the namespace.
+//! Thread of `towpath proxy run` that opens published ports while a program in the namespace
+//! listens, and closes them otherwise.
 //!
-//! Linux does not notify of new listeners, so the thread polls. A separate thread neither delays
-//! the gateway's traffic nor is delayed by it.
+//! Linux does not report new listeners, so the thread polls. It is separate from the gateway's
+//! thread, so that polling does not delay packets.
 //!
 //! Most of the cost of a poll is the wake-up: 0.15 ms for one port if the processor was idle. The
 //! interval therefore grows when no port changes for a while.
@@ -18,16 +18,16 @@ use towpath_gateway::PolledPorts;
 use crate::guardian::SockDiag;
 use towpath_model::wait::wait;
 
-/// Polling interval. A client that connects within this time after the program began to listen is
-/// refused.
+/// Polling interval. After the program has begun to listen, clients may be refused for this time.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Polling interval after [`CALM_AFTER`] without a change.
+/// Polling interval after no port has changed for [`CALM_AFTER`].
 const LOOK_EVERY_WHEN_CALM: Duration = Duration::from_millis(100);
-/// Time without a change after which the interval grows. Servers usually listen soon after a start
-/// or restart.
+/// Time without a changed port after which the polling interval grows. Servers usually listen soon
+/// after they are started or restarted.
 const CALM_AFTER: Duration = Duration::from_secs(10);
 
-/// Starts the thread, which ends when `ended` hangs up. Returns None if no port needs it.
+/// Starts the thread, which ends when the descriptor `ended` hangs up. Returns `None` if no port
+/// must be polled.
 ///
 /// # Errors
 /// Fails if the thread cannot be created.
@@ -42,8 +42,8 @@ pub fn start(
     let thread = std::thread::Builder::new().name("towpath-ports".into()).spawn(move || {
         let mut changed_at = Instant::now();
         loop {
-            // If the kernel has no memory for an answer, keep the state of all ports until the next
-            // poll.
+            // Ignore errors: if the kernel has no memory for an answer, all ports keep their state
+            // until the next poll.
             if ports.look(&mut kernel).unwrap_or(true) {
                 changed_at = Instant::now();
             }

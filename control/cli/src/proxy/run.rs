@@ -29,8 +29,8 @@ use crate::{program, recording, stats};
 /// Maximum MTU of a TAP device in bytes (MAX_MTU in drivers/net/tun.c).
 const MTU_MAX: u32 = 65_521;
 
-/// Runs PROGRAM. Returns its exit status. If a signal killed PROGRAM, this process kills itself by
-/// the same signal.
+/// Runs PROGRAM in a namespace, and returns its exit status. If a signal killed PROGRAM, this
+/// process kills itself by the same signal.
 ///
 /// # Errors
 /// Returns any error with a message for the user.
@@ -40,8 +40,8 @@ pub fn run(args: &ProxyRunArgs) -> Result<u8> {
     let signals = Signals::block()?;
     let result = run_beside(args, &path, recording, &signals);
     if result.is_err() {
-        // The caller prints the error to standard error, which may block: Ctrl-C must then end
-        // towpath.
+        // Unblock signals, so that Ctrl-C ends towpath while the caller prints the error, which may
+        // block.
         signals.unblock();
     }
     result
@@ -67,14 +67,15 @@ fn run_beside(
         child.finish();
     }
     Ok(match ended {
-        // Report the incomplete capture, because a script would assume it to be complete.
+        // Fail if the capture is incomplete. Otherwise a script would assume that it is complete.
         Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
 }
 
-/// Executes the run. Returns the child as well if none of its processes is left.
+/// Runs PROGRAM and waits for its end. Also returns the handle of PROGRAM's processes if none of
+/// them is left.
 fn within(
     args: &ProxyRunArgs,
     path: &Path,
@@ -98,7 +99,7 @@ fn within(
     let limit = raise_descriptor_limit();
     let (_programs_end, keep) = parent_death_pipe()?;
     let (mut child, device) = {
-        // PROGRAM inherits the descriptor limit that towpath was started with.
+        // Restore the descriptor limit with which towpath was started, because PROGRAM inherits it.
         let _own = limit.lowered();
         ProgramChild::in_namespace(&job, keep)?
     };
@@ -144,7 +145,7 @@ fn words(args: &ProxyRunArgs) -> Vec<String> {
     ["proxy", "run", "--"].map(str::to_owned).into_iter().chain(program).collect()
 }
 
-/// Returns the configuration of PROGRAM's namespace.
+/// Returns the configuration of the namespace in which PROGRAM runs.
 fn namespace(args: &ProxyRunArgs, namespaced: &Namespaced) -> Namespace {
     let pair = |own: &Prefix| (own.addr(), own.len());
     Namespace {
@@ -158,7 +159,7 @@ fn namespace(args: &ProxyRunArgs, namespaced: &Namespaced) -> Namespace {
     }
 }
 
-/// Builds the plan, after checking that options are consistent.
+/// Creates the plan of the uplink, after checking that options do not contradict each other.
 fn plan(
     args: &ProxyRunArgs,
     activation: &mut Option<Activation>,
@@ -185,7 +186,7 @@ fn plan(
     Ok(plan)
 }
 
-/// Reports events of the run to the user and the worker.
+/// Handles events of the supervised run: tells the user, and stops the worker.
 struct WorkObserver<'a> {
     worker: &'a ProxyWorker,
     messages: &'a Messages,

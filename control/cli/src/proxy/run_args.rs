@@ -80,7 +80,8 @@ pub struct ProxyRunArgs {
     pub program: Vec<OsString>,
 }
 
-/// A device in memory has no limit of its own, and large packets save work.
+/// Default MTU of the device in bytes. A device in memory has no limit of its own, and large
+/// packets need less work.
 const MTU_DEFAULT: u32 = 65_520;
 
 /// First line of the help.

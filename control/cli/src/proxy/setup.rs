@@ -1,5 +1,5 @@
-//! Sets up the device of `towpath proxy`: its addresses and routes, and the egress of towpath's own
-//! connections.
+//! Configures the device of `towpath proxy` with its addresses and routes, and the route of
+//! towpath's own connections.
 
 use std::fmt::Write;
 use std::io;
@@ -17,8 +17,8 @@ use super::args::{self, ProxyArgs};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
-/// Default addresses of this host on the device. The IPv4 address is from the block for device
-/// tests (RFC 2544). Each is a network of one host, so the kernel adds no route.
+/// Default addresses of this host on the device. The IPv4 address is from the block for tests of
+/// network devices (RFC 2544). The prefixes contain only one address, so the kernel adds no route.
 const ADDRESSES_DEFAULT: [&str; 2] = ["198.18.0.1/32", "fd00:18::1/128"];
 
 /// Checks that options are consistent.
@@ -70,10 +70,11 @@ pub fn check(args: &ProxyArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the egress of towpath's own connections, after testing it.
+/// Returns the socket options for towpath's own connections (SO_MARK, SO_BINDTODEVICE), after
+/// testing them.
 ///
 /// # Errors
-/// Fails if the egress does not exist, or if this process may not use it.
+/// Fails if the interface does not exist, or if this process may not set an option.
 pub fn egress(args: &ProxyArgs) -> Result<Egress> {
     let egress = Egress { mark: args.mark, interface: args.interface.clone() };
     let interface = args.interface.as_deref().unwrap_or_default();
@@ -92,14 +93,14 @@ pub fn egress(args: &ProxyArgs) -> Result<Egress> {
     Ok(egress)
 }
 
-/// Error numbers EPERM and ENODEV.
+/// Values of the errnos EPERM and ENODEV.
 const PERM: i32 = 1;
 const NODEV: i32 = 19;
 
 /// Opens the device and configures it.
 ///
 /// # Errors
-/// Returns any error with a message for the user. A device that was created has been removed again.
+/// Returns any error with a message for the user. If the device was created, it is removed again.
 pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
     if let Some(number) = descriptor(args)? {
         return inherited(number).with_context(|| format!("--tun {}", args.tun));
@@ -129,10 +130,10 @@ pub fn device(args: &ProxyArgs, messages: &Messages) -> Result<Tap> {
     Ok(tun)
 }
 
-/// Refuses an address that another interface of this host has, because clients with that address
-/// would be this host itself.
+/// Returns an error if another interface of this host has one of the addresses. Packets from such
+/// an address would come from this host itself.
 fn refuse_own(asked: &[Prefix], device: &str) -> Result<()> {
-    // If interfaces cannot be listed, let the kernel decide.
+    // If the interfaces cannot be listed, the kernel decides whether to accept the address.
     let Ok(all) = nix::ifaddrs::getifaddrs() else { return Ok(()) };
     for entry in all.filter(|entry| entry.interface_name != device) {
         let Some(address) = entry.address else { continue };
@@ -149,7 +150,7 @@ fn refuse_own(asked: &[Prefix], device: &str) -> Result<()> {
     Ok(())
 }
 
-/// Adds advice to the error with which the kernel refuses a second default route.
+/// Adds advice to the error that the kernel returns for a second default route.
 fn instead_of_default(error: HostError) -> anyhow::Error {
     let HostError::RouteTaken { name, ip, len: 0 } = error else { return error.into() };
     let message = format!(
@@ -160,9 +161,9 @@ fn instead_of_default(error: HostError) -> anyhow::Error {
     Failure::error(ExitCode::Failed, message)
 }
 
-/// Enables delivery of this host's own ICMP errors to forwarded clients. Their source is an address
-/// of this host, which the kernel does not accept from a device by default. IPv6 has no such rule.
-/// The setting of a created device is removed together with the device.
+/// Enables forwarded clients to receive ICMP errors that this host itself generates. Their source
+/// is an address of this host, which the kernel does not accept from a device by default. IPv6 has
+/// no such restriction. If the device was created, the setting is removed together with the device.
 fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
     let folder = std::path::Path::new("/proc/sys/net/ipv4");
     let is_set = |file: &str| {
@@ -173,7 +174,7 @@ fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
         return;
     }
     let is_made = !stays && std::fs::write(folder.join(&setting), "1").is_ok();
-    // Programs of this host receive the errors without this setting.
+    // Not needed for programs of this host: they receive the errors without this setting.
     if !is_made && is_set("ip_forward") {
         messages.say(&format!(
             "clients that this host forwards do not hear its own ICMP errors: \
@@ -183,13 +184,14 @@ fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
     }
 }
 
-/// Returns the setting that accepts own addresses as sources, in the syntax of sysctl(8) for names
-/// that contain dots.
+/// Returns the sysctl setting that accepts packets with own addresses as sources. It is in the
+/// syntax of sysctl(8) for names that contain dots.
 fn accept_local(name: &str) -> String {
     format!("net/ipv4/conf/{name}/accept_local=1")
 }
 
-/// Warns if routes lead the answers of this host's own services into the device.
+/// Warns if routes lead answers of this host's own services into the device, so that their clients
+/// do not get them.
 fn warn_of_services(args: &ProxyArgs, name: &str, messages: &Messages) {
     for is_v4 in [true, false] {
         let leads = |route: &&Prefix| route.len() <= 1 && route.network().is_ipv4() == is_v4;
@@ -205,10 +207,10 @@ fn warn_of_services(args: &ProxyArgs, name: &str, messages: &Messages) {
     }
 }
 
-/// Prefix of a device given by its descriptor.
+/// Prefix of a device argument that is the number of a descriptor.
 const BY_DESCRIPTOR: &str = "fd:";
 
-/// Returns the number of the descriptor that was given as the device, if any.
+/// Returns the descriptor number if the device was given by its descriptor.
 fn descriptor(args: &ProxyArgs) -> Result<Option<i32>> {
     let Some(text) = args.tun.strip_prefix(BY_DESCRIPTOR) else { return Ok(None) };
     let number = text.parse().ok().filter(|number| *number >= 0).ok_or_else(|| {
@@ -218,10 +220,10 @@ fn descriptor(args: &ProxyArgs) -> Result<Option<i32>> {
     Ok(Some(number))
 }
 
-/// Opens the device of an inherited descriptor.
+/// Opens the device of a descriptor that this process has inherited.
 fn inherited(number: i32) -> Result<Tap> {
     let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).context("pidfd_open")?;
-    // Duplicate the descriptor, because an inherited number has no owner in Rust's sense.
+    // Duplicate the descriptor, because no Rust value owns an inherited descriptor number.
     let duplicate = pidfd_getfd(own, number, PidfdGetfdFlags::empty())
         .with_context(|| format!("descriptor {number}"))?;
     Ok(Tap::from_descriptor(duplicate.into(), Kind::Tun)?)
@@ -235,7 +237,7 @@ fn addresses(args: &ProxyArgs, stays: bool) -> Result<Vec<Prefix>> {
     parsed.collect::<Result<Vec<_>, _>>().context("defaults")
 }
 
-/// Refuses a route that would lead towpath's own connections into the device again.
+/// Returns an error if a route would lead towpath's own connections into the device again.
 fn check_way(args: &ProxyArgs, name: &str, route: &Prefix, messages: &Messages) -> Result<()> {
     let marks = Marks { mark: args.mark, interface: args.interface.as_deref() };
     let to = probe(route);
@@ -268,7 +270,8 @@ fn no_way(args: &ProxyArgs, route: &Prefix, error: &io::Error) -> String {
     )
 }
 
-/// Returns an address that represents a network: a public one if the network contains one.
+/// Returns an address in a network for a test of routes. Prefers a public address if the network
+/// contains one.
 fn probe(network: &Prefix) -> IpAddr {
     let public = ["1.0.0.1", "192.0.2.1", "2001:db8::1"];
     let mut known = public.iter().filter_map(|text| text.parse::<IpAddr>().ok());
@@ -279,7 +282,7 @@ fn probe(network: &Prefix) -> IpAddr {
     })
 }
 
-/// Returns the commands that perform the same set-up, one per line.
+/// Returns shell commands that configure the device in the same way, one per line.
 pub fn commands(args: &ProxyArgs) -> Result<String> {
     let name = &args.tun;
     let device = std::path::Path::new("/sys/class/net").join(name);
@@ -291,7 +294,7 @@ pub fn commands(args: &ProxyArgs) -> Result<String> {
         return Err(Failure::error(ExitCode::Failed, message));
     }
     let mut out = String::new();
-    // Writing to a String cannot fail.
+    // Ignore errors: writing to a String cannot fail.
     if !exists {
         let _ = writeln!(out, "ip tuntap add dev {name} mode tun");
     }
@@ -313,17 +316,17 @@ pub fn commands(args: &ProxyArgs) -> Result<String> {
     Ok(out)
 }
 
-/// Returns whether an interface is a TUN device, according to /sys.
+/// Returns whether an interface is a TUN device, according to its file in /sys.
 fn is_tun(device: &std::path::Path) -> bool {
     let flags = std::fs::read_to_string(device.join("tun_flags")).unwrap_or_default();
     let flags = flags.trim().strip_prefix("0x").map(|hex| u32::from_str_radix(hex, 16));
     matches!(flags, Some(Ok(flags)) if flags & IFF_TUN != 0)
 }
 
-/// Flag of linux/if_tun.h. For a TAP device IFF_TAP is set instead.
+/// Flag of linux/if_tun.h for a TUN device. A TAP device has IFF_TAP instead.
 const IFF_TUN: u32 = 1;
 
-/// Describes the device in a line for the user.
+/// Describes the device and its routes in a line for the user.
 pub fn facts(args: &ProxyArgs, name: &str) -> String {
     let mut out = format!("{name} is up");
     let routes: Vec<_> = args.route.iter().map(Prefix::to_string).collect();

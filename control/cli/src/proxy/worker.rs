@@ -1,5 +1,5 @@
-//! Thread of `towpath proxy run` that runs the gateway on the device of PROGRAM's namespace, and
-//! the thread that watches published ports ([`port_watch`]).
+//! The worker of `towpath proxy run` has two threads. One runs the gateway on the device of
+//! PROGRAM's namespace, the other watches published ports ([`port_watch`]).
 //!
 //! When all processes of the namespace have ended, the namespace's kernel and the gateway may still
 //! have bytes to send. The worker checks every [`LOOK_EVERY`], and ends when all bytes are
@@ -35,50 +35,50 @@ use super::port_watch;
 use crate::guardian::SockDiag;
 use crate::messages::Messages;
 
-/// Interval between two checks for undelivered bytes.
+/// Interval between two checks for undelivered bytes, after all processes have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Number of consecutive checks without undelivered bytes that ends the thread. A single check is
-/// not enough, because a packet may be in transit between the kernel and the gateway.
+/// Number of consecutive checks without undelivered bytes after which the thread ends. A single
+/// check is not enough, because a packet may be in transit between the kernel and the gateway.
 const LOOKS_IN_VAIN: u32 = 2;
 
-/// Parameters of the thread.
+/// Parameters of the worker.
 pub struct Work {
-    /// Options of the user.
+    /// The user's options for the uplink.
     pub plan: Plan,
-    /// Addresses on both sides of the device.
+    /// Addresses at both ends of the device.
     pub namespaced: Namespaced,
-    /// Ports of the host that are forwarded to PROGRAM.
+    /// Host sockets of ports that are forwarded to PROGRAM.
     pub published: BoundPorts,
     /// Name and descriptors of the device.
     pub parts: Parts,
-    /// Client for queries of the namespace's sockets.
+    /// Client that queries the kernel for sockets in the namespace.
     pub sockets: Option<SockDiag>,
-    /// Capture of packets.
+    /// Capture file for the packets of the device.
     pub capture: Option<CaptureFile>,
-    /// Messages to the user.
+    /// Queue of messages for the user.
     pub messages: Messages,
-    /// A process in the namespace, to read its /proc/PID/net.
+    /// Id of a process in the namespace, whose /proc/PID/net is read.
     pub inside: Pid,
-    /// Name of the run in `towpath ss`.
+    /// Words that `towpath ss` shows as the program of this run.
     pub words: Vec<String>,
 }
 
-/// Handle of the thread.
+/// Handle of the worker's threads.
 pub struct ProxyWorker {
-    /// Hangs up when the thread has ended.
+    /// Descriptor that hangs up when the gateway's thread has ended.
     ended: OwnedFd,
-    /// Eventfd that stops the thread.
+    /// Eventfd that stops the gateway's thread.
     stop: OwnedFd,
-    /// Timerfd that makes the thread check for undelivered bytes.
+    /// Timerfd that lets the gateway's thread check for undelivered bytes.
     look: OwnedFd,
     unsent: Arc<AtomicU64>,
     thread: JoinHandle<Vec<Layer>>,
-    /// Port-watching thread, which ends when this thread does.
+    /// Thread that watches published ports. It ends when the gateway's thread ends.
     ports: Option<JoinHandle<()>>,
 }
 
 impl ProxyWorker {
-    /// Starts the thread, and waits until the gateway is connected to the device.
+    /// Starts the threads, and waits until the gateway is connected to the device.
     ///
     /// # Errors
     /// Fails if the gateway cannot be created, or cannot poll its device.
@@ -103,23 +103,23 @@ impl ProxyWorker {
         Ok(Self { ended, stop, look, unsent, thread, ports })
     }
 
-    /// Returns the descriptor that hangs up when the thread has ended.
+    /// Returns the descriptor that hangs up when the gateway's thread has ended.
     pub fn ended(&self) -> &OwnedFd {
         &self.ended
     }
 
-    /// Returns the number of undelivered bytes at the last check.
+    /// Returns the number of undelivered bytes at the time of the last check.
     pub fn unsent(&self) -> u64 {
         self.unsent.load(Ordering::Relaxed)
     }
 
-    /// Stops the thread at once.
+    /// Stops the gateway's thread at once.
     pub fn stop(&self) {
-        // Ignore an error: a full counter means that the thread was notified already.
+        // Ignore errors: if the counter is at its maximum, the thread is already notified.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
     }
 
-    /// Stops the thread once all bytes are delivered.
+    /// Lets the gateway's thread end as soon as all bytes are delivered.
     pub fn drain(&self) {
         let every = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
         let timer = Itimerspec { it_interval: every, it_value: every };
@@ -143,8 +143,8 @@ impl ProxyWorker {
     }
 }
 
-/// Returns the published ports to watch. If the namespace's kernel does not report sockets of a
-/// protocol, opens the ports of this protocol permanently, and tells the user.
+/// Returns the published ports that must be watched. If the namespace's kernel does not report
+/// sockets of a protocol, opens all ports of this protocol permanently, and tells the user.
 fn polled(work: &Work, sockets: Option<&SockDiag>) -> Result<PolledPorts> {
     let answers = |protocol| sockets.is_some_and(|sockets| sockets.answers_for(protocol));
     for (protocol, name) in [(ForwardProtocol::Tcp, "TCP"), (ForwardProtocol::Udp, "UDP")] {
@@ -160,7 +160,7 @@ fn polled(work: &Work, sockets: Option<&SockDiag>) -> Result<PolledPorts> {
     Ok(work.plan.polled(&work.namespaced, &work.published, answers, tell)?)
 }
 
-/// Main function of the thread.
+/// Main function of the gateway's thread.
 fn turn(
     work: Work,
     (stop, look, unsent): (OwnedFd, OwnedFd, Arc<AtomicU64>),
@@ -172,8 +172,7 @@ fn turn(
     let open = || FlowQueries::open(words, &messages).context("eventfd");
     let (mut runner, desk) = match join(work).and_then(|runner| Ok((runner, open()?))) {
         Ok(both) => {
-            // Cannot fail, because the receiver waits for this message. The same applies to the
-            // send below.
+            // Ignore errors of this send and the send below: the receiver waits for the message.
             let _ = ready.send(Ok(()));
             both
         }
@@ -192,7 +191,7 @@ fn turn(
                 return ControlFlow::Continue(());
             }
         }
-        // Read the timer, because it stays readable otherwise.
+        // Read the timerfd; otherwise it would stay readable.
         let _ = rustix::io::read(&look, &mut [0; 8]);
         let left = gateway.undelivered() + in_kernel(inside);
         unsent.store(left, Ordering::Relaxed);
@@ -207,7 +206,7 @@ fn turn(
         Err(error) => messages.put_error(&format!("the gateway has ended: {error}")),
     }
     let layers = layers_of(runner.gateway());
-    // Remove the device. Its counters remain in `ports`.
+    // Drop the runner to remove the device. Its counters remain in `ports`.
     drop(runner);
     with_ports(layers, &ports.counted())
 }
@@ -216,7 +215,7 @@ fn join(work: Work) -> Result<Runner<dyn Port + Send>> {
     let Work { plan, namespaced, published, parts, capture, messages, .. } = work;
     let tap = Tap::from_parts(parts);
     let [a, b, c, d, e, ..] = random()?;
-    // The first byte 02 means locally administered, unicast.
+    // The first byte, 02, marks the address as locally administered and unicast.
     let outer = Outer::device(&tap, MacAddr([0x02, a, b, c, d, e]));
     let mut gateway = Gateway::on(outer, &namespaced.config, now_ns()).context("the gateway")?;
     gateway.on_notice(move |notice| messages.post(&notice.to_string()));
@@ -226,15 +225,16 @@ fn join(work: Work) -> Result<Runner<dyn Port + Send>> {
     Runner::new(Joint::new(gateway, device)).context("the device")
 }
 
-/// Returns the number of unacknowledged bytes of TCP connections in the namespace of process
-/// `inside`.
+/// Returns the number of unacknowledged bytes of all TCP connections in the network namespace of
+/// process `inside`.
 fn in_kernel(inside: Pid) -> u64 {
     let tables = ["tcp", "tcp6"].map(|name| format!("/proc/{}/net/{name}", inside.as_raw_pid()));
     let texts = tables.iter().map(fs::read_to_string);
     texts.filter_map(io::Result::ok).map(|text| unacknowledged(&text)).sum()
 }
 
-/// Sums up the column `tx_queue` of /proc/net/tcp (proc_pid_net(5)), which includes the FIN.
+/// Sums the send queues of a table in the format of /proc/net/tcp (column `tx_queue`,
+/// proc_pid_net(5)). A FIN counts as one byte.
 fn unacknowledged(table: &str) -> u64 {
     let queue = |line: &str| {
         let (sent, _) = line.split_ascii_whitespace().nth(4)?.split_once(':')?;

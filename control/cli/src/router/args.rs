@@ -34,7 +34,7 @@ pub struct RouterArgs {
     #[arg(conflicts_with_all = ["nat", "forward", "flows", "dhcp", "dhcp_server"])]
     pub config: Option<PathBuf>,
 
-    // The text of --help comes from the table of devices.
+    // The help text is generated from the table of devices.
     #[arg(long, value_name = "PORT", required_unless_present = "config", value_parser = parse_port)]
     #[arg(help = port_help(), long_help = port_long_help())]
     pub port: Vec<PortArg>,
@@ -135,10 +135,10 @@ pub struct RouterArgs {
     pub quiet: bool,
 }
 
-/// Values of `--neighbors`.
+/// Valid values of `--neighbors`.
 pub const NEIGHBORS_RANGE: std::ops::RangeInclusive<u32> = 1..=NEIGHBORS_MOST as u32;
 
-/// Values of `--flows`.
+/// Valid values of `--flows`.
 pub const FLOWS_RANGE: std::ops::RangeInclusive<u32> = 64..=FLOWS_MOST as u32;
 
 pub fn parse_nat(text: &str) -> Result<NatRule, String> {

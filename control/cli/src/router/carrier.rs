@@ -1,5 +1,4 @@
-//! Watches the carriers of the ports: the kernel reports when an interface loses its carrier, or
-//! has it again.
+//! Watches the carrier of the ports' kernel interfaces, using the kernel's reports of link changes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,16 +10,16 @@ use towpath_stack::IfaceId;
 
 use crate::port::carriers;
 
-/// Watches the carriers of a router's ports.
+/// Detects carrier changes of a router's ports.
 #[derive(Debug)]
 pub struct CarrierWatch {
     watch: LinkWatch,
-    /// Interfaces whose loss of carrier was reported.
+    /// Interfaces of the stack that were last reported to have no carrier.
     lost: BTreeSet<IfaceId>,
 }
 
 impl CarrierWatch {
-    /// Creates a watch.
+    /// Opens a netlink socket for link changes.
     ///
     /// # Errors
     /// Fails if no netlink socket can be created.
@@ -28,16 +27,17 @@ impl CarrierWatch {
         Ok(Self { watch: LinkWatch::open()?, lost: BTreeSet::new() })
     }
 
-    /// Returns a descriptor that is readable when an interface has changed.
+    /// Returns a descriptor that is readable when the kernel has reported a change of an interface.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Returns the interfaces that have lost their carrier (false) or have it again (true) since
-    /// the last call. `ports` are the interfaces, each with the kernel's interfaces below.
+    /// Returns the interfaces of the stack whose carrier state has changed since the last call. The
+    /// value is false if the carrier is lost, and true if it is back. `ports` are the interfaces,
+    /// each with the names of the kernel interfaces below it.
     pub fn changes(&mut self, ports: &[(IfaceId, Vec<String>)]) -> Vec<(IfaceId, bool)> {
-        // A report only shows that something changed; the state is read from the interfaces' flags.
-        // So lost reports (ENOBUFS) do no harm, and reading continues after them.
+        // Discard the reports: they only show that an interface has changed, and its state is read
+        // from the flags. Therefore lost reports (ENOBUFS) do no harm.
         let is_lost =
             |error: &io::Error| error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error());
         while self.watch.read(|_| {}).is_err_and(|error| is_lost(&error)) {}

@@ -1,4 +1,5 @@
-//! `--config`: reads the options of a router from a TOML file, with the same names and values.
+//! Implements `--config`: reads the options of a router from a TOML file, with the same names and
+//! values.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ use super::service_args;
 use crate::args::parse_name;
 use crate::error::{ExitCode, Failure};
 
-/// Content of the file. Unknown keys are errors.
+/// Content of the configuration file. Unknown keys are errors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -40,7 +41,7 @@ struct File {
     dhcp_servers: Vec<Spanned<String>>,
 }
 
-/// Options of one port.
+/// Table of one port in the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PortTable {
@@ -50,7 +51,7 @@ struct PortTable {
     addresses: Vec<Spanned<String>>,
 }
 
-/// Positions of ports and routes in the file, for errors that are found after parsing.
+/// Positions of ports and routes in the file, for errors that are found after it was parsed.
 #[derive(Debug)]
 pub struct Places {
     file: String,
@@ -60,9 +61,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// Formats an error about a part of the plan, with its line number.
+    /// Formats an error about a port or a route, with its line number in the file.
     pub fn tell(&self, part: PlanPart<'_>, why: &str) -> String {
-        // If two parts have the same name, report the later one.
+        // If two ports or routes have the same name, report the position of the later one.
         let start = match part {
             PlanPart::Port(name) => self.ports.iter().rfind(|port| port.0 == name).map(|it| it.1),
             PlanPart::Route(prefix) => {
@@ -78,7 +79,7 @@ impl Places {
     }
 }
 
-/// Reads the file that `--config` names, and adds its options to those of the command line.
+/// Reads the configuration file, and adds its options to those of the command line.
 ///
 /// # Errors
 /// Returns the first error, with its line number.
@@ -89,12 +90,12 @@ pub fn read(path: &Path, args: &RouterArgs) -> Result<(RouterArgs, Places)> {
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{error:#}")))?;
     let (mut args, ports, routes) = parse(&text, args.clone())
         .map_err(|error| Failure::error(ExitCode::Usage, format!("{name}: {error}")))?;
-    // A relative path in the file is relative to the file's folder.
+    // A relative path in the file is relative to the directory of the file.
     args.acl = args.acl.map(|acl| path.parent().unwrap_or(Path::new("")).join(acl));
     Ok((args, Places { file: name.to_string(), text, ports, routes }))
 }
 
-/// The options, and the positions at which ports and routes begin.
+/// Parsed options, and the positions in the file at which ports and routes begin.
 type Parsed = (RouterArgs, Vec<(String, usize)>, Vec<(Prefix, usize)>);
 
 fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
@@ -150,7 +151,7 @@ fn parse(text: &str, mut args: RouterArgs) -> Result<Parsed, ScenarioError> {
     Ok((args, ports, routes))
 }
 
-/// Checks that a number is within a range.
+/// Returns an error unless the number of a key is in the valid range.
 fn within(
     text: &str,
     key: &str,

@@ -1,10 +1,10 @@
-//! Checks ports that use other ports: VLANs and bridges.
+//! Validates ports that are built on other ports: VLANs and bridges.
 
 use towpath_uplink::DEVICES;
 
 use super::port_arg::{PortArg, PortDevice};
 
-/// Returns the VLAN ports whose device is the port `name`, with their tags.
+/// Returns the VLAN ports on the port `name`, with their tags.
 pub fn vlans_of<'a>(
     ports: &'a [PortArg],
     name: &'a str,
@@ -15,7 +15,7 @@ pub fn vlans_of<'a>(
     })
 }
 
-/// Returns the names of the VLANs and bridges that use the port `name`.
+/// Returns the names of the VLANs and bridges that are built on the port `name`.
 pub fn users_of<'a>(ports: &'a [PortArg], name: &'a str) -> impl Iterator<Item = &'a str> {
     let stands_on = move |port: &&PortArg| match &port.device {
         PortDevice::Vlan(parent, _) => parent == name,
@@ -25,8 +25,8 @@ pub fn users_of<'a>(ports: &'a [PortArg], name: &'a str) -> impl Iterator<Item =
     ports.iter().filter(stands_on).map(|port| port.name.as_str())
 }
 
-/// Returns the names of the ports that a router loses with the port `name`. Ports without addresses
-/// are lost if no other port uses them.
+/// Returns the names of all ports that are removed together with the port `name`. A port without
+/// addresses is removed if no other port is built on it any more.
 pub fn without(ports: &[PortArg], name: &str) -> Vec<String> {
     let mut left = ports.to_vec();
     let mut lost = vec![name.to_owned()];
@@ -50,16 +50,16 @@ pub fn is_member(ports: &[PortArg], name: &str) -> bool {
     })
 }
 
-/// A port that contradicts the other ports.
+/// A port that contradicts another port.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misplaced<'a> {
     /// Name of the port.
     pub port: &'a str,
-    /// Sentence for the user.
+    /// Error message about the port.
     pub why: String,
 }
 
-/// Checks that ports which VLANs and bridges refer to exist, and may be used like that.
+/// Checks whether VLANs and bridges refer to existing ports that may be used for them.
 ///
 /// # Errors
 /// Returns the first port that is invalid.
@@ -71,7 +71,7 @@ pub fn check(ports: &[PortArg]) -> Result<(), Misplaced<'_>> {
     Ok(())
 }
 
-/// Checks one port. `members_of_all` contains the members of the bridges checked so far.
+/// Validates one port. `members_of_all` contains the members of all bridges validated so far.
 fn check_port<'a>(
     ports: &'a [PortArg],
     port: &'a PortArg,
@@ -132,10 +132,10 @@ fn check_port<'a>(
     if port.by_dhcp { check_dhcp("dhcp", port) } else { Ok(()) }
 }
 
-/// Checks that a port of `--dhcp` or `--dhcp-server` receives broadcasts.
+/// Checks whether a port of `--dhcp` or `--dhcp-server` receives broadcasts.
 ///
 /// # Errors
-/// Returns a sentence for the user.
+/// Returns an error message if it does not.
 pub fn check_dhcp(option: &str, port: &PortArg) -> Result<(), String> {
     if port.device.device().is_none() || has_all_frames(port) {
         return Ok(());
@@ -148,18 +148,19 @@ pub fn check_dhcp(option: &str, port: &PortArg) -> Result<(), String> {
     ))
 }
 
-/// Returns whether a port receives frames of all VLANs and to all Ethernet addresses.
+/// Returns whether the port's device receives frames of all VLANs and to all Ethernet addresses.
 fn has_all_frames(port: &PortArg) -> bool {
     port.device.device().is_some_and(|spec| spec.driver().traits.has_all_frames)
 }
 
-/// Returns the names of the drivers that receive all frames.
+/// Returns the names of the drivers whose devices receive frames of all VLANs and to all Ethernet
+/// addresses.
 fn kinds_with_all_frames() -> Vec<&'static str> {
     let all = DEVICES.iter().filter(|driver| driver.traits.has_all_frames);
     all.map(|driver| driver.name).collect()
 }
 
-/// Returns the host's interfaces that a port uses, directly or through other ports.
+/// Returns the names of the kernel interfaces that a port uses, directly or through other ports.
 pub fn kernel_interfaces(ports: &[PortArg], port: &PortArg) -> Vec<String> {
     let below = |name: &String| ports.iter().find(|port| port.name == *name);
     let through = |names: &[String]| -> Vec<String> {

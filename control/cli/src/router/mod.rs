@@ -1,11 +1,11 @@
-//! `towpath router`: forwards packets between the ports of the command line by its routes and
-//! rules, until a signal ends it.
+//! Implements `towpath router`, which forwards packets between ports, by the routes and rules of
+//! the command line.
 //!
-//! `args` defines the options, `config` reads them from a file, and `layers` checks VLANs and
+//! `args` defines the options, `config` reads them from a file, and `layers` validates VLANs and
 //! bridges. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
-//! `services` adds DHCP to ports. `carrier` and `mtu` follow the kernel's interfaces, `report`
-//! formats counters and logs, `served` answers commands such as `towpath ip`. The kernel closes
-//! sockets and devices when the process ends.
+//! `services` adds DHCP to ports. `carrier` and `mtu` react to changes of kernel interfaces,
+//! `report` formats counters and logs, `served` answers commands such as `towpath ip`. The kernel
+//! closes sockets and devices when the process ends.
 
 mod args;
 mod carrier;
@@ -48,10 +48,10 @@ use crate::signals::Signals;
 use crate::supervise::asked_to_end;
 use crate::{output, recording, stats};
 
-/// Forwards packets until a signal ends it.
+/// Runs the router, until a signal ends it.
 ///
 /// # Errors
-/// Returns a sentence for the user.
+/// Returns an error message.
 pub fn router(args: &RouterArgs) -> Result<()> {
     let of_file = args.config.as_deref().map(|path| config::read(path, args)).transpose()?;
     let (args, places) = match of_file {
@@ -85,15 +85,15 @@ pub fn router(args: &RouterArgs) -> Result<()> {
     });
     messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
     if result.is_err() {
-        // The caller prints the error to standard error, which may block: Ctrl-C must then end
-        // towpath.
+        // Unblock signals, so that Ctrl-C ends towpath while the caller prints the error, which may
+        // block.
         signals.unblock();
     }
     result.and_then(|()| recording::check(is_recorded))
 }
 
-/// Creates the plan from the options and the rules file. `wrong` formats the error for the part
-/// that is invalid.
+/// Creates the plan from the options and the file of rules. If a part is invalid, `wrong` formats
+/// the error.
 fn plan(
     args: &RouterArgs,
     wrong: impl Fn(Option<PlanPart<'_>>, String) -> anyhow::Error,
@@ -141,7 +141,8 @@ fn forward(
     let listening = served::open(args.name.clone(), messages)?;
     let seed = random()?;
     let shards = match args.shards {
-        // A tracker needs all packets of a flow, and both directions arrive on different shards.
+        // Use one shard if connections are tracked. The tracker needs all packets of a flow, and
+        // the two directions may arrive on different shards.
         Shards::Auto if plan.needs_tracker() => 1,
         wanted => open::shard_count(&args.port, wanted),
     };
@@ -166,7 +167,7 @@ fn forward(
     })?;
     let (ports, remote) = (RouterPorts::new(&args.port, &counters), engine.remote());
     let changer = PortChanger::new(&ports, remote.clone(), seed, capture, messages);
-    // Requests received before the engine runs wait until then.
+    // Requests that arrive before the engine runs wait until it does.
     let instance = served::serve(listening, remote.clone(), changer, tracker)?;
     let mut running = RunningRouter::start(engine, &ports, capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
@@ -174,7 +175,7 @@ fn forward(
     let services = services.run(&remote, messages)?;
     let ended = running.wait(signals, || {
         let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
-        // An error is ignored: counters can always be written as JSON.
+        // Ignore errors: counters can always be written as JSON.
         let mut layers = report::layers(&counters, rules.as_deref());
         layers.extend(conntrack_layer(&remote).ok().flatten());
         let _ = put_stats(args, messages, layers);
@@ -182,7 +183,7 @@ fn forward(
     drop((instance, follower));
     let rules = remote.rules().ok().flatten();
     let tracked = conntrack_layer(&remote).ok().flatten();
-    // The ports' counters are final when the engine has closed the ports.
+    // The counters of ports are final after the engine has closed the ports.
     let report = running.stop()?;
     services.end();
     let mut layers = report::all_layers(&report.counters, rules.as_deref(), &ports.served());
@@ -198,7 +199,7 @@ fn forward(
     }
 }
 
-/// Returns the settings of the options.
+/// Converts the options to settings of the router.
 fn settings(args: &RouterArgs, seed: &[u8; 32]) -> Settings {
     let (flows_max, per_source_max) = (args.flows as usize, args.flows / 4);
     Settings {
@@ -216,7 +217,7 @@ fn settings(args: &RouterArgs, seed: &[u8; 32]) -> Settings {
     }
 }
 
-/// Refuses several shards if packets need a tracker.
+/// Returns an error if several shards were requested, but packets need a connection tracker.
 fn check_shards(args: &RouterArgs, plan: &Plan) -> Result<()> {
     if args.shards != Shards::Auto && args.shards.count() > 1 && plan.needs_tracker() {
         return Err(Failure::error(ExitCode::Usage, RouterError::SeveralShards.to_string()));

@@ -1,4 +1,4 @@
-//! Keeps the MTU of the ports equal to that of the kernel's interfaces.
+//! Keeps the MTU of the ports equal to the MTU of the kernel interfaces below them.
 
 use towpath_engine::Remote;
 use towpath_stack::net::{Change, IfaceId};
@@ -7,8 +7,8 @@ use towpath_uplink::{Followed, MtuFollower};
 use super::ports::RouterPorts;
 use crate::messages::Messages;
 
-/// Starts a thread that adopts MTU changes of the kernel's interfaces. Returns `None` if there are
-/// no such interfaces, or no thread can be created.
+/// Starts a thread that adopts MTU changes of kernel interfaces. Returns `None` if the ports use no
+/// such interfaces, or if no thread can be created.
 pub fn follow(
     ports: &RouterPorts,
     followed: Vec<Followed>,
@@ -21,7 +21,7 @@ pub fn follow(
     let (ports, tells) = (ports.clone(), messages.clone());
     let follower = MtuFollower::start(followed, move |all, place| {
         let changes = changes(&ports.interfaces(), all, &all[place].interface);
-        // Fails only if the router has ended, which then forwards no packets.
+        // Ignore errors: this fails only if the router has ended, and so forwards no packets.
         let _ = remote.apply(changes);
         tells.post(&all[place].sentence());
     });
@@ -29,8 +29,8 @@ pub fn follow(
     follower.map_err(say).ok()
 }
 
-/// Returns the changes for interfaces of the stack that use the kernel's `interface`. A bridge has
-/// the lowest MTU of its members.
+/// Returns the MTU changes for interfaces of the stack that use the kernel interface `interface`.
+/// The MTU of a bridge is the lowest MTU of its members.
 fn changes(ports: &[(IfaceId, Vec<String>)], all: &[Followed], interface: &str) -> Vec<Change> {
     let touched = ports.iter().filter(|(_, below)| below.iter().any(|name| name == interface));
     let change = |(iface, below): &(IfaceId, Vec<String>)| {
@@ -49,7 +49,7 @@ mod tests {
         let port = |iface, below: &[&str]| {
             (IfaceId(iface), below.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
         };
-        // A bridge, an interface, and a VLAN on a member of the bridge.
+        // Three ports: a bridge, an interface, and a VLAN on a member of the bridge.
         let words = [port(1, &["eth0", "eth1"]), port(2, &["eth2"]), port(3, &["eth0"])];
         let followed = |interface: &str, mtu| Followed {
             interface: interface.to_owned(),

@@ -19,25 +19,25 @@ use super::port_arg::{PortArg, PortDevice};
 use crate::args::Shards;
 use crate::error::{ExitCode, Failure};
 
-/// MTU in bytes of a bridge without members.
+/// MTU in bytes of a bridge that has no members.
 const BRIDGE_MTU: u32 = 1500;
 
 /// Counters of a port, which can be read while the router runs and after the port was closed.
 pub type Left = Arc<Tally>;
 
-/// Open ports in order, and the counters of each.
+/// Open ports in the order of the options, and the counters of each.
 pub struct Opened {
     pub ports: Vec<OpenPort>,
     pub counters: Vec<Left>,
-    /// Interfaces of the kernel whose MTU changes the router adopts.
+    /// Kernel interfaces whose MTU changes the router adopts.
     pub followed: Vec<Followed>,
 }
 
-/// Refuses addresses that this host itself has on an interface, because two hosts would answer for
-/// the address.
+/// Returns an error if an interface of this host has an address of a port, because both would
+/// answer for the address.
 ///
 /// # Errors
-/// Returns a sentence for the user.
+/// Returns an error message.
 pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
     let own: Vec<_> = nix::ifaddrs::getifaddrs().context("getifaddrs")?.collect();
     let ip_of = |address: &nix::ifaddrs::InterfaceAddress| -> Option<IpAddr> {
@@ -59,7 +59,7 @@ pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
     Ok(())
 }
 
-/// Lists the interfaces of the ports that this host does not have now; empty if all exist.
+/// Returns the names of the ports' interfaces that do not exist on this host; empty if all exist.
 pub fn missing_interfaces(ports: &[PortArg]) -> String {
     let names = ports.iter().filter_map(|port| port.device.device()?.interface());
     let missing = names.filter(|name| nix::net::if_::if_nametoindex(*name).is_err());
@@ -69,26 +69,27 @@ pub fn missing_interfaces(ports: &[PortArg]) -> String {
     }
 }
 
-/// Queues of the devices.
+/// How many queues to open for the devices.
 #[derive(Debug, Clone, Copy)]
 pub struct PortQueues<'a> {
     /// Number of queues of each device, one for each shard.
     pub count: usize,
-    /// Whether a device may have one queue, if several would be slower.
+    /// Whether a device may open only one queue if several would be slower.
     pub is_auto: bool,
-    /// Secret of the stack, from which the queue of each flow is computed.
+    /// Secret of the stack. Hashed with the addresses of a flow, it determines the queue of the
+    /// flow.
     pub seed: &'a [u8; 32],
 }
 
-/// A part of a device that no bridge or VLAN port has taken yet.
+/// An open device, or one of its VLANs, that no port uses yet.
 struct PortPart {
     queues: Vec<Box<dyn Port + Send>>,
     mac: [u8; 6],
     mtu: u32,
 }
 
-/// Returns the number of shards. For `auto`, returns one shard if a device can be opened only once,
-/// because its queues could not be reduced if another port has fewer.
+/// Returns the number of shards. `auto` yields one shard if a device can be opened only once. If
+/// another port has fewer queues, it could not be opened again with this number.
 pub fn shard_count(ports: &[PortArg], wanted: Shards) -> usize {
     let opens_once =
         |port: &PortArg| port.device.device().is_some_and(|spec| spec.driver().traits.opens_once);
@@ -98,10 +99,10 @@ pub fn shard_count(ports: &[PortArg], wanted: Shards) -> usize {
     }
 }
 
-/// Refuses several shards if the device of a port has only one queue.
+/// Returns an error if several shards were requested, but the device of a port has only one queue.
 ///
 /// # Errors
-/// Returns a sentence for the user.
+/// Returns an error message.
 pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
     let is_whole = |port: &&PortArg| match &port.device {
         PortDevice::Bridge { .. } => true,
@@ -121,8 +122,8 @@ pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
     }
 }
 
-/// Opens all devices, and creates VLANs and bridges on them. The result contains only ports with an
-/// address of the router. A single port may get its address later.
+/// Opens all devices, and creates VLANs and bridges on them. The result contains only ports that
+/// are interfaces of the router.
 ///
 /// # Errors
 /// Returns the error of the first device that cannot be opened. All others are closed.
@@ -180,12 +181,12 @@ fn device(
     followed: &mut Vec<Followed>,
 ) -> Result<PortPart> {
     let vlans = || layers::vlans_of(words, &port.name).map(|(vlan, _)| vlan);
-    // All VLANs of a device share its Ethernet address, so the device needs the addresses of all.
+    // Open the device with the addresses of all its VLANs, because they share its Ethernet address.
     let mut addresses = port.addresses.clone();
     vlans().for_each(|vlan| addresses.extend(&vlan.addresses));
     let is_bridged = vlans().chain([port]).any(|port| layers::is_member(words, &port.name));
     let usage = if is_bridged { DeviceUse::Bridge } else { DeviceUse::Router };
-    // The router's own loop reports removed devices, so ignore the device's remarks.
+    // Ignore remarks of the device, because the router reports removed devices itself.
     let tell = Tell::ignore();
     let PortQueues { count, is_auto, seed } = queues;
     let request = DeviceRequest::new(usage, &addresses, left, &tell);
@@ -198,8 +199,8 @@ fn device(
     Ok(PortPart { queues: ports, mac: site.mac, mtu: site.mtu })
 }
 
-/// Divides a device among its VLANs. A member of a bridge is divided as well, because tagged frames
-/// must not leave untagged through another member.
+/// Splits the packets of a device among its VLANs. This is also done for a member of a bridge,
+/// because tagged frames must not leave untagged through another member.
 fn split(
     words: &[PortArg],
     port: &PortArg,
@@ -223,8 +224,8 @@ fn split(
     for queue in queues {
         let ports = towpath_vlan::split(queue, &vlans).map_err(|error| of_port(port, error))?;
         for (place, ((name, _), vlan)) in wanted.iter().zip(ports).enumerate() {
-            // Count the device once, because each VLAN would otherwise count the packets of the
-            // whole queue.
+            // Count the device's packets only for the first VLAN. Otherwise each VLAN would count
+            // the packets of the whole queue.
             let port: Box<dyn Port + Send> = match place {
                 0 => Box::new(Counting::new(vlan, left)),
                 _ => Box::new(vlan),

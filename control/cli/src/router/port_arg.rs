@@ -3,46 +3,47 @@
 use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind, device_names, parse_cidr};
 use towpath_wire::Prefix;
 
-/// Value of `--port`.
+/// Value of `--port`: a port of the router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortArg {
     /// Name of the port.
     pub name: String,
-    /// Device of the port.
+    /// Device of the port, or the ports on which it is built.
     pub device: PortDevice,
-    /// Addresses of the router on the link.
+    /// Addresses of the router on the port's link.
     pub addresses: Vec<Prefix>,
     /// Whether the port obtains its address by DHCP (`--dhcp`).
     pub by_dhcp: bool,
 }
 
 impl PortArg {
-    /// Returns whether the port is an interface of the router. Otherwise, other ports stand on it.
+    /// Returns whether the port is an interface of the router. If not, other ports are built on it.
     pub fn is_interface(&self) -> bool {
         self.by_dhcp || !self.addresses.is_empty()
     }
 }
 
-/// Device of a port, or the ports below it.
+/// Device of a port, or the ports on which it is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortDevice {
-    /// A device.
+    /// A network device.
     Device(DeviceSpec),
-    /// The VLAN with this tag on another port.
+    /// A VLAN on the port with this name, with this tag.
     Vlan(String, u16),
-    /// Other ports, bridged to one link.
+    /// A bridge that joins other ports to one link.
     Bridge {
         /// Names of the bridged ports.
         members: Vec<String>,
-        /// Time in seconds after its last frame at which a learned MAC address expires.
+        /// Time in seconds for which a learned MAC address is kept after its last frame; `None` for
+        /// the default.
         ageing: Option<u32>,
-        /// Maximum number of MAC addresses learned per port.
+        /// Maximum number of MAC addresses that the bridge learns per port; `None` for the default.
         addresses: Option<u32>,
     },
 }
 
 impl PortDevice {
-    /// Returns the kind of the device, and the interface or the ports below it.
+    /// Returns the kind of the device, and the name of the interface or the ports below it.
     pub fn words(&self) -> (&'static str, String) {
         match self {
             Self::Device(spec) => (spec.driver().name, spec.parameters().to_owned()),
@@ -51,7 +52,7 @@ impl PortDevice {
         }
     }
 
-    /// Returns the device; `None` for a VLAN or a bridge.
+    /// Returns the network device; `None` for a VLAN or a bridge.
     pub fn device(&self) -> Option<&DeviceSpec> {
         match self {
             Self::Device(spec) => Some(spec),
@@ -60,7 +61,8 @@ impl PortDevice {
     }
 }
 
-/// Maximum length of a port's name, as of an interface's (IFNAMSIZ, without the NUL).
+/// Maximum length of a port's name in bytes, equal to that of a kernel interface (IFNAMSIZ without
+/// the NUL).
 const NAME_LEN_MAX: usize = 15;
 
 pub fn check_port_name(name: &str) -> Result<(), String> {
@@ -74,7 +76,7 @@ pub fn check_port_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Example of `--port`.
+/// Expected syntax of `--port`, for error messages.
 const PORT_FORM: &str =
     "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
 
@@ -104,7 +106,7 @@ pub fn parse_port(text: &str) -> Result<PortArg, String> {
     Ok(PortArg { name: name.to_owned(), device, addresses, by_dhcp: false })
 }
 
-/// Parses the parameters of a device, and the port's addresses that follow them.
+/// Parses the parameters of a device, and the addresses of the port that follow them.
 fn parse_device(
     driver: &'static DeviceDriver,
     text: &str,
@@ -117,7 +119,8 @@ fn parse_device(
     let (options, addresses): (Vec<_>, Vec<_>) =
         words.into_iter().partition(|word| word.contains('='));
     refuse_options(driver.name, &options)?;
-    // Rules, carriers and `towpath port` know a port's device by its name.
+    // Require a name, because rules, carrier changes and `towpath port` refer to a port's device by
+    // its name.
     if driver.kind == ParameterKind::NewInterface && parameters.is_empty() {
         return Err(format!("{parameters:?} is not a name of an interface; {PORT_FORM}"));
     }
@@ -126,7 +129,8 @@ fn parse_device(
     Ok((PortDevice::Device(spec), addresses))
 }
 
-/// Splits the parameters of a device, which may contain commas, from the addresses that follow.
+/// Splits the parameters of a device from the addresses that follow. The parameters may contain
+/// commas.
 fn split_text(text: &str) -> (&str, Option<&str>) {
     let is_address = |word: &str| word.contains('/') && !word.contains('=');
     let mut end = text.len();
@@ -138,7 +142,7 @@ fn split_text(text: &str) -> (&str, Option<&str>) {
     (&text[..end], text.get(end + 1..))
 }
 
-/// Fails if there are options, because only a bridge has any.
+/// Returns an error if there are options, because only a bridge has options.
 fn refuse_options(kind: &str, options: &[&str]) -> Result<(), String> {
     match options.first() {
         Some(option) => Err(format!("{option:?} is for a bridge, not for {kind}; {PORT_FORM}")),
@@ -146,7 +150,7 @@ fn refuse_options(kind: &str, options: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Returns the first line of `--port` in `--help`.
+/// Returns the first line of the help for `--port`.
 pub fn port_help() -> String {
     let kinds = DEVICES.iter().map(|driver| format!("{}:{}", driver.name, driver.parameters));
     let kinds: Vec<_> = kinds.collect();

@@ -1,4 +1,4 @@
-//! Ports of a running router. `towpath ip link` adds and deletes them.
+//! Ports of a running router. The commands of `towpath ip link` add and delete them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,10 +14,11 @@ use super::{layers, mtu};
 use crate::messages::Messages;
 use crate::served::{PortList, ServedPort, gone};
 
-/// Maximum number of ports of a router; each port is polled in every turn.
+/// Maximum number of ports of a router. Limited because each port is polled in every turn of the
+/// event loop.
 pub const PORTS_MAX: usize = 64;
 
-/// Ports of a router, shared by the threads that use them.
+/// List of a router's ports, shared by all threads that use it.
 #[derive(Clone, Default)]
 pub struct RouterPorts(Arc<Mutex<Vec<RouterPort>>>);
 
@@ -25,21 +26,22 @@ pub struct RouterPorts(Arc<Mutex<Vec<RouterPort>>>);
 #[derive(Clone)]
 struct RouterPort {
     words: PortArg,
-    /// Interface of the stack; `None` if the port is only a part of other ports.
+    /// Interface of the stack on this port; `None` if the port is only a member of other ports.
     iface: Option<IfaceId>,
-    /// Kernel interfaces below the port.
+    /// Names of the kernel interfaces on which the port is built.
     below: Vec<String>,
-    /// Whether the device was removed.
+    /// Whether the port's device was removed.
     is_gone: bool,
     counters: Left,
-    /// Number of the port's interface in a recording.
+    /// Number of the port's interface in the capture file.
     recorded_as: u32,
-    /// Thread that follows the MTU of the kernel's interface of an added port.
+    /// Thread that adopts MTU changes of the kernel interface below this port. Only for ports that
+    /// were added while the router runs.
     follower: Option<Arc<MtuFollower>>,
 }
 
 impl RouterPorts {
-    /// Creates the list of the ports that the router has from its start.
+    /// Creates the list of the ports with which the router starts.
     pub fn new(words: &[PortArg], counters: &[Left]) -> Self {
         let mut next = 1;
         let ports = words.iter().zip(counters).map(|(port, counters)| {
@@ -58,7 +60,7 @@ impl RouterPorts {
         Self(Arc::new(Mutex::new(ports.collect())))
     }
 
-    /// Returns the ports as requests show them.
+    /// Returns the ports in the form in which requests of the control socket show them.
     pub fn served(&self) -> Vec<ServedPort> {
         let served = |port: &RouterPort| {
             let (driver, device) = port.words.device.words();
@@ -72,28 +74,28 @@ impl RouterPorts {
         self.list().iter().map(served).collect()
     }
 
-    /// Returns the interfaces of the stack, each with the kernel's interfaces below.
+    /// Returns the interfaces of the stack, each with the names of the kernel interfaces below it.
     pub fn interfaces(&self) -> Vec<(IfaceId, Vec<String>)> {
         let list = self.list();
         list.iter().filter_map(|port| Some((port.iface?, port.below.clone()))).collect()
     }
 
-    /// Returns the name of an interface of the stack.
+    /// Returns the name of the port with this interface of the stack.
     pub fn name_of(&self, iface: IfaceId) -> Option<String> {
         let list = self.list();
         let port = list.iter().find(|port| port.iface == Some(iface))?;
         Some(port.words.name.clone())
     }
 
-    /// Returns the number in a recording of an interface of the stack.
+    /// Returns the number that an interface of the stack has in the capture file.
     pub fn recorded_as(&self, iface: IfaceId) -> u32 {
         let list = self.list();
         let port = list.iter().find(|port| port.iface == Some(iface));
         port.map_or(iface.0.into(), |port| port.recorded_as)
     }
 
-    /// Notes that the device of an interface was removed. Returns the name of its port, unless this
-    /// was known before.
+    /// Records that the device of an interface was removed. Returns the name of its port, or `None`
+    /// if the removal was already recorded.
     pub fn set_gone(&self, iface: IfaceId) -> Option<String> {
         let mut list = self.list();
         let port = list.iter_mut().find(|port| port.iface == Some(iface))?;
@@ -101,7 +103,7 @@ impl RouterPorts {
         (!was_known).then(|| port.words.name.clone())
     }
 
-    /// Returns whether the devices of all interfaces were removed.
+    /// Returns whether the devices of all ports with an interface were removed.
     pub fn are_gone(&self) -> bool {
         self.list().iter().filter(|port| port.iface.is_some()).all(|port| port.is_gone)
     }
@@ -111,19 +113,19 @@ impl RouterPorts {
     }
 }
 
-/// Adds and deletes ports of a running router.
+/// Adds and deletes ports of a running router, for requests of the control socket.
 pub struct PortChanger {
     ports: RouterPorts,
     remote: Remote,
     seed: [u8; 32],
     messages: Messages,
-    /// The recording, and the number of the next interface in it. Locked during a change, so that
-    /// changes follow each other.
+    /// The capture file, and the number of the next interface in it. Locked during a change, so
+    /// that changes are made one after another.
     recording: Mutex<(Option<CaptureFile>, u32)>,
 }
 
 impl PortChanger {
-    /// Creates the changer of the ports of the router behind `remote`.
+    /// Creates the object that changes the ports of the router whose engine is `remote`.
     pub fn new(
         ports: &RouterPorts,
         remote: Remote,
@@ -136,7 +138,7 @@ impl PortChanger {
         Self { ports, remote, seed, messages, recording: Mutex::new((capture.cloned(), next)) }
     }
 
-    /// Parses the words of a new port, and refuses ports that cannot be added.
+    /// Parses the arguments of a new port. Returns an error if the port cannot be added.
     fn parse(&self, name: &Word, device: &str) -> Result<PortArg, RequestFault> {
         let port = parse_port(&format!("{name}={device}")).map_err(refused)?;
         let list = self.ports.list();
@@ -165,7 +167,7 @@ impl PortChanger {
         Ok(port)
     }
 
-    /// Returns the port `name`, if it can be deleted.
+    /// Returns the interface of the port `name`, or an error if the port cannot be deleted.
     fn find(&self, name: &Word) -> Result<IfaceId, RequestFault> {
         let list = self.ports.list();
         let Some(port) = list.iter().find(|port| port.words.name == name.as_str()) else {
@@ -226,7 +228,8 @@ impl PortList for PortChanger {
     fn delete(&self, name: &Word) -> Result<(), RequestFault> {
         let _recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         let iface = self.find(name)?;
-        // The ports are dropped here, so that a device that closes slowly delays no packets.
+        // The engine returns its port, which is dropped on this thread. So a device that closes
+        // slowly delays no packets.
         let removed = self.remote.apply(vec![Change::RemoveInterface { iface }]).map_err(gone)?;
         removed.map_err(|why| refused(why.why.to_string()))?;
         let mut list = self.ports.list();
@@ -235,7 +238,7 @@ impl PortList for PortChanger {
         let deleted: Vec<_> =
             list.extract_if(.., |port| unused.contains(&port.words.name)).collect();
         drop(list);
-        // Ends threads that may wait for the list.
+        // Drop after the list is unlocked: this ends threads that may wait for the list.
         drop(deleted);
         Ok(())
     }

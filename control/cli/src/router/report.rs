@@ -1,4 +1,5 @@
-//! Texts of a router: a summary of its plan, its counters, and packets that rules log.
+//! Texts that a router prints: a summary of its plan, counters, and packets that match rules with
+//! logging.
 
 use std::net::SocketAddr;
 
@@ -12,7 +13,7 @@ use crate::acl::action_word;
 use crate::port::OfTally;
 use crate::served::ServedPort;
 
-/// Summarizes the plan in one line.
+/// Summarizes the plan of the router in one line.
 pub fn summary(plan: &Plan) -> String {
     let ports: Vec<_> = plan.ports.iter().map(PlannedPort::to_string).collect();
     let (routes, rules) = (plan.routes.len(), plan.rules.as_ref().map(|rules| rules.len()));
@@ -29,8 +30,8 @@ pub fn summary(plan: &Plan) -> String {
     format!("{}{}{rules}{nat}", ports.join(", "), count(routes, "route"))
 }
 
-/// Returns the counters of the stack and the rules. The engine's own counters are about programs,
-/// which a router does not have.
+/// Returns the counters of the stack and the rules. Omits the engine's counters, because they are
+/// about programs, which a router does not have.
 pub fn layers(counters: &Counters, rules: Option<&RuleSet>) -> Vec<Layer> {
     let layer = |name: &str, list: &[(&'static str, u64)]| Layer {
         name: name.to_owned(),
@@ -40,8 +41,8 @@ pub fn layers(counters: &Counters, rules: Option<&RuleSet>) -> Vec<Layer> {
     vec![rule_layer(rules), layer("net", net), layer("drops", drops), layer("sockets", sockets)]
 }
 
-/// Returns the packets and bytes of each rule, by its number, and of the default actions, by their
-/// hook.
+/// Returns the packets and bytes that each rule and each default action has matched. Rules are
+/// named by their number, default actions by their hook.
 fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     let mut counters = Vec::new();
     let mut add = |name: String, count: towpath_filter::Count| {
@@ -61,7 +62,7 @@ fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     Layer { name: "rules".to_owned(), counters }
 }
 
-/// Returns the counters of the stack, the rules and the ports, each port under its name.
+/// Returns the counters of the stack, the rules and the ports, those of each port under its name.
 pub fn all_layers(
     counters: &Counters,
     rules: Option<&RuleSet>,
@@ -83,7 +84,7 @@ pub fn port_gone(port: &str) -> String {
     )
 }
 
-/// Formats the message about a packet that a rule logs.
+/// Formats the message about a packet that has matched a rule with logging.
 pub fn logged(logged: &Logged, name: &impl Fn(u16) -> String) -> String {
     let Logged { fields, rule, action, len } = logged;
     let port = |way: &str, number: Option<u16>| match number.filter(|n| *n > 0) {

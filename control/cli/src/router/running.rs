@@ -19,14 +19,14 @@ use super::report;
 use crate::messages::Messages;
 use crate::signals::{self, Signals};
 
-/// A router that forwards packets.
+/// A router whose engine is running.
 pub struct RunningRouter {
     remote: Remote,
     thread: JoinHandle<Report>,
     ports: RouterPorts,
     carriers: CarrierWatch,
-    /// Pipe that contains one byte for each removed device: the index of its interface. Hangs up
-    /// when the engine has ended.
+    /// Pipe from the engine. Contains one byte, the index of an interface, for each removed device.
+    /// Hangs up when the engine has ended.
     gone: OwnedFd,
     messages: Messages,
 }
@@ -58,8 +58,8 @@ impl RunningRouter {
             record_drops(&mut engine, ports, capture);
         }
         engine.on_device_gone(move |iface| {
-            // The index fits, because there are at most 256 interfaces. The pipe cannot be full,
-            // because it has more room, and the main thread reads at once.
+            // Ignore errors: the pipe has room for more bytes than there are interfaces, at most
+            // 256. For the same reason, the index fits into a byte.
             let _ = rustix::io::write(&to, &[iface.0 as u8]);
         });
         let remote = engine.remote();
@@ -71,8 +71,8 @@ impl RunningRouter {
         Ok(running)
     }
 
-    /// Handles carrier changes and removed devices until a signal ends the router, or no port is
-    /// left. Calls `put_stats` at each SIGUSR1.
+    /// Handles carrier changes and removed devices, until a signal ends the router or no port is
+    /// left. Calls `put_stats` when SIGUSR1 arrives.
     ///
     /// # Errors
     /// Fails if poll(2) fails, or if the engine has ended.
@@ -92,7 +92,7 @@ impl RunningRouter {
         }
     }
 
-    /// Ends the engine, and returns its last report.
+    /// Stops the engine, and returns its final report.
     ///
     /// # Errors
     /// Fails if the engine's thread has panicked.
@@ -101,9 +101,9 @@ impl RunningRouter {
         self.thread.join().map_err(|_| anyhow!("internal error: the router's thread panicked"))
     }
 
-    /// Sets interfaces down whose device was removed, as Linux does when a device is unregistered.
-    /// Routes through these disappear, so that routes through other ports with a higher metric are
-    /// used. Returns false if no port is left.
+    /// Sets the interfaces of removed devices down, as Linux does when a device is unregistered.
+    /// Routes through these interfaces become invalid, so routes with a higher metric through other
+    /// ports are used. Returns false if no port is left.
     fn take_down(&mut self) -> Result<bool> {
         let mut places = [0; 64];
         let count = rustix::io::read(&self.gone, &mut places).context("the router's pipe")?;
@@ -112,26 +112,27 @@ impl RunningRouter {
         }
         for place in &places[..count] {
             let iface = IfaceId(u16::from(*place));
-            // Each shard reports the removal for its own queue, so ignore repetitions.
+            // Skip repetitions, because each shard reports the removal of its own queue.
             let Some(name) = self.ports.set_gone(iface) else { continue };
-            // Fails only if the engine has panicked, which `stop` reports.
+            // Ignore errors: this fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.apply(vec![Change::SetUp { iface, up: false }]);
             self.messages.put_error(&report::port_gone(&name));
         }
         Ok(!self.ports.are_gone())
     }
 
-    /// Sets the carrier state of interfaces whose kernel interface has lost its carrier or has it
-    /// again.
+    /// Updates the carrier state of interfaces after their kernel interface has lost or regained
+    /// its carrier.
     fn follow_carriers(&mut self) {
         for (iface, carrier) in self.carriers.changes(&self.ports.interfaces()) {
-            // Fails only if the engine has panicked, which `stop` reports.
+            // Ignore errors: this fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.set_carrier(iface, carrier);
         }
     }
 }
 
-/// Prints packets that rules log, and addresses that another host uses too.
+/// Prints a message for each packet that a rule logs, and for each address that another host uses,
+/// too.
 fn observe(engine: &mut Engine, ports: &RouterPorts, messages: &Messages) {
     let (of_logs, of_conflicts) = (messages.clone(), messages.clone());
     let ports = ports.clone();
@@ -140,7 +141,7 @@ fn observe(engine: &mut Engine, ports: &RouterPorts, messages: &Messages) {
     engine.on_conflict(move |found| of_conflicts.put_error(&crate::uplink::conflict(found)));
 }
 
-/// Records dropped packets, each with its reason.
+/// Records packets that the stack drops in the capture file, each with the reason.
 fn record_drops(engine: &mut Engine, ports: &RouterPorts, capture: &CaptureFile) {
     let (capture, ports) = (capture.clone(), ports.clone());
     engine.trace_drops(move |dropped| {
@@ -152,14 +153,15 @@ fn record_drops(engine: &mut Engine, ports: &RouterPorts, capture: &CaptureFile)
     });
 }
 
-/// Waits until at least one of the descriptors is readable or hung up, and returns a flag for each.
+/// Waits until at least one descriptor is readable or hung up. Returns for each descriptor whether
+/// it is.
 fn readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
     let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     wait(&mut polled, None).context("poll")?;
     Ok(polled.map(|fd| !fd.revents().is_empty()))
 }
 
-/// Handles received signals. Returns true if one of them ends the router.
+/// Handles received signals. Returns whether one of them ends the router.
 fn is_end(signals: &Signals, put_stats: &impl Fn()) -> bool {
     while let Ok(Some(arrived)) = signals.next() {
         match arrived.signal {
@@ -169,7 +171,7 @@ fn is_end(signals: &Signals, put_stats: &impl Fn()) -> bool {
                 return true;
             }
             Signal::SIGTSTP => {
-                // Fails only for an invalid signal number.
+                // Ignore errors: this fails only for an invalid signal number.
                 let _ = signals::act(Signal::SIGTSTP);
             }
             Signal::SIGUSR1 => put_stats(),

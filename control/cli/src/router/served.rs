@@ -11,8 +11,8 @@ use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 use crate::served::{self, ServedStack};
 
-/// Creates the control socket of the router. Returns `None` if no folder for it can be used; this
-/// is reported to the user, and packets are still forwarded.
+/// Creates the control socket of the router. Returns `None` if no directory can be used for it. The
+/// user is told about this, and the router works without the socket.
 ///
 /// # Errors
 /// Fails if another run uses the name.
@@ -29,7 +29,7 @@ pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>
     }
 }
 
-/// Answers requests until the returned value is dropped.
+/// Answers requests of the control socket, until the returned value is dropped.
 ///
 /// # Errors
 /// Fails if no thread can be created.

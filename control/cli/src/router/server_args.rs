@@ -1,4 +1,4 @@
-//! `--dhcp-server`: the words of a router's DHCP server.
+//! Parses `--dhcp-server`, the configuration of a router's DHCP server.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use towpath_wire::{MacAddr, Prefix};
 
 use super::port_arg::{PortArg, check_port_name};
 
-/// Duration of leases in seconds, unless given: a day, as usual for a home.
+/// Default duration of leases in seconds: a day, as is usual in home networks.
 const LEASE_S: u32 = 86_400;
-/// Durations that clients accept; the maximum is a year.
+/// Valid durations of leases in seconds. The maximum is a year.
 const LEASE_RANGE: std::ops::RangeInclusive<u32> = 60..=31_536_000;
-/// Maximum number of nameservers; each takes four bytes of a message.
+/// Maximum number of nameservers. Each takes four bytes of a DHCP message.
 const NAMESERVERS_MAX: usize = 8;
 
 const FORM: &str = "expected PORT,pool=FIRST-LAST, for example lan,pool=10.1.0.100-10.1.0.199";
@@ -20,15 +20,16 @@ const FORM: &str = "expected PORT,pool=FIRST-LAST, for example lan,pool=10.1.0.1
 /// `--dhcp-server`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DhcpServerArg {
-    /// Name of the port.
+    /// Name of the port on which the server answers.
     pub port: String,
     pub pool: (Ipv4Addr, Ipv4Addr),
     pub lease_s: u32,
-    /// Nameservers; empty: those of the router's own lease.
+    /// Nameservers that the server announces. If empty, those that the router itself has learned by
+    /// DHCP.
     pub nameservers: Vec<Ipv4Addr>,
     pub domain: Option<String>,
     pub reservations: Vec<Reservation>,
-    /// File that keeps the leases.
+    /// File in which the leases are kept for the next start.
     pub leases: Option<PathBuf>,
 }
 
@@ -91,7 +92,7 @@ impl DhcpServerArg {
         Ok(())
     }
 
-    /// Adds a reservation. An address for two hosts would be refused to both.
+    /// Adds a reservation. Returns an error if the host or the address already has one.
     fn reserve(&mut self, new: Reservation) -> Result<(), String> {
         let Reservation { mac, address } = new;
         if self.reservations.iter().any(|it| it.mac == mac || it.address == address) {
@@ -101,11 +102,11 @@ impl DhcpServerArg {
         Ok(())
     }
 
-    /// Returns the configuration of a server on its port. `has_client`: the router obtains
-    /// nameservers by DHCP itself.
+    /// Returns the configuration of a DHCP server on its port. `has_client` tells whether the
+    /// router obtains nameservers by DHCP itself.
     ///
     /// # Errors
-    /// Returns a sentence for the user if the port has no network that contains the pool.
+    /// Returns an error message if the port has no network that contains the pool of addresses.
     pub fn config(
         &self,
         port: &PortArg,

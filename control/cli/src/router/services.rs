@@ -1,4 +1,4 @@
-//! Services of a router: DHCP clients and servers of its ports.
+//! Services of a router: the DHCP clients and DHCP servers of its ports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,11 +17,11 @@ use super::service_args::DhcpArg;
 use crate::dhcp::describe;
 use crate::messages::Messages;
 
-/// Marks the ports that `--dhcp` names, and checks those of `--dhcp-server`.
+/// Marks the ports that `--dhcp` names as DHCP clients, and validates the ports of `--dhcp-server`.
 ///
 /// # Errors
-/// Returns a sentence for the user if a port does not exist, is named twice, or has no network for
-/// the pool.
+/// Returns an error message if a port does not exist, is named twice, or has no network that
+/// contains the pool.
 pub fn assigned(mut args: RouterArgs) -> Result<RouterArgs, String> {
     let names = args.port.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
     let unknown =
@@ -48,17 +48,18 @@ pub fn assigned(mut args: RouterArgs) -> Result<RouterArgs, String> {
     Ok(args)
 }
 
-/// Services of open ports, before the engine runs.
+/// DHCP clients and servers of open ports, before the engine runs.
 #[derive(Default)]
 pub struct PortServices {
     clients: Vec<(String, IfaceId, LeaseClient)>,
     servers: Vec<(String, LeaseServer)>,
 }
 
-/// Adds the services to their ports. `ports` are the open ones, in order.
+/// Adds the DHCP clients and servers to their ports. `ports` are the opened ports, in the order of
+/// the options.
 ///
 /// # Errors
-/// Fails if a file of leases is invalid, or if there are no random bytes.
+/// Fails if a file of leases is invalid, or if the kernel returns no random bytes.
 pub fn attach(
     args: &RouterArgs,
     ports: &mut [OpenPort],
@@ -85,7 +86,8 @@ pub fn attach(
     Ok(services)
 }
 
-/// Adds a service to the queues of a port, which then report its counters.
+/// Adds a service to the queues of a port. The service's counters are reported with those of the
+/// port.
 fn wrap(
     open: &mut OpenPort,
     left: &Left,
@@ -96,7 +98,8 @@ fn wrap(
 }
 
 impl PortServices {
-    /// Applies the leases of all clients to a running engine, and writes those of all servers.
+    /// Starts threads that apply the leases of DHCP clients to a running engine, and write the
+    /// leases of DHCP servers to their files.
     ///
     /// # Errors
     /// Fails if no thread can be created.
@@ -124,11 +127,11 @@ impl PortServices {
     }
 }
 
-/// Services of a running router.
+/// Threads of the services of a running router.
 pub struct RunningServices(Vec<JoinHandle<()>>);
 
 impl RunningServices {
-    /// Waits for the threads, which end after the engine.
+    /// Waits for the threads of the services, which end after the engine has ended.
     pub fn end(self) {
         self.0.into_iter().for_each(|thread| drop(thread.join()));
     }

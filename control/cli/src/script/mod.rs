@@ -1,4 +1,4 @@
-//! `towpath script`: packet scripts in virtual time.
+//! Implements `towpath script`, which runs packet scripts in virtual time.
 
 mod args;
 
@@ -15,7 +15,7 @@ use crate::output;
 
 pub use args::{ABOUT, AFTER, ScriptArgs};
 
-/// Runs the scripts, and returns the exit status: 1 if one of them failed.
+/// Runs the packet scripts, and returns the exit status: 1 if any script failed.
 pub fn script(args: &ScriptArgs) -> Result<u8> {
     let usage = |message: String| Failure::error(ExitCode::Usage, message);
     let mut files = find_scripts(&args.files).map_err(|error| usage(error.to_string()))?;
@@ -45,17 +45,17 @@ pub fn script(args: &ScriptArgs) -> Result<u8> {
     Ok(u8::from(results.iter().any(|result| result.failure.is_some())))
 }
 
-/// Returns a line for each script, and the history of each failure.
+/// Returns one line for each script, and the history of packets for each failure.
 fn report(results: &[ScriptResult], quiet: bool) -> String {
     let mut text = String::new();
     for result in results {
         let path = result.path.display();
-        // Writing to a String cannot fail.
+        // Ignore errors: writing to a String cannot fail.
         let _ = match &result.failure {
             None if quiet => Ok(()),
             None => writeln!(text, "pass {path}"),
             Some(failure) => {
-                // A file that cannot be read has no position.
+                // Omit the position if it is zero, as for a file that cannot be read.
                 let position = [(failure.line > 0).then_some(failure.line), failure.column];
                 let position: String =
                     position.iter().flatten().map(|at| format!(":{at}")).collect();

@@ -1,4 +1,4 @@
-//! A running stack and its ports, as the answers to requests use them.
+//! A running stack with its ports, as needed to answer control requests.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use towpath_uplink::{Shape, Tally};
 
 use crate::port::{Device, OfTally};
 
-/// A run or a router that answers requests on the thread of the control socket.
+/// The stack of a run or a router, for which the control socket's thread answers requests.
 pub struct ServedStack {
-    /// Access to the engine.
+    /// Handle by which the engine is queried and changed.
     pub remote: Remote,
-    /// Its ports.
+    /// Ports of the stack.
     pub ports: Box<dyn PortList>,
-    /// Whether packets that rules log are printed.
+    /// Whether packets that match rules with logging are printed.
     pub logs: bool,
-    /// Settings of a tracker; `None` if this stack cannot track flows.
+    /// Settings of a connection tracker; `None` if this stack cannot track connections.
     pub tracker: Option<TrackerSettings>,
-    /// Function that arranges the counters by layer.
+    /// Function that groups the counters by layer.
     pub layers: Layers,
 }
 
-/// Arranges the counters of the stack, the rules and the ports by layer.
+/// Function that groups the counters of the stack, the rules and the ports by layer.
 pub type Layers = fn(&Counters, Option<&net::RuleSet>, &[ServedPort]) -> Vec<towpath_uplink::Layer>;
 
-/// Ports of a running stack, which requests may add and delete.
+/// Ports of a running stack, which control requests may add and delete.
 pub trait PortList: Send + Sync {
     /// Returns the current ports.
     fn ports(&self) -> Vec<ServedPort>;
@@ -35,7 +35,8 @@ pub trait PortList: Send + Sync {
     /// Opens a device, and adds an interface with this name.
     ///
     /// # Errors
-    /// Returns the fault of the device or of the interface. Nothing was added.
+    /// Returns an error if the device cannot be opened, or the interface cannot be added. Nothing
+    /// is added then.
     fn add(&self, name: &Word, device: &str) -> Result<(), RequestFault>;
 
     /// Deletes an interface, and closes its device.
@@ -45,7 +46,7 @@ pub trait PortList: Send + Sync {
     fn delete(&self, name: &Word) -> Result<(), RequestFault>;
 }
 
-/// The port of a run, which stays until the run ends.
+/// The only port of a run, which cannot be deleted.
 struct PortOfRun(ServedPort);
 
 impl PortList for PortOfRun {
@@ -68,17 +69,18 @@ fn has_one_interface() -> RequestFault {
     RequestFault { at: Some(0), ..RequestFault::new("refused", why) }
 }
 
-/// A port of a running stack.
+/// A port of a running stack, as control requests show it.
 #[derive(Clone)]
 pub struct ServedPort {
     /// Name of the port.
     pub name: String,
-    /// Kind and device in the user's words; `None`: the device's own description.
+    /// Kind and name of the device as the user gave them; `None` to use the device's own
+    /// description.
     pub words: Option<(String, String)>,
-    /// Kernel interfaces of the port; `None`: the device itself, if it is an interface of the
-    /// kernel.
+    /// Names of the kernel interfaces below the port. `None` means the device itself, if it is a
+    /// kernel interface.
     pub links: Option<Vec<String>>,
-    /// Counters of the device, to which each shard adds its part.
+    /// Counters of the device, summed over all shards.
     pub tally: Arc<Tally>,
 }
 
@@ -101,7 +103,7 @@ impl ServedPort {
 }
 
 impl ServedStack {
-    /// Describes a run, whose only port has the counters `tally`.
+    /// Creates the description of a run's stack, whose only port reports its counters to `tally`.
     pub fn of_run(remote: Remote, tally: Arc<Tally>) -> Self {
         let name = Shape::INTERFACE_NAME.to_owned();
         let port = ServedPort { name, words: None, links: None, tally };
@@ -109,23 +111,24 @@ impl ServedStack {
         Self { remote, ports, logs: false, tracker: None, layers: run_layers }
     }
 
-    /// Returns the names of the ports, each with its kernel interfaces.
+    /// Returns the names of the ports, each with the names of its kernel interfaces.
     pub fn links(&self) -> Vec<(String, Vec<String>)> {
         self.ports.ports().iter().map(|port| (port.name.clone(), port.links())).collect()
     }
 
-    /// Returns the stack's counters, after the ports have reported theirs.
+    /// Returns the counters of the stack, after the ports have reported theirs to their tallies.
     pub fn counters(&self) -> Result<Counters, Gone> {
         let ports = self.ports.ports();
         let asked: Vec<_> = ports.iter().map(|port| (port, port.tally.ask())).collect();
         let is_told = || asked.iter().all(|(port, asked)| port.tally.is_told(*asked));
-        // Ports report their counters in a turn, and a query causes a turn.
+        // Query the engine to cause a turn of its event loop, because ports report their counters
+        // in a turn.
         until_notified(is_told, || self.remote.counters().map(drop))?;
         self.remote.counters()
     }
 }
 
-/// Arranges the counters of a run, which has one port.
+/// Groups the counters of a run, which has one port.
 fn run_layers(
     counters: &Counters,
     _: Option<&net::RuleSet>,
@@ -135,10 +138,12 @@ fn run_layers(
     towpath_uplink::layers(counters, &port)
 }
 
-/// Maximum number of turns to wait for the ports' counters: a port that is not polled reports none.
+/// Maximum number of turns to wait for the counters of ports. A port that is not polled never
+/// reports them.
 const TURNS_MAX: usize = 100;
 
-/// Turns the stack by `turn` until the ports have reported their counters.
+/// Calls `turn`, which causes a turn of the event loop, until the ports have reported their
+/// counters.
 fn until_notified(
     is_told: impl Fn() -> bool,
     mut turn: impl FnMut() -> Result<(), Gone>,

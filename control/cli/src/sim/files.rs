@@ -1,4 +1,5 @@
-//! Output of the results: standard output and files. Files are opened before the first run.
+//! Writes the results to standard output and to files. Files are opened before the first run, so
+//! that errors are reported early.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,7 +13,7 @@ use super::args::CommonArgs;
 use crate::error::{ExitCode, Failure};
 use crate::output;
 
-/// Results in all output formats.
+/// Results of a simulation that can be formatted in all output formats.
 pub trait Results {
     fn text(&self) -> String;
     fn html(&self) -> String;
@@ -77,33 +78,33 @@ impl Results for ExampleReport {
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Tables for people.
+    /// Tables for people (`text`).
     Text,
-    /// A page with charts.
+    /// HTML page with charts.
     Html,
-    /// A picture of the main charts.
+    /// SVG picture with the main charts.
     Svg,
-    /// A document with everything.
+    /// JSON document with all results.
     Json,
-    /// A row for each run.
+    /// CSV table with a row for each run.
     Csv,
-    /// A row for each value of each series.
+    /// CSV table with a row for each value of each series.
     Series,
 }
 
-/// `-o`: a format, and the file for it.
+/// Value of `-o`: a format, and the file to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     format: FileFormat,
-    /// File to write; standard output without one.
+    /// File to write; `None` for standard output.
     file: Option<PathBuf>,
 }
 
-/// Opened files of `--output`.
+/// Opened output files, each with its format and path.
 pub struct Files(Vec<(FileFormat, Option<(File, PathBuf)>)>);
 
 impl Files {
-    /// Opens the files. Their content is kept until the results are written.
+    /// Opens the output files. Existing content is kept until the results are written.
     ///
     /// # Errors
     /// Fails if a file cannot be opened for writing, or if two formats are requested for standard
@@ -124,15 +125,17 @@ impl Files {
         args.output.iter().map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// Returns whether a page with charts is requested.
+    /// Returns whether an HTML page with charts is requested.
     pub fn has_page(&self) -> bool {
         self.0.iter().any(|(format, _)| *format == FileFormat::Html)
     }
 
-    /// Writes all files, and the text to standard output unless another format is written there.
+    /// Writes the results to all files. Writes them as text to standard output, unless another
+    /// format is written there.
     ///
     /// # Errors
-    /// Returns the first file that cannot be written. The other files are written nevertheless.
+    /// Returns an error about the first file that cannot be written. The remaining files are still
+    /// written.
     pub fn write(self, results: &impl Results) -> Result<()> {
         let has_text = self.0.iter().all(|(_, file)| file.is_some());
         let mut written: Vec<Result<()>> = Vec::new();
@@ -152,9 +155,9 @@ impl Files {
     }
 }
 
-/// Replaces the file's content by the text.
+/// Replaces the content of an open file by the text.
 fn replace(mut file: File, text: &str) -> io::Result<()> {
-    // Devices and pipes cannot be truncated.
+    // Truncate only regular files, because devices and pipes cannot be truncated.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }
@@ -166,7 +169,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 impl FileFormat {
-    /// Returns the format of a name, as "html".
+    /// Returns the output format with this name, such as "html".
     fn named(name: &str) -> Option<Self> {
         match name {
             "text" | "txt" => Some(Self::Text),
@@ -194,8 +197,8 @@ impl FileFormat {
 impl FromStr for Output {
     type Err = String;
 
-    /// Parses "html=FILE", a format alone for standard output, or a file whose extension implies
-    /// the format.
+    /// Parses "html=FILE", or a format name alone for standard output, or a file name whose
+    /// extension determines the format.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "-" {
             return Ok(Self { format: FileFormat::Json, file: None });

@@ -1,4 +1,4 @@
-//! `towpath sim`: scenarios in virtual time, and examples.
+//! Implements `towpath sim`, which runs scenarios and examples in virtual time.
 
 mod args;
 mod examples;

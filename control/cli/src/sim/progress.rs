@@ -8,8 +8,8 @@ use towpath_sim::Report;
 
 use crate::messages;
 
-/// Progress display: a line updated in place on a terminal, or a new line from time to time
-/// otherwise.
+/// Shows how much of the simulation is done. On a terminal, one line is updated in place; otherwise
+/// a new line is printed from time to time.
 pub(super) struct Progress {
     start: Instant,
     every: Duration,
@@ -18,7 +18,7 @@ pub(super) struct Progress {
     told: Mutex<Instant>,
 }
 
-/// Interval between lines on a terminal, and otherwise.
+/// Minimum interval between updates: on a terminal, and otherwise.
 const EVERY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
 
 impl Progress {
@@ -28,7 +28,7 @@ impl Progress {
         Self { start, every, is_terminal, is_quiet, told: Mutex::new(start) }
     }
 
-    /// Shows the completed fraction of all runs.
+    /// Shows the completed fraction of all runs, from 0 to 1.
     pub fn at(&self, share: f64) {
         let now = Instant::now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,14 +44,14 @@ impl Progress {
         }
     }
 
-    /// Reports the speed of the runs.
+    /// Reports the speed of the completed runs.
     pub fn tell_speed(&self, report: &Report) {
         if !self.is_quiet {
             messages::write(&format!("towpath: {}\n", speed(report, self.start.elapsed())));
         }
     }
 
-    /// Clears the line on a terminal.
+    /// Clears the progress line on a terminal.
     pub fn end(&self) {
         if self.is_terminal && !self.is_quiet {
             messages::write("\r\x1b[K");
@@ -59,7 +59,8 @@ impl Progress {
     }
 }
 
-/// Formats events and simulated seconds, with their rates per second of real time.
+/// Formats the number of events and of simulated seconds, each with its rate per second of real
+/// time.
 fn speed(report: &Report, passed: Duration) -> String {
     let events: u64 = report.runs.iter().map(|run| run.events).sum();
     let (passed_s, runs) = (passed.as_secs_f64().max(1e-3), report.runs.len());

@@ -61,8 +61,8 @@ pub struct SsArgs {
     #[arg(long, value_name = "USER", value_parser = parse_user)]
     pub user: Option<u32>,
 
-    // Options of ss(8) that users may try: they get the reason why it is missing, not "unexpected
-    // argument".
+    // Hidden options of ss(8) that `towpath ss` does not support. Users who try them get the
+    // reason, and not "unexpected argument".
     #[arg(short = 'K', long, hide = true)]
     pub kill: bool,
     #[arg(short = 'E', long, hide = true)]
@@ -96,7 +96,8 @@ pub struct SsArgs {
 }
 
 impl SsArgs {
-    /// Returns why `towpath ss` does not support an option of ss(8) that was given.
+    /// Returns the reason why `towpath ss` does not support an option of ss(8), if such an option
+    /// was given.
     pub fn refusal(&self) -> Option<&'static str> {
         let kernel =
             "a run has TCP, UDP and ping sockets; all others are the kernel's, and `ss` shows them";
@@ -114,11 +115,11 @@ impl SsArgs {
         .find_map(|(given, why)| given.then_some(why))
     }
 
-    /// Returns the process id of the run, and the words of the filter.
+    /// Splits the arguments into the process id of the run and the words of the filter.
     pub fn pid_and_filter(&self) -> (Option<u32>, &[String]) {
         match self.words.split_first() {
             Some((first, rest)) if first.bytes().all(|byte| byte.is_ascii_digit()) => {
-                // A number too large for a process id names no run.
+                // A number too large for a process id matches no run.
                 (Some(first.parse().unwrap_or(u32::MAX)), rest)
             }
             _ => (None, &self.words),

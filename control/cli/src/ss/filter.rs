@@ -1,4 +1,4 @@
-//! Selection of sockets by kind, version, state and expression, as in ss(8).
+//! Filters sockets by protocol, IP version, state and expression, as ss(8) does.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::args::SsArgs;
 use super::services::Services;
 use towpath_model::{Proto, ShownSocket};
 
-/// Conditions that a socket must meet.
+/// Conditions that a socket must meet to be shown.
 #[derive(Debug)]
 pub(super) struct Filter {
     protos: Vec<Proto>,
@@ -24,7 +24,7 @@ enum Version {
     V6,
 }
 
-/// Names that a user may give for `state`, each with the name that answers contain.
+/// State names that users may give, each with the name that answers of runs contain.
 const STATES: [(&str, &str); 11] = [
     ("established", "ESTAB"),
     ("syn-sent", "SYN-SENT"),
@@ -38,14 +38,14 @@ const STATES: [(&str, &str); 11] = [
     ("listening", "LISTEN"),
     ("closing", "CLOSING"),
 ];
-/// States of sockets without a peer, which ss(8) shows with -l.
+/// States of sockets without a peer, which ss(8) shows only with -l.
 const WAITING: [&str; 2] = ["LISTEN", "UNCONN"];
-/// States that ss(8) calls "bucket": the kernel keeps such a connection without a full socket.
+/// States of the group "bucket" of ss(8). Linux keeps such connections without a full socket.
 const BUCKET: [&str; 2] = ["SYN-RECV", "TIME-WAIT"];
-/// Maximum nesting of parentheses and `not`, because each level is a recursive call.
+/// Maximum nesting depth of parentheses and `not`. Limited because each level is a recursive call.
 const DEPTH_MAX: usize = 64;
 
-/// Returns the states that a word of the user stands for.
+/// Returns the states that a state name or a group name, such as "connected", denotes.
 fn states(word: &str) -> Result<Vec<&'static str>> {
     let all = || STATES.iter().map(|(_, shown)| *shown);
     let spelled = match word {
@@ -75,14 +75,14 @@ fn states(word: &str) -> Result<Vec<&'static str>> {
 }
 
 impl Filter {
-    /// Creates the filter from the options and the words after the process id.
+    /// Creates the filter from the options, and from the arguments that follow the process id.
     pub fn new(args: &SsArgs, words: &[String], services: &Services) -> Result<Self> {
         let mut tokens = FilterTokens::of(words);
         let default: Vec<&str> = match (args.all, args.listening) {
             (true, _) => states("all")?,
             (_, true) => WAITING.to_vec(),
-            // As in ss(8), exclude TIME-WAIT and SYN-RECV, which belong to no socket and would fill
-            // the screen after many short connections.
+            // As in ss(8), exclude TIME-WAIT and SYN-RECV. They belong to no socket, and the list
+            // would be long after many short connections.
             _ => states("big")?.into_iter().filter(|state| !WAITING.contains(state)).collect(),
         };
         let mut named: Option<Vec<&str>> = None;
@@ -120,13 +120,13 @@ impl Filter {
         Ok(Self { protos, versions, states: named.unwrap_or(default), expression })
     }
 
-    /// Returns whether a socket meets the conditions.
+    /// Returns whether a socket meets all conditions of the filter.
     pub fn takes(&self, socket: &ShownSocket) -> bool {
         let version = match socket.local {
             Some(SocketAddr::V6(v6)) if v6.ip().to_ipv4_mapped().is_none() => Version::V6,
             Some(_) => Version::V4,
-            // A socket without an address may be of either IP version, so it is shown with both -4
-            // and -6.
+            // A socket without an address may have either IP version, so show it with both -4 and
+            // -6.
             None => self.versions[0],
         };
         self.protos.contains(&socket.proto)
@@ -136,7 +136,7 @@ impl Filter {
     }
 }
 
-/// Expression about a socket, in the syntax of ss(8).
+/// Condition on a socket in the expression syntax of ss(8).
 #[derive(Debug)]
 enum Expression {
     All(Vec<Expression>),
@@ -146,7 +146,8 @@ enum Expression {
     Host { end: End, host: Host },
 }
 
-/// Compared end of a connection: local (`src`, `sport`) or remote (`dst`, `dport`).
+/// Address of a socket to be compared: the local (`src`, `sport`) or the remote one (`dst`,
+/// `dport`).
 #[derive(Debug, Clone, Copy)]
 enum End {
     Local,
@@ -190,7 +191,7 @@ impl Expression {
     }
 }
 
-/// An address or network with a port. Parts that were not given match all values.
+/// Pattern of an address or network with a port. A part that was not given matches all values.
 #[derive(Debug, PartialEq, Eq)]
 struct Host {
     net: Option<(IpAddr, u8)>,
@@ -211,13 +212,14 @@ impl Host {
         in_net && self.port.is_none_or(|port| port == addr.port())
     }
 
-    /// Parses ADDRESS or ADDRESS/LENGTH, optionally followed by :PORT (IPv6 in brackets then), or
-    /// :PORT alone. `*` matches any address.
+    /// Parses ADDRESS or ADDRESS/LENGTH, optionally followed by :PORT, or :PORT alone. An IPv6
+    /// address with a port needs brackets. `*` matches any address.
     fn parse(text: &str, services: &Services) -> Result<Self> {
         let wrong =
             || anyhow!("{text:?} is not an address: ADDRESS[/LENGTH][:PORT], IPv6 in brackets");
         let (host, port) = match text.rsplit_once(':') {
-            // A bare IPv6 address contains colons, so its last part is not a port.
+            // An IPv6 address without brackets contains colons, so the part after the last colon is
+            // no port.
             Some(_) if IpAddr::from_str(text.split('/').next().unwrap_or(text)).is_ok() => {
                 (text, None)
             }
@@ -253,15 +255,16 @@ fn port_of(word: &str, services: &Services) -> Result<u16> {
     }
 }
 
-/// Words of a filter expression.
+/// Words of a filter expression that are not parsed yet.
 struct FilterTokens(Vec<String>);
 
 impl FilterTokens {
     fn of(words: &[String]) -> Self {
         let mut text = words.join(" ");
         for mark in ["(", ")", "!=", "<=", ">=", "==", "=", "<", ">", "!", "&&", "||", "&", "|"] {
-            // Put spaces around each operator. "!=" precedes "=" in the list. Each character of a
-            // separated operator is prefixed by \u{1}, so that the search for "=" skips "!=".
+            // Put spaces around each operator. "!=" must come before "=" in the list. Each
+            // character of an operator found is prefixed by \u{1}, so that the search for "=" does
+            // not find the "=" in "!=".
             let apart = mark.chars().map(|c| format!("\u{1}{c}")).collect::<String>();
             text = split_off(&text, mark, &format!(" {apart} "));
         }
@@ -340,7 +343,7 @@ impl FilterTokens {
             Some(">" | "gt") => PortComparison::More,
             Some("<=" | "le" | "leq") => PortComparison::AtMost,
             Some(">=" | "ge" | "geq") => PortComparison::AtLeast,
-            // The default operator is equality, as in ss(8).
+            // If no operator is given, compare for equality, as ss(8) does.
             _ => {
                 return Ok(Expression::Port {
                     end,
@@ -368,7 +371,8 @@ impl FilterTokens {
     }
 }
 
-/// Replaces `mark` by `apart`, except where its characters were separated before.
+/// Replaces each occurrence of `mark` by `apart`. Skips characters that are prefixed by \u{1},
+/// because they belong to an operator found before.
 fn split_off(text: &str, mark: &str, apart: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -412,7 +416,8 @@ mod tests {
         }
     }
 
-    /// As in ss(8) (SS_CONN in iproute2).
+    /// Tests that states without a socket are shown only on request, as in ss(8) (SS_CONN in
+    /// iproute2).
     #[test]
     fn connections_without_a_socket_are_shown_when_asked_for() {
         let takes = |words: &[&str], state: &'static str| {

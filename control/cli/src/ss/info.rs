@@ -1,10 +1,10 @@
-//! Output of `ss -i`, `-m` and `-o`.
+//! Formats the details that `ss -i`, `-m`, `-o` and `-e` show.
 
 use towpath_engine::{CongestionValues, TcpFigures};
 
 use towpath_model::ShownSocket;
 
-/// Formats TCP's state as `ss -i` does.
+/// Formats the state of a TCP connection as `ss -i` does.
 pub(super) fn info_line(socket: &ShownSocket) -> Option<String> {
     let congestion = socket.congestion.as_ref()?;
     let mut out = InfoLine(String::new());
@@ -110,7 +110,8 @@ fn congestion_values(values: &CongestionValues) -> String {
     }
 }
 
-/// Formats a rate in bytes per second as `ss` does, in bits with three digits.
+/// Formats a rate as `ss` does: in bits per second with three digits. `bytes` is in bytes per
+/// second.
 fn bits_per_second(bytes: u64) -> String {
     let (mut value, mut units) = (bytes as f64 * 8., ["", "k", "M", "G", "T"].into_iter());
     let mut unit = units.next().unwrap_or_default();
@@ -128,7 +129,7 @@ fn ms(us: u32) -> f64 {
     f64::from(us) / 1000.0
 }
 
-/// Words separated by spaces.
+/// Line of words that are separated by spaces.
 struct InfoLine(String);
 
 impl InfoLine {
@@ -150,23 +151,24 @@ impl InfoLine {
     }
 }
 
-/// Formats memory as `ss -m` does: unread bytes, receive buffer, unacknowledged bytes, send buffer.
+/// Formats buffers as `ss -m` does: unread bytes, receive buffer size, unacknowledged bytes, send
+/// buffer size.
 pub(super) fn memory(socket: &ShownSocket) -> String {
     let is_listener = socket.state.as_str() == "LISTEN";
     let (read, sent) = if is_listener { (0, 0) } else { (socket.recv_q, socket.send_q) };
     format!("skmem:(r{read},rb{},w{sent},tb{})", socket.recv_buffer, socket.send_buffer)
 }
 
-/// Formats the timer as `ss -o` does: name, remaining time, and number of backoffs.
+/// Formats the running TCP timer as `ss -o` does: name, remaining time, and number of backoffs.
 pub(super) fn timer(socket: &ShownSocket) -> Option<String> {
     let tcp = socket.tcp.as_ref()?;
-    // Accept only these names, because the answer may come from another user.
+    // Accept only known timer names, because the answer may come from a run of another user.
     let known = ["on", "persist", "keepalive", "timewait"];
     let name = known.into_iter().find(|name| tcp.timer.as_deref() == Some(*name))?;
     Some(format!("timer:({name},{},{})", left(tcp.timer_ms), tcp.backoff))
 }
 
-/// Formats a time in the units of ss: `119min`, `1.2sec`, `200ms`.
+/// Formats a time in ms in the units of ss: `119min`, `1.2sec`, `200ms`.
 fn left(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),
@@ -180,7 +182,7 @@ fn left(ms: u64) -> String {
     }
 }
 
-/// Formats details as `ss -e` does: owner, number, and bind options.
+/// Formats details as `ss -e` does: the owner, the socket's number, and options of bind(2).
 pub(super) fn extended(socket: &ShownSocket) -> String {
     use std::os::unix::fs::MetadataExt;
     let owner = |pid: &u32| std::fs::metadata(format!("/proc/{pid}")).ok().map(|it| it.uid());
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!(congestion_values(&vegas), "vegas:(basertt:1,minrtt:1.5)");
     }
 
-    /// As in iproute2, rates are in bits.
+    /// Tests that rates are shown in bits, as in iproute2.
     #[test]
     fn rates_in_the_words_of_ss() {
         let rows = [

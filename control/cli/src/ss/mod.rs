@@ -1,4 +1,4 @@
-//! `towpath ss`: lists sockets of running stacks in the format of ss(8).
+//! Implements `towpath ss`, which lists sockets of running stacks in the format of ss(8).
 
 mod args;
 mod filter;
@@ -27,7 +27,7 @@ use filter::Filter;
 use services::Services;
 use table::{summary, table};
 
-/// Runs the command.
+/// Runs the command `towpath ss`.
 pub fn ss(args: &SsArgs) -> Result<()> {
     let wrong = |text: String| Failure::error(ExitCode::Usage, text);
     if let Some(why) = args.refusal() {
@@ -49,7 +49,8 @@ pub fn ss(args: &SsArgs) -> Result<()> {
         }
         return Err(wrong(missing(args.user, pid)));
     }
-    // Continue without runs that do not answer, or send an invalid answer.
+    // Show errors of runs that do not answer, or send an invalid answer, and continue with the
+    // remaining runs.
     faults.iter().for_each(|fault| messages::error(fault));
     if args.summary {
         return crate::output::write(summary(&answers).as_bytes());
@@ -64,8 +65,8 @@ pub fn ss(args: &SsArgs) -> Result<()> {
     }
 }
 
-/// Queries the selected runs. Without user and process id, these are all runs of this user, plus
-/// those of other users if this user is root.
+/// Queries the selected runs. If neither user nor process id is given, queries all runs of this
+/// user, and as root also those of other users.
 fn ask(user: Option<u32>, pid: Option<u32>) -> Result<Vec<Told>> {
     let own = geteuid().as_raw();
     let user_or_own = user.unwrap_or(own);
@@ -81,8 +82,8 @@ fn ask(user: Option<u32>, pid: Option<u32>) -> Result<Vec<Told>> {
     Ok(told)
 }
 
-/// Returns the message that no run has a process id. For root, names other users that have such a
-/// run.
+/// Returns the message that there is no run with this process id. For root, the message names other
+/// users that have such a run.
 fn missing(user: Option<u32>, pid: u32) -> String {
     let whose = user.map_or("this user".to_owned(), |user| format!("user {}", user_name(user)));
     let has_it = |owner: &u32| runs_of(*owner).iter().any(|run| run.pid == pid);
@@ -93,7 +94,7 @@ fn missing(user: Option<u32>, pid: u32) -> String {
     format!("no `towpath run` or `proxy` of {whose} has process id {pid}{elsewhere}")
 }
 
-/// Parses an answer. The error is the predicate of a sentence about the run.
+/// Parses the answer of a run. An error is the predicate of a message about the run.
 fn read(owner: u32, pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
     let bytes = told.map_err(|why| why.to_string())?;
     let reply = serde_json::from_slice(&bytes).ok().filter(|reply: &Reply| reply.pid == pid);
@@ -105,7 +106,7 @@ fn read(owner: u32, pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer,
     Ok(Answer { owner, pid, program: reply.program, sockets })
 }
 
-/// Maximum length of a displayed reason in characters.
+/// Maximum length in characters of an error message from a run that is shown.
 const WHY_MAX: usize = 200;
 
 fn json(answers: &[Answer]) -> Result<String> {

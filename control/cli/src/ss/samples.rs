@@ -1,5 +1,5 @@
-//! Samples for tests of `towpath ss`: options, and an answer with a listener, a connection and a
-//! UDP socket.
+//! Sample data for tests of `towpath ss`: options, and an answer with a listener, a connection and
+//! a UDP socket.
 
 use clap::{Args, FromArgMatches};
 use towpath_engine::TcpFigures;
@@ -7,7 +7,7 @@ use towpath_engine::TcpFigures;
 use super::args::SsArgs;
 use towpath_model::{Answer, Proto, ShownSocket, Word};
 
-/// Parses options as given to `towpath ss`.
+/// Parses options as they are given to `towpath ss`.
 pub(super) fn args(words: &[&str]) -> SsArgs {
     let command = SsArgs::augment_args(clap::Command::new("ss"));
     let matches = command.try_get_matches_from(["ss"].iter().chain(words)).unwrap();
@@ -49,7 +49,7 @@ fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) 
     }
 }
 
-/// Returns sample TCP state, including zeros and None.
+/// Returns sample TCP state, with some fields zero or `None`.
 pub(super) fn figures() -> TcpFigures {
     TcpFigures {
         ts: true,

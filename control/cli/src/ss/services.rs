@@ -1,21 +1,21 @@
-//! Port names from services(5).
+//! Service names of ports from services(5).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use towpath_model::Proto;
 
-/// Port names by port and protocol.
+/// Service names by port and protocol.
 #[derive(Default)]
 pub(super) struct Services(BTreeMap<(u16, String), String>);
 
 impl Services {
-    /// Reads the services of this host.
+    /// Reads the service names from /etc/services of this host.
     pub fn of_host() -> Self {
         Self::parse(&std::fs::read_to_string("/etc/services").unwrap_or_default())
     }
 
-    /// Returns the port with a name, for any protocol.
+    /// Returns the port of a service name, whatever the protocol.
     pub fn port(&self, name: &str) -> Option<u16> {
         self.0.iter().find(|(_, known)| *known == name).map(|((port, _), _)| *port)
     }
@@ -37,8 +37,8 @@ impl Services {
         Self(names)
     }
 
-    /// Formats an address, with the service's name instead of the port if it has one. Port 0 is
-    /// `*`.
+    /// Formats an address. Shows the service name instead of the port if there is one, and port 0
+    /// as `*`.
     pub fn show(&self, proto: Proto, addr: SocketAddr) -> String {
         let port = match self.0.get(&(addr.port(), proto.name().to_owned())) {
             _ if addr.port() == 0 => "*",

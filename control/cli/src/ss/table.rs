@@ -1,4 +1,4 @@
-//! Table of `towpath ss`, and the summary of `-s`.
+//! Formats the table of `towpath ss`, and the summary of `-s`.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,7 +14,8 @@ use towpath_model::{Answer, Proto, ShownSocket, user_name};
 const COLUMNS: [&str; 7] =
     ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
 
-/// Formats one line per socket in the columns of ss(8), aligned to the longest entry.
+/// Formats one line for each socket in the columns of ss(8). Columns are as wide as their longest
+/// entry.
 pub(super) fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> String {
     let mut rows = Vec::new();
     if !args.no_header {
@@ -37,7 +38,7 @@ pub(super) fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> S
             rows.push((columns, below));
         }
     }
-    // As in ss, omit the Netid column if a single kind was requested.
+    // As in ss, omit the column Netid if only one protocol was requested.
     let first = usize::from(args.tcp != args.udp);
     let widths: Vec<_> = (0..COLUMNS.len())
         .map(|i| rows.iter().map(|(columns, _)| columns[i].chars().count()).max().unwrap_or(0))
@@ -76,11 +77,13 @@ fn columns(answer: &Answer, socket: &ShownSocket, services: &Services, named: bo
     ]
 }
 
-/// Formats the run of a socket, and with `named` its processes, in the syntax of ss.
+/// Formats the run that owns a socket in the syntax of ss. With `named`, also formats the processes
+/// that have it open.
 fn process(answer: &Answer, socket: &ShownSocket, named: bool) -> String {
     let run = match answer.owner == geteuid().as_raw() {
         true => format!("towpath={}", answer.pid),
-        // Name the user, because root must not mistake another user's run for its own.
+        // Show the user's name, so that root does not mistake another user's run for one of its
+        // own.
         false => format!("towpath={},user={}", answer.pid, user_name(answer.owner)),
     };
     let users: Vec<String> = match named {
@@ -95,8 +98,9 @@ fn process(answer: &Answer, socket: &ShownSocket, named: bool) -> String {
     if users.is_empty() { format!("({run})") } else { format!("users:({}) {run}", users.join(",")) }
 }
 
-/// Formats name and number of a process. Returns `None` if it has ended, or is not visible in
-/// /proc. Ignores processes of another user than the run's, unless root is the run's user.
+/// Formats the name and id of a process. Returns `None` if the process has ended, or is not visible
+/// in /proc. Also returns `None` if it belongs to another user than the run, unless the run is
+/// root's.
 fn user(pid: u32, owner: u32) -> Option<String> {
     let its_owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     if owner != 0 && its_owner != owner {
@@ -106,7 +110,7 @@ fn user(pid: u32, owner: u32) -> Option<String> {
     Some(format!("({:?},pid={pid})", name.trim_end()))
 }
 
-/// Counts the sockets of all runs by state and protocol, as `ss -s` does.
+/// Counts the sockets of all runs by state and protocol, and formats them as `ss -s` does.
 pub(super) fn summary(answers: &[Answer]) -> String {
     let sockets: Vec<&ShownSocket> = answers.iter().flat_map(|answer| &answer.sockets).collect();
     let count =
@@ -118,7 +122,7 @@ pub(super) fn summary(answers: &[Answer]) -> String {
         is_tcp(socket) && socket.slot.is_some() && socket.holders.is_empty()
     });
     let mut out = format!("Total: {}\n", sockets.len());
-    // Writing to a String cannot fail.
+    // Ignore errors: writing to a String cannot fail.
     let _ = writeln!(
         out,
         "TCP:   {} (estab {}, listen {}, closed {}, orphaned {orphaned}, timewait {})\n",
@@ -171,7 +175,7 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         let connection = &mut answer.sockets[1];
         (connection.congestion, connection.rtt_us, connection.cwnd) =
             (Some(Word::known("cubic")), 250, 10);
-        // A process that has ended is omitted.
+        // A process that has ended is omitted from the list.
         connection.holders = vec![u32::MAX, std::process::id()];
         let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
         assert!(text.contains("\n\t cubic\n"), "{text}");

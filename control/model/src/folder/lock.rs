@@ -1,5 +1,5 @@
-//! Non-blocking locks that mark something as in use. Only the owner and root can open a lock's
-//! file, so no other user can hold the lock.
+//! Non-blocking file locks that mark a run or a library as in use. Only the owner and root can open
+//! the lock file, so no other user can hold the lock.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,18 +15,18 @@ pub struct Lock {
     _held: OwnedFd,
 }
 
-/// Maximum number of attempts to lock a file. A run that removes an unused item also removes its
-/// lock file, possibly after another run has opened that file. Each starting run does so at most
-/// once.
+/// Maximum number of attempts to lock a file. Another run that removes unused files may also remove
+/// the lock file after this process has opened it. Each run does so at most once, when it starts.
 const TRIES_MAX: u32 = 8;
 
 impl Folder {
-    /// Takes a shared lock. Returns `None` if another process holds an exclusive one.
+    /// Takes a shared lock on the file `name`. Returns `None` if another process holds an exclusive
+    /// lock.
     pub fn lock_shared(&self, name: &str) -> io::Result<Option<Lock>> {
         self.lock(name, FlockOperation::NonBlockingLockShared)
     }
 
-    /// Takes an exclusive lock. Returns `None` if another process holds the lock.
+    /// Takes an exclusive lock on the file `name`. Returns `None` if another process holds a lock.
     pub fn lock_exclusive(&self, name: &str) -> io::Result<Option<Lock>> {
         self.lock(name, FlockOperation::NonBlockingLockExclusive)
     }

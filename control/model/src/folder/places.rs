@@ -1,10 +1,10 @@
-//! Candidate directories for runs in order of preference, and those that exist.
+//! Directories that may be used for the files of runs, in order of preference.
 //!
 //! | for | folders |
 //! |---|---|
 //! | root | /run/towpath; /var/lib/towpath, since many systems mount /run noexec; /tmp/towpath-0 |
 //! | others | $XDG_RUNTIME_DIR/towpath, /tmp/towpath-UID |
-//! | all | /tmp/towpath-UID-RANDOM, where somebody else took the name before it |
+//! | all | /tmp/towpath-UID-RANDOM, if another user has taken that name |
 //!
 //! Root does not use XDG_RUNTIME_DIR, because root's programs may change to other users, who cannot
 //! access it. After `su` or `sudo -E` the variable names another user's directory.
@@ -25,22 +25,22 @@ const RUNTIME_DIRS: &str = "/run/user";
 const NAME: &str = "towpath";
 const VARIABLE: &str = "XDG_RUNTIME_DIR";
 
-/// Maximum number of directories of one user that are searched: the fixed ones, and those with
-/// random names.
+/// Maximum number of directories of one user that are searched for runs: those with fixed and those
+/// with random names.
 const FOLDERS_MAX: usize = 8;
 
-/// A directory that was refused, with the reason.
+/// A directory that cannot be used, with the reason.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Path of the directory, or value of the variable.
+    /// Path of the directory, or the value of the environment variable that names it.
     path: PathBuf,
     from_variable: bool,
     why: Unfit,
 }
 
 impl Refusal {
-    /// Returns whether to tell the user although another directory is used: the requested directory
-    /// was refused, or another user controls it.
+    /// Returns whether to tell the user about this directory although another one is used. True if
+    /// the user named it by an environment variable, or if another user controls it.
     pub fn is_notable(&self) -> bool {
         self.from_variable || matches!(self.why, Unfit::NotPrivate(_))
     }
@@ -55,8 +55,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns the result of `with` for the first directory of this user that it accepts, and the
-/// refused ones before. Creates missing directories.
+/// Calls `with` for directories of this user until a call succeeds. Returns its result, and the
+/// directories that were rejected before. Creates missing directories.
 pub fn first_that<T>(
     mut with: impl FnMut(&Folder) -> Result<T, Unfit>,
 ) -> Result<(T, Vec<Refusal>), Vec<Refusal>> {
@@ -75,7 +75,8 @@ pub fn first_that<T>(
     let variable = runtime_dir(uid);
     let in_variable = variable.map(|dir| (dir.join(NAME), Some(dir)));
     let fixed = fixed(uid).into_iter().map(|path| (path, None));
-    // Include directories with random names that earlier runs created because a name was taken.
+    // Also use directories with random names, which earlier runs created because another user had
+    // taken the fixed name.
     let instead = || made_instead(uid).into_iter().chain(new_name(uid)).map(|path| (path, None));
     let mut all =
         in_variable.into_iter().chain(fixed).chain(std::iter::once_with(instead).flatten());
@@ -85,8 +86,8 @@ pub fn first_that<T>(
     }
 }
 
-/// Returns existing directories of one user that may contain sockets of runs. Only root can list
-/// those of another user.
+/// Returns the existing directories of user `owner` that may contain control sockets of runs. Only
+/// root gets those of another user.
 pub fn of_user(owner: u32) -> Vec<Folder> {
     let uid = geteuid().as_raw();
     let runtime = match owner == uid {
@@ -96,19 +97,19 @@ pub fn of_user(owner: u32) -> Vec<Folder> {
     };
     let runtime = runtime.map(|dir| dir.join(NAME));
     let paths = runtime.into_iter().chain(fixed(owner)).chain(made_instead(owner));
-    // Skip missing directories, and those that other users control.
+    // Skip directories that do not exist, or that other users control.
     let folders = paths.take(FOLDERS_MAX).filter_map(|path| Folder::open(&path, owner).ok());
     folders.collect()
 }
 
-/// Returns users other than this one that may have runs, by names of directories. Empty unless this
-/// user is root.
+/// Returns other users that may have runs, by the names of existing directories. Returns none
+/// unless this user is root.
 pub fn other_users() -> Vec<u32> {
     let uid = geteuid().as_raw();
     if uid == 0 { others() } else { Vec::new() }
 }
 
-/// Returns XDG_RUNTIME_DIR if it is valid for this user.
+/// Returns the value of XDG_RUNTIME_DIR if this user may use it.
 fn runtime_dir(uid: u32) -> Option<PathBuf> {
     let value = std::env::var_os(VARIABLE).filter(|value| uid != 0 && !value.is_empty())?;
     Some(value.into())
@@ -123,27 +124,27 @@ fn new_name(uid: u32) -> Option<PathBuf> {
     Some(Path::new(TEMPORARY).join(format!("{NAME}-{uid}-{}", unguessable().ok()?)))
 }
 
-/// Returns existing directories with random names, in a fixed order.
+/// Returns the existing directories with random names of user `uid`, in a fixed order.
 fn made_instead(uid: u32) -> Vec<PathBuf> {
     let prefix = format!("{NAME}-{uid}-");
     let mut out: Vec<_> = names(TEMPORARY)
         .filter(|name| name.strip_prefix(&prefix).is_some_and(is_unguessable))
         .map(|name| Path::new(TEMPORARY).join(name))
         .collect();
-    // Filter by owner, because other users can create many such names, which must not hide this
-    // user's.
+    // Keep only directories that this user owns. Other users can create many such names, which must
+    // not exceed the limit on directories before this user's are found.
     out.retain(|path| Folder::open(path, uid).is_ok());
     out.sort();
     out
 }
 
-/// Returns the users whose ids are part of directory names.
+/// Returns the users whose ids are part of directory names, if they own the directories.
 fn others() -> Vec<u32> {
     let in_temporary = names(TEMPORARY).filter_map(|name| {
         let rest = name.strip_prefix(NAME)?.strip_prefix('-')?;
         let uid: u32 = rest.split('-').next()?.parse().ok()?;
-        // Check the owner, because any user can create thousands of such names, and each listed
-        // user costs a search.
+        // Check the owner: any user can create thousands of such names, and each user returned
+        // costs a search.
         let path = Path::new(TEMPORARY).join(&name);
         let owner = std::fs::symlink_metadata(path).ok()?.uid();
         (owner == uid).then_some(uid)
@@ -155,7 +156,7 @@ fn others() -> Vec<u32> {
     uids
 }
 
-/// Returns the names in a directory. The names are not trusted.
+/// Returns the names of the entries in a directory. Any user may have created them.
 fn names(folder: &str) -> impl Iterator<Item = String> + use<> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())

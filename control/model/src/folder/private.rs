@@ -1,4 +1,5 @@
-//! A directory private to its owner. All operations use its descriptor and file names.
+//! A directory that is private to its owner. Its files are accessed by the directory's descriptor
+//! and their names.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,19 +26,18 @@ pub struct Folder {
     owner: u32,
 }
 
-/// Mode of directories: other users can traverse, but not list.
+/// Mode of private directories: other users can traverse them, but not list them.
 const FOLDER_MODE: Mode = Mode::RWXU.union(Mode::XGRP).union(Mode::XOTH);
-/// Mode of the library, which programs of all users must be able to load.
+/// Mode of the preload library, which programs of all users must be able to read.
 pub const FOR_ALL: Mode = Mode::RUSR.union(Mode::WUSR).union(Mode::RGRP).union(Mode::ROTH);
-/// Mode of all other files.
+/// Mode of all files except the preload library: only the owner can read and write.
 pub const FOR_OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Flags for opening: do not follow symbolic links, do not block, and do not leak to executed
-/// programs.
+/// Flags for opening files: do not follow symbolic links, do not block, and close on exec.
 pub(super) const OPEN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 impl Folder {
-    /// Opens the existing directory `path` of user `owner`.
+    /// Opens the existing private directory `path` of user `owner`.
     pub fn open(path: &Path, owner: u32) -> Result<Self, Unfit> {
         let (place, path) = Walk::to(path, owner)?.finish();
         let fd = openat(&place, ".", OFlags::RDONLY | OFlags::DIRECTORY | OPEN, Mode::empty())?;
@@ -45,14 +45,15 @@ impl Folder {
         if stat.st_uid != owner {
             return Err(Unfit::foreign("", &path, stat.st_uid));
         }
-        // A sticky bit is not sufficient, because files that other users create would be found.
+        // Refuse a sticky directory, too: other users could create files there, which would be
+        // found by name.
         if writable_by_others(&stat) {
             return Err(Unfit::open_to_all(&path));
         }
         Ok(Self { fd, path, owner })
     }
 
-    /// Opens the directory `path` of this user; creates it if it does not exist.
+    /// Opens the private directory `path` of this user. Creates it if it does not exist.
     pub fn make(path: &Path) -> Result<Self, Unfit> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Errno::INVAL.into());
@@ -61,10 +62,12 @@ impl Folder {
         let (place, real) = Walk::to(parent, owner)?.finish();
         match mkdirat(&place, name, FOLDER_MODE) {
             Ok(()) | Err(Errno::EXIST) => {}
-            // On a read-only file system the directory may exist nevertheless.
+            // Try to open the directory even if it cannot be created, because it may exist on a
+            // read-only file system.
             Err(error) => return Self::open(&real.join(name), owner).map_err(|_| error.into()),
         }
-        // A restrictive umask may have made the directory inaccessible to its owner.
+        // Set the mode: a restrictive umask may have made the directory inaccessible even to its
+        // owner.
         let stat = rustix::fs::statat(&place, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if is_folder_of(&stat, owner) && stat.st_mode & Mode::RWXU.bits() != Mode::RWXU.bits() {
             chmodat(&place, name, FOLDER_MODE, AtFlags::empty())?;
@@ -81,17 +84,17 @@ impl Folder {
         &self.path
     }
 
-    /// Duplicates the descriptor.
+    /// Duplicates the directory's descriptor.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone(), owner: self.owner })
     }
 
-    /// Returns the owner.
+    /// Returns the user id of the directory's owner.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Fails if programs cannot load a library from this directory.
+    /// Fails if programs cannot load a shared library from this directory.
     pub fn check_execution(&self) -> Result<(), Unfit> {
         if self.path.as_os_str().as_bytes().iter().any(|b| b":; $".contains(b)) {
             return Err(Unfit::NotLoadable("has a character in it that ends a path in LD_PRELOAD"));
@@ -102,8 +105,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Returns the names in the directory, at most 4096, because root reads other users'
-    /// directories.
+    /// Returns at most 4096 names of files in the directory. The number is limited because root
+    /// reads directories that other users fill.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let entries = Dir::read_from(&self.fd)?.take(NAMES_MAX);
         let names =
@@ -111,8 +114,8 @@ impl Folder {
         Ok(names.collect())
     }
 
-    /// Reads a file that belongs to the owner and that only the owner can write to. Returns at most
-    /// `max` + 1 bytes.
+    /// Reads a file. Fails unless the directory's owner owns it, and only the owner can write to
+    /// it. Returns at most `max` + 1 bytes.
     pub fn read(&self, name: &str, max: usize) -> io::Result<Vec<u8>> {
         let fd = openat(&self.fd, name, OFlags::RDONLY | OPEN, Mode::empty())?;
         if !is_file_of(&fstat(&fd)?, self.owner) {
@@ -130,7 +133,8 @@ impl Folder {
             .write_new(&temporary, content, mode)
             .and_then(|()| Ok(renameat(&self.fd, &temporary, &self.fd, name)?));
         if result.is_err() {
-            // Ignore an error, because the first one is more relevant.
+            // Remove the temporary file. Ignore errors, because the first error is the one to
+            // report.
             self.remove(&temporary);
         }
         result
@@ -148,17 +152,17 @@ impl Folder {
         Ok(renameat(&self.fd, from, &self.fd, to)?)
     }
 
-    /// Sets the mode of a file that this process has just created in the directory.
+    /// Sets the mode of a file in the directory, which this process has just created.
     pub fn set_mode(&self, name: &str, mode: Mode) -> io::Result<()> {
         Ok(chmodat(&self.fd, name, mode, AtFlags::empty())?)
     }
 
-    /// Removes a file if it exists. Errors are ignored, because the file only occupies space.
+    /// Removes a file if it exists. Ignores errors, because a remaining file only occupies space.
     pub fn remove(&self, name: &str) {
         let _ = unlinkat(&self.fd, name, AtFlags::empty());
     }
 
-    /// Opens a socket of the owner without connecting.
+    /// Opens a socket file of the owner without connecting to it (O_PATH).
     pub fn socket(&self, name: &str) -> io::Result<OwnedFd> {
         let fd = openat(
             &self.fd,
@@ -174,14 +178,14 @@ impl Folder {
         Ok(fd)
     }
 
-    /// Returns a path to `name` that is valid in this process only. Short enough for a socket
-    /// address (108 bytes, unix(7)) regardless of the directory's path.
+    /// Returns a path to the file `name` that is valid only in this process. Unlike the directory's
+    /// path, it is always short enough for a socket address (108 bytes, unix(7)).
     pub fn own_path(&self, name: &str) -> PathBuf {
         by_descriptor(&self.fd).join(name)
     }
 }
 
-/// Returns a path to an open file that is valid in this process only.
+/// Returns a path to an open file that is valid only in this process.
 pub fn own_path_of(fd: &OwnedFd) -> PathBuf {
     by_descriptor(fd)
 }
@@ -192,8 +196,8 @@ impl AsFd for Folder {
     }
 }
 
-/// Maximum number of entries read from a directory. A run has two, and a version of the library has
-/// two.
+/// Maximum number of entries read from a directory. Each run has two files, and each version of the
+/// preload library has two.
 const NAMES_MAX: usize = 4096;
 
 fn is_folder_of(stat: &Stat, owner: u32) -> bool {

@@ -1,4 +1,4 @@
-//! Reasons not to use a directory, with messages for the user.
+//! Reasons why a directory cannot be used, with messages for the user.
 
 use std::fmt;
 use std::io;
@@ -6,12 +6,13 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-/// Reason for which a directory is unsuitable.
+/// Reason why a directory cannot be used.
 #[derive(Debug)]
 pub enum Unfit {
-    /// Another user could change its content. The sentence names the user or the path.
+    /// Another user could change its content. Contains the message, which names this user or the
+    /// path.
     NotPrivate(String),
-    /// No library can be loaded from it. The text is the predicate of a sentence.
+    /// No shared library can be loaded from it. Contains the predicate of the message.
     NotLoadable(&'static str),
     /// The directory cannot be created, opened or written to.
     Io(io::Error),
@@ -26,7 +27,7 @@ impl Unfit {
         Self::NotPrivate(format!("{} can be written to by others", path.display()))
     }
 
-    /// Formats the reason as a sentence about `path`.
+    /// Formats the reason as a message about `path`.
     pub(super) fn sentence(&self, path: &Path) -> String {
         match self {
             Self::NotPrivate(why) => why.clone(),

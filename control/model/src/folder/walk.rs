@@ -1,6 +1,6 @@
 //! Secure path resolution using descriptors. Each component is opened without following symbolic
-//! links, and then checked through its descriptor. Otherwise another user could replace it between
-//! check and use.
+//! links, and then checked through its descriptor. Otherwise another user could replace the
+//! component between the check and its use.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -11,13 +11,15 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open, openat, readlinkat};
 
 use super::unfit::Unfit;
 
-/// Maximum number of symbolic links, as in Linux (MAXSYMLINKS in include/linux/namei.h).
+/// Maximum number of symbolic links that are followed, as in Linux (MAXSYMLINKS in
+/// include/linux/namei.h).
 const LINKS_MAX: u32 = 40;
 
-/// Flags that open only a location, for which no read permission is needed.
+/// Flags for opening a component of a path as a location only, which needs no read permission.
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Path to a directory that only `owner` and root can replace, with its parents.
+/// A resolved path: open descriptors of a directory and all its parents, which only `owner` and
+/// root can replace.
 pub(super) struct Walk {
     root: OwnedFd,
     steps: Vec<(OsString, OwnedFd)>,
@@ -33,8 +35,8 @@ impl Walk {
             return Err(Unfit::NotPrivate(format!("{} is not an absolute path", path.display())));
         }
         let root = open("/", STEP | OFlags::DIRECTORY, Mode::empty())?;
-        // In a user namespace root's files belong to the overflow user. The owner of `/` is
-        // trusted, because that user could replace the C library as well.
+        // In a user namespace, files of root belong to the overflow user. Trust the owner of `/`,
+        // because this user could also replace the C library.
         let trusted = [0, owner, fstat(&root)?.st_uid];
         let mut walk = Self { root, steps: Vec::new(), trusted };
         walk.look("/".as_ref(), &fstat(&walk.root)?)?;
@@ -66,7 +68,7 @@ impl Walk {
         self.steps.last().map_or(&self.root, |(_, folder)| folder)
     }
 
-    /// Resolves one component. Returns the target if it is a symbolic link.
+    /// Resolves one component of the path. If it is a symbolic link, returns the link's target.
     fn step(&mut self, name: &OsStr) -> Result<Option<PathBuf>, Unfit> {
         match name.as_bytes() {
             b"/" => self.steps.clear(),
@@ -89,8 +91,8 @@ impl Walk {
         Ok(None)
     }
 
-    /// Checks that only trusted users can replace entries of a directory. (With an access control
-    /// list, the group bits of the mode are its mask, and set if any entry may write.)
+    /// Checks that no untrusted user can replace entries of a directory. With an access control
+    /// list, the group bits are the mask of the list, and set if any entry allows writing.
     fn look(&self, path: &Path, stat: &Stat) -> Result<(), Unfit> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(Unfit::NotPrivate(format!("{} is not a folder", path.display())));
@@ -98,7 +100,8 @@ impl Walk {
         if !self.trusted.contains(&stat.st_uid) {
             return Err(Unfit::foreign("", path, stat.st_uid));
         }
-        // In a sticky directory only its owner can rename an entry. The owner is checked next.
+        // In a sticky directory, only the owner of an entry can rename it. The owner is checked
+        // next.
         if writable_by_others(stat) && stat.st_mode & Mode::SVTX.bits() == 0 {
             return Err(Unfit::open_to_all(path));
         }
@@ -118,7 +121,8 @@ fn reversed(path: &Path) -> Vec<OsString> {
     parts
 }
 
-/// Returns the path by which this process can access an open file, independent of its name.
+/// Returns a path by which this process can open the file of a descriptor again, even if the file
+/// was renamed.
 pub(super) fn by_descriptor(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }

@@ -1,4 +1,4 @@
-//! A pair of bounded channels.
+//! A pair of bounded channels as a source of packets.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,11 +14,12 @@ use super::packets::PacketLink;
 
 type Reserving = Pin<Box<dyn Future<Output = Result<OwnedPermit<Bytes>, SendError<()>>> + Send>>;
 
-/// Link over channels, which end when the program drops its ends.
+/// Link over a pair of channels. The link ends when the program drops its ends of the channels.
 pub(crate) struct MpscLink {
     receiver: Receiver<Bytes>,
     sender: Sender<Bytes>,
-    /// Wait for room in the full channel. Allocated once for each time that the channel is full.
+    /// Pending reservation of a place in the full channel to the program. Allocated each time the
+    /// channel becomes full.
     reserving: Option<Reserving>,
 }
 

@@ -1,4 +1,4 @@
-//! TUN and TAP devices.
+//! TUN and TAP devices as sources of packets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,10 +9,10 @@ use tokio::io::unix::AsyncFd;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 use towpath_tap::Tap;
 
-/// A device, with its registration at the runtime that polls the runner.
+/// A TUN or TAP device, registered with the Tokio runtime that polls the runner.
 pub(crate) struct DeviceSource {
     tap: Tap,
-    /// Duplicate of the device's descriptor, registered by the first poll.
+    /// Duplicate of the device's descriptor, registered with Tokio by the first poll.
     watch: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -21,7 +21,7 @@ impl DeviceSource {
         Self { tap, watch: None }
     }
 
-    /// Returns ready if the device has packets, or accepts packets after it was full.
+    /// Returns ready if the device has packets, or accepts packets again after its queue was full.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.watch.is_none() {
             let fd = self.tap.wake_fd().ok_or(io::ErrorKind::NotFound)?.try_clone_to_owned()?;
@@ -37,11 +37,11 @@ impl DeviceSource {
     }
 }
 
-/// Returns whether the descriptor is ready in one direction now. Otherwise the task is woken at the
-/// next change.
+/// Returns whether the descriptor is ready for reading or for writing, by `flag`. If not, the task
+/// is woken when it becomes ready.
 ///
-/// The device does not read until it is empty in every turn, and tokio reports changes only. The
-/// readiness that tokio has stored is therefore checked, and cleared only if it is outdated.
+/// Tokio reports only changes of readiness, but a turn may leave packets in the device. Therefore
+/// we ask the kernel by poll(2), and clear the readiness stored by Tokio only if it is outdated.
 fn is_ready(cx: &mut Context<'_>, watch: &AsyncFd<OwnedFd>, flag: PollFlags) -> io::Result<bool> {
     loop {
         let stored = match flag {
@@ -74,7 +74,7 @@ fn is_ready_now(fd: BorrowedFd<'_>, flag: PollFlags) -> io::Result<bool> {
     let mut fds = [PollFd::from_borrowed_fd(fd, flag)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     match rustix::event::poll(&mut fds, Some(&at_once)) {
-        // Errors are reported as readiness, and the next read returns them.
+        // Also ready on an error (POLLERR), which the next read then returns.
         Ok(count) => Ok(count > 0),
         Err(rustix::io::Errno::INTR) => Ok(true),
         Err(errno) => Err(errno.into()),

@@ -1,4 +1,4 @@
-//! Sources of packets: devices, and links of the program.
+//! Sources of packets: TUN and TAP devices, channels, and streams of the program.
 
 mod channels;
 mod device;
@@ -18,23 +18,23 @@ pub(super) use packets::{PacketLink, PacketSource};
 pub(super) use staged::{StagedSource, TURN_PACKETS};
 pub(super) use stream_sink::StreamSinkLink;
 
-/// Port of an interceptor's stack.
+/// Port of an interceptor's stack, through which it receives and sends packets.
 pub(super) enum SourcePort {
-    /// TUN or TAP device.
+    /// A TUN or TAP device.
     Device(Box<DeviceSource>),
-    /// Channels, or a stream and a sink.
+    /// A pair of channels, or a stream and a sink.
     Packets(Box<PacketSource>),
 }
 
 impl SourcePort {
-    /// Sets the task that is woken when the source is ready again.
+    /// Sets the task that is woken when the source has packets, or accepts packets again.
     pub(super) fn set_waker(&mut self, cx: &Context<'_>) {
         if let Self::Packets(packets) = self {
             packets.set_waker(cx);
         }
     }
 
-    /// Returns the result of a source that has ended.
+    /// Returns the final result of the source if it has ended.
     pub(super) fn take_end(&mut self) -> Option<io::Result<()>> {
         match self {
             Self::Device(device) => device.is_gone().then_some(Ok(())),
@@ -42,8 +42,8 @@ impl SourcePort {
         }
     }
 
-    /// Returns ready if packets may be received, or sent after the source was blocked. Otherwise
-    /// the task is woken then.
+    /// Returns ready if packets can be received, or sent again after the source was blocked.
+    /// Otherwise the task is woken when this becomes true.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Device(device) => device.poll_ready(cx),
@@ -52,7 +52,7 @@ impl SourcePort {
     }
 }
 
-/// Calls the method of the source's kind.
+/// Calls the method of the device or packet source that the enum contains.
 macro_rules! of_source {
     ($self:ident, $source:ident => $call:expr) => {
         match $self {

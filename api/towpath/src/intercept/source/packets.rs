@@ -1,4 +1,4 @@
-//! Packets that the program passes itself.
+//! Packets that the program passes itself, by channels or by a stream and a sink.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,17 +8,18 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 
-/// Size of the buffers in which sent packets are created. An allocation serves several
-/// packets, and is reused when the program has dropped all of them.
+/// Size in bytes of the buffers in which sent packets are created. A buffer holds several packets,
+/// and is reused after the program has dropped all of them.
 const CHUNK_LEN: usize = 64 << 10;
-/// Maximum number of packets that wait for the link, a fraction of a turn. The stack keeps further
-/// packets in its own queue.
+/// Maximum number of sent packets that wait for the program's link. The stack keeps further packets
+/// in its own queue.
 const WAITING_MAX: usize = 64;
 
-/// Both directions of a link of the program. Passes batches, so that a dynamic call serves many
-/// packets.
+/// Both directions of a link that the program provides. Packets are passed in batches, so that one
+/// dynamic call handles many packets.
 pub(crate) trait PacketLink: Send {
-    /// Appends up to `max` packets to `to`. Returns `Ready(Ok(false))` at the end of the link.
+    /// Appends up to `max` received packets to `to`. Returns `Ready(Ok(false))` when the link has
+    /// ended.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -26,8 +27,8 @@ pub(crate) trait PacketLink: Send {
         max: usize,
     ) -> Poll<io::Result<bool>>;
 
-    /// Takes packets from the front of `packets` until it is empty or the link is full. Returns
-    /// `Ready(Ok(false))` if the receiver has gone.
+    /// Sends packets from the front of `packets` until it is empty or the link is full. Returns
+    /// `Ready(Ok(false))` if the receiver no longer exists.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -35,7 +36,7 @@ pub(crate) trait PacketLink: Send {
     ) -> Poll<io::Result<bool>>;
 }
 
-/// Port of a [`PacketLink`]. Packets are IP packets without a link header.
+/// Port of the stack over a [`PacketLink`]. Its packets are IP packets without a link-layer header.
 pub(crate) struct PacketSource {
     link: Box<dyn PacketLink>,
     waker: Waker,
@@ -43,17 +44,19 @@ pub(crate) struct PacketSource {
     waiting: VecDeque<Bytes>,
     chunk: BytesMut,
     end: Option<io::Result<()>>,
-    /// Whether the last poll found fewer packets than it asked for, and registered the task.
+    /// Whether the last receive found fewer packets than requested. The task is then registered,
+    /// and woken by further packets.
     is_empty: bool,
-    /// Whether the link was full, and registered the task.
+    /// Whether the link was full at the last send. The task is then registered, and woken when the
+    /// link has room.
     is_blocked: bool,
     counters: PacketCounters,
 }
 
 towpath_pool::counters! {
-    /// Packets that were not passed on.
+    /// Counters of packets that the source has dropped.
     pub(crate) struct PacketCounters {
-        /// Packets dropped because they exceed 64 KiB.
+        /// Packets from the link that were dropped because they are longer than 64 KiB.
         rx_too_long,
     }
 }
@@ -81,7 +84,7 @@ impl PacketSource {
         self.end.take()
     }
 
-    /// Returns ready unless the last calls registered the task.
+    /// Returns ready unless the last calls have registered the task to be woken by the link.
     pub(crate) fn poll_ready(&mut self) -> Poll<io::Result<()>> {
         if self.is_empty && (self.is_blocked || self.waiting.is_empty()) {
             Poll::Pending
@@ -90,7 +93,7 @@ impl PacketSource {
         }
     }
 
-    /// Copies a packet into the current chunk.
+    /// Copies a packet into the current chunk of memory, and returns its part of the chunk.
     fn copy(&mut self, packet: &towpath_pool::Packet) -> Bytes {
         let len = packet.len();
         if self.chunk.capacity() < len {
@@ -101,7 +104,7 @@ impl PacketSource {
         self.chunk.split().freeze()
     }
 
-    /// Passes waiting packets to the link.
+    /// Sends waiting packets to the link until it is full.
     fn flush(&mut self) {
         let mut cx = Context::from_waker(&self.waker);
         self.is_blocked = false;
@@ -150,7 +153,7 @@ impl Port for PacketSource {
                 pool.give(packet);
                 taken += 1;
             }
-            // A blocked sink may have to be flushed although every packet was given to it.
+            // A sink that was full must be flushed even if it has accepted every packet.
             let is_flushed = self.waiting.is_empty() && !self.is_blocked;
             if is_flushed || self.end.is_some() {
                 return taken;

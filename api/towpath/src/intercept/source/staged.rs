@@ -1,4 +1,4 @@
-//! Receives from a source, and sends to it, without the lock of the interceptor.
+//! A source of packets that receives and sends outside of the turn, without the interceptor's lock.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,21 +8,22 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 
 use super::SourcePort;
 
-/// Maximum number of packets that a turn receives and sends, up to 64 KiB each. Sockets wait for
-/// the lock during a turn, at most about 1 ms.
+/// Maximum number of packets, up to 64 KiB each, that one turn of the event loop receives and
+/// sends. It limits the time for which sockets wait for the lock to about 1 ms.
 pub(crate) const TURN_PACKETS: usize = 64;
 
-/// A source whose system calls are made before and after a turn, so that sockets do not wait for
-/// them. During the turn, it is the port of the stack.
+/// A source whose system calls are made before and after a turn of the event loop, without the lock
+/// that sockets need. During the turn, it is the port of the stack.
 pub(crate) struct StagedSource {
     source: SourcePort,
-    /// Packets for the next turn.
+    /// Received packets that the next turn handles.
     received: Batch,
-    /// Packets of the last turn.
+    /// Packets that the last turn has created and that are not sent yet.
     outgoing: Batch,
-    /// Whether the stack has kept packets of the last turn.
+    /// Whether the stack still holds packets of the last turn, because this port did not accept
+    /// them.
     is_behind: bool,
-    /// Whether the source has room again for these packets.
+    /// Whether the source has room again for packets that the stack still holds.
     has_room: bool,
 }
 
@@ -32,7 +33,8 @@ impl StagedSource {
         Self { source, received, outgoing, is_behind: false, has_room: false }
     }
 
-    /// Receives packets for the next turn. The task is woken when the source is ready again.
+    /// Receives packets for the next turn. The task is woken when the source has packets or room
+    /// again.
     pub(crate) fn receive(&mut self, now_ns: u64, pool: &mut Pool, cx: &Context<'_>) {
         (self.is_behind, self.has_room) = (false, false);
         self.source.set_waker(cx);
@@ -40,9 +42,10 @@ impl StagedSource {
         self.source.poll(now_ns, pool, &mut self.received, max);
     }
 
-    /// Sends the packets of the last turn. If the source is blocked, the others wait.
+    /// Sends the packets of the last turn. If the source is blocked, the remaining ones wait.
     pub(crate) fn send(&mut self, now_ns: u64, pool: &mut Pool) {
-        // The source was blocked in the turn, and would forget this in a call without packets.
+        // Skip the call: sending an empty batch would clear the source's state "blocked", on which
+        // the wake-up depends.
         if self.is_behind && self.outgoing.is_empty() {
             return;
         }
@@ -50,13 +53,13 @@ impl StagedSource {
         self.has_room = self.is_behind && self.outgoing.is_empty();
     }
 
-    /// Returns the result of a source that has ended.
+    /// Returns the final result of the source if it has ended.
     pub(crate) fn take_end(&mut self) -> Option<io::Result<()>> {
         self.source.take_end()
     }
 
-    /// Returns ready if packets may be received, or sent after the source was blocked. Otherwise
-    /// the task is woken then.
+    /// Returns ready if packets can be received, or sent again after the source was blocked.
+    /// Otherwise the task is woken when this becomes true.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.has_room { Poll::Ready(Ok(())) } else { self.source.poll_ready(cx) }
     }
@@ -77,8 +80,9 @@ impl Port for StagedSource {
             self.outgoing.push_back(packet);
             taken += 1;
         }
-        // The tail of a packet is in the FIFO of its connection. If the packet waited until the
-        // lock is released, a write to the connection would have to move the FIFO.
+        // Send at once, because the tail of a packet refers to the send FIFO of its connection. If
+        // the packet waited until the lock is released, a write to the connection would have to
+        // copy the FIFO.
         if !batch.is_empty() {
             self.source.submit(now_ns, pool, &mut self.outgoing);
             if self.outgoing.is_empty() {
@@ -119,7 +123,8 @@ mod tests {
     use super::*;
     use crate::intercept::source::{MpscLink, PacketSource};
 
-    /// Returns a source over channels, and the receiver of at most `room` sent packets.
+    /// Returns a source over channels, and the receiver of a channel with room for `room` sent
+    /// packets.
     fn source(room: usize) -> (StagedSource, Receiver<Bytes>) {
         let ((_, packets), (to, sent)) = (channel(1), channel(room));
         let packets = PacketSource::new(Box::new(MpscLink::new(packets, to)));
@@ -183,7 +188,7 @@ mod tests {
             source.send(1, &mut pool);
         }
         assert_eq!(taken + batch.len(), 1000);
-        // The channel, the link and the batch for it are full.
+        // No more packets fit: the channel, the link and the batch for the link are full.
         assert!(taken <= 3 * TURN_PACKETS, "{taken}");
     }
 }

@@ -1,4 +1,4 @@
-//! A stream and a sink of packets.
+//! A stream and a sink of IP packets as a link of the program.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use futures_sink::Sink;
 
 use super::packets::PacketLink;
 
-/// Link over a stream and a sink.
+/// Link that receives packets from a stream, and sends packets to a sink.
 pub(crate) struct StreamSinkLink<R, S> {
     stream: R,
     sink: S,
@@ -57,7 +57,7 @@ where
                         sink.as_mut().start_send(packet).map_err(Into::into)?;
                     }
                 }
-                // A full sink makes room by sending.
+                // A full sink needs a flush to get room again.
                 Poll::Pending => {
                     let _ = sink.as_mut().poll_flush(cx).map_err(Into::into)?;
                     return Poll::Pending;

@@ -1,4 +1,4 @@
-//! Options and statistics of connections.
+//! Socket options and statistics of TCP connections.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,9 +12,10 @@ use crate::net::handle::TCP;
 use crate::net::info::TcpInfo;
 use crate::net::keepalive::KeepAlive;
 
-/// TCP_CONGESTION, as Linux numbers it.
+/// Number of the socket option TCP_CONGESTION in Linux.
 const TCP_CONGESTION: u32 = 13;
-/// Maximum length of a name with its NUL (TCP_CA_NAME_MAX).
+/// Maximum length in bytes of the name of a congestion control algorithm, with its NUL
+/// (TCP_CA_NAME_MAX).
 const CONGESTION_NAME_MAX: usize = 16;
 
 impl TcpStream {
@@ -203,8 +204,9 @@ impl TcpStream {
         Ok(Some(KeepAlive::from_words([idle, interval, slot.keepcnt.load(Relaxed).into()])))
     }
 
-    /// Sets the size of the receive buffer (SO_RCVBUF), which limits the window: `bytes` up to 4
-    /// MiB, doubled as on Linux. By default the size is adjusted automatically.
+    /// Sets the size of the receive buffer (SO_RCVBUF), which limits the receive window. The actual
+    /// size is twice `bytes`, as on Linux; `bytes` is limited to 4 MiB. By default the size is
+    /// adjusted automatically.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -224,8 +226,8 @@ impl TcpStream {
         self.handle.set_recv_buffer_size(bytes)
     }
 
-    /// Returns the size of the receive buffer in bytes: the doubled value that was set, or the
-    /// current one.
+    /// Returns the size of the receive buffer in bytes: twice the value that was set. If none was
+    /// set, returns the current automatic size.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -236,8 +238,8 @@ impl TcpStream {
         self.handle.recv_buffer_size()
     }
 
-    /// Sets the size of the send buffer (SO_SNDBUF): `bytes` up to 4 MiB, doubled as on Linux. By
-    /// default the size is adjusted automatically.
+    /// Sets the size of the send buffer (SO_SNDBUF). The actual size is twice `bytes`, as on Linux;
+    /// `bytes` is limited to 4 MiB. By default the size is adjusted automatically.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -257,8 +259,8 @@ impl TcpStream {
         self.handle.set_send_buffer_size(bytes)
     }
 
-    /// Returns the size of the send buffer in bytes: the doubled value that was set, or the current
-    /// one.
+    /// Returns the size of the send buffer in bytes: twice the value that was set. If none was set,
+    /// returns the current automatic size.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -286,7 +288,7 @@ impl TcpStream {
     /// # }
     /// ```
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
-        // Linux truncates a name before it looks it up.
+        // Linux truncates a longer name before it looks the algorithm up.
         let name = &name.as_bytes()[..name.len().min(CONGESTION_NAME_MAX - 1)];
         let request = self.handle.call(call::SET_OPTION, |request| {
             (request.a, request.b) = (TCP, TCP_CONGESTION);

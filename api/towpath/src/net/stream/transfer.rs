@@ -1,4 +1,4 @@
-//! Reading from and writing to connections.
+//! Reading from and writing to TCP connections.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
@@ -9,7 +9,7 @@ use super::TcpStream;
 use crate::error::io_error;
 use crate::net::buffers::{all_bytes, bytes, room, rooms};
 
-/// Maximum number of bytes that one call transfers (MAX_RW_COUNT).
+/// Maximum number of bytes that one read or write transfers, as in Linux (MAX_RW_COUNT).
 const COUNT_MAX: usize = 0x7fff_f000;
 
 impl TcpStream {
@@ -50,7 +50,7 @@ impl TcpStream {
         self.handle.blocking(self.handle.recv_limit(), attempt).map_err(io_error)
     }
 
-    /// Reads without waiting.
+    /// Reads received data. Returns `WouldBlock` if there is none.
     ///
     /// # Safety
     /// The buffers must be valid for writes.
@@ -64,7 +64,7 @@ impl TcpStream {
         unsafe { stream::recv(client, socket, buffers, keep.then_some(0), OnError::Tell) }
     }
 
-    /// Queues data to send without waiting.
+    /// Copies data into the send buffer. Returns `WouldBlock` if the buffer is full.
     ///
     /// # Safety
     /// The buffers must be valid for reads.
@@ -81,8 +81,9 @@ impl TcpStream {
         let handle = &*self.handle;
         let (client, socket) = (handle.client(), handle.socket);
         let wanted = Buffer::total(buffers).min(COUNT_MAX);
-        // As in send(2), a blocking call returns after all data is queued. For an empty buffer,
-        // make one attempt so that errors are returned.
+        // As in send(2), a blocking call returns only after all data is in the send buffer. Make at
+        // least one attempt even if there is no data, so that errors of the connection are
+        // returned.
         let patience = handle.send_limit();
         let mut done = 0;
         loop {
@@ -124,7 +125,7 @@ impl Write for &TcpStream {
         unsafe { self.send(all_bytes(bufs)) }
     }
 
-    /// Does nothing, because writes are never buffered here.
+    /// Does nothing, because a write puts its data into the send buffer directly.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

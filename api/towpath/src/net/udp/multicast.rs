@@ -1,4 +1,4 @@
-//! Multicast: memberships, and options for sending to groups.
+//! Multicast groups: joining and leaving them, and options for sending to them.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,7 @@ use towpath_shm::layout::setting;
 use super::UdpSocket;
 use crate::net::handle::{INET6, fail};
 
-/// Levels and options as Linux numbers them.
+/// Numbers of socket option levels and options in Linux.
 const IPPROTO_IP: u32 = 0;
 const IPPROTO_IPV6: u32 = 41;
 const IP_ADD_MEMBERSHIP: u32 = 35;
@@ -20,8 +20,8 @@ const IPV6_ADD_MEMBERSHIP: u32 = 20;
 const IPV6_DROP_MEMBERSHIP: u32 = 21;
 
 impl UdpSocket {
-    /// Joins an IPv4 group (IP_ADD_MEMBERSHIP) on the interface with the address `interface`.
-    /// 0.0.0.0 selects the interface with the route to the group.
+    /// Joins an IPv4 multicast group (IP_ADD_MEMBERSHIP) on the interface with the address
+    /// `interface`. 0.0.0.0 selects the interface with the route to the group.
     ///
     /// # Errors
     /// `AddrInUse`: already joined; `InvalidInput`: `group` is not a multicast address; ENODEV: no
@@ -44,7 +44,7 @@ impl UdpSocket {
         self.membership_v4(IP_ADD_MEMBERSHIP, *group, *interface)
     }
 
-    /// Leaves an IPv4 group (IP_DROP_MEMBERSHIP).
+    /// Leaves an IPv4 multicast group (IP_DROP_MEMBERSHIP).
     ///
     /// # Errors
     /// `AddrNotAvailable`: the socket has not joined the group.
@@ -55,8 +55,8 @@ impl UdpSocket {
         self.membership_v4(IP_DROP_MEMBERSHIP, *group, *interface)
     }
 
-    /// Joins an IPv6 group (IPV6_ADD_MEMBERSHIP) on the interface with the index `interface`. 0
-    /// selects the interface with the route to the group.
+    /// Joins an IPv6 multicast group (IPV6_ADD_MEMBERSHIP) on the interface with the index
+    /// `interface`. 0 selects the interface with the route to the group.
     ///
     /// # Errors
     /// `AddrInUse`: already joined; `InvalidInput`: `group` is not a multicast address; ENODEV: no
@@ -77,7 +77,7 @@ impl UdpSocket {
         self.membership_v6(IPV6_ADD_MEMBERSHIP, *group, interface)
     }
 
-    /// Leaves an IPv6 group (IPV6_DROP_MEMBERSHIP).
+    /// Leaves an IPv6 multicast group (IPV6_DROP_MEMBERSHIP).
     ///
     /// # Errors
     /// `AddrNotAvailable`: the socket has not joined the group.
@@ -88,8 +88,8 @@ impl UdpSocket {
         self.membership_v6(IPV6_DROP_MEMBERSHIP, *group, interface)
     }
 
-    /// Sets whether members on this host receive datagrams that the socket sends to an IPv4 group
-    /// (IP_MULTICAST_LOOP). On by default.
+    /// Sets whether sockets on this host that have joined an IPv4 group receive datagrams that this
+    /// socket sends to the group (IP_MULTICAST_LOOP). On by default.
     ///
     /// # Errors
     /// `NetworkDown` if the engine has ended.
@@ -123,8 +123,8 @@ impl UdpSocket {
         Ok(self.handle().multicast.loop_v4.load(Relaxed))
     }
 
-    /// Sets the TTL of datagrams to IPv4 groups: 0 to 255, by default 1. With 0 they reach only
-    /// members on this host.
+    /// Sets the TTL of datagrams that are sent to IPv4 multicast groups: 0 to 255, by default 1.
+    /// With 0, datagrams reach only sockets on this host.
     ///
     /// # Errors
     /// `InvalidInput` for other values.
@@ -141,7 +141,7 @@ impl UdpSocket {
     /// ```
     pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
         self.handle().slot()?;
-        // -1 as a C int restores the default.
+        // -1, passed as `u32::MAX`, restores the default, as on Linux.
         let ttl = if ttl == u32::MAX { 1 } else { ttl };
         let Ok(ttl) = u8::try_from(ttl) else { return fail(Errno::INVAL) };
         self.handle().multicast.ttl.store(ttl, Relaxed);
@@ -161,8 +161,8 @@ impl UdpSocket {
         Ok(self.handle().multicast.ttl.load(Relaxed).into())
     }
 
-    /// Sets whether members on this host receive datagrams that the socket sends to an IPv6 group
-    /// (IPV6_MULTICAST_LOOP). On by default.
+    /// Sets whether sockets on this host that have joined an IPv6 group receive datagrams that this
+    /// socket sends to the group (IPV6_MULTICAST_LOOP). On by default.
     ///
     /// # Errors
     /// ENOPROTOOPT on an IPv4 socket.
@@ -203,7 +203,7 @@ impl UdpSocket {
     }
 
     fn membership_v4(&self, option: u32, group: Ipv4Addr, interface: Ipv4Addr) -> io::Result<()> {
-        // struct ip_mreq
+        // The option's value is a `struct ip_mreq`: the group's and the interface's address.
         let request = [group.octets(), interface.octets()].concat();
         self.membership(IPPROTO_IP, option, &request)
     }
@@ -212,7 +212,8 @@ impl UdpSocket {
         if self.handle().family != INET6 {
             return fail(Errno::NOPROTOOPT);
         }
-        // struct ipv6_mreq
+        // The option's value is a `struct ipv6_mreq`: the group's address and the interface's
+        // index.
         let request = [&group.octets()[..], &interface.to_ne_bytes()].concat();
         self.membership(IPPROTO_IPV6, option, &request)
     }

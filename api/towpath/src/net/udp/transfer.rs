@@ -16,18 +16,19 @@ use crate::net::address::{reached, shown};
 use crate::net::buffers::{bytes, room};
 use crate::net::handle::{INET, OwnedSocket, fail};
 
-/// Maximum payload over IPv4: the maximum packet (RFC 791 §3.1) without both headers. The engine
-/// checks longer datagrams, which may fit over IPv6.
+/// Maximum payload of a datagram over IPv4 in bytes: the maximum packet (RFC 791 §3.1) without the
+/// IP and UDP headers. The engine checks longer payloads, which may be valid over IPv6.
 const PAYLOAD_MAX_V4: usize = 65_535 - 20 - 8;
-/// Maximum of UDP's length field, in bytes. Linux's udp_sendmsg refuses longer datagrams before it
-/// looks up the route.
+/// Maximum value of UDP's length field in bytes. Longer datagrams fail before the route is looked
+/// up, as in Linux's udp_sendmsg.
 const LENGTH_MAX: usize = 65_535;
-/// Flags of interfaces whose prefixes have a broadcast address: IFF_BROADCAST and IFF_LOOPBACK.
+/// Interface flags IFF_BROADCAST and IFF_LOOPBACK: the networks of such an interface have a
+/// broadcast address.
 const HAS_BROADCAST: u32 = 2 | 8;
-/// Maximum length of a prefix with a broadcast address (RFC 3021).
+/// Maximum prefix length of a network that has a broadcast address (RFC 3021).
 const PREFIX_MAX: u32 = 30;
 
-/// Broadcast addresses of the stack's interfaces, requested from the engine once.
+/// Broadcast addresses of the stack's interfaces, requested from the engine on first use.
 #[derive(Default)]
 pub(super) struct Broadcasts(OnceLock<Box<[Ipv4Addr]>>);
 
@@ -156,12 +157,13 @@ impl UdpSocket {
         // SAFETY: the buffers are valid for writes, by the contract of this function.
         let received =
             unsafe { datagram::recv(handle.client(), handle.socket, buffers, keep.then_some(0)) }?;
-        // `None` is returned only after shutdown for reading, which has no method here.
+        // Without a datagram, use an unspecified source. This cannot happen: `None` is returned
+        // only after shutdown for reading, for which this API has no method.
         let from = received.map_or(RawAddr::default(), |received| received.header.remote);
         Ok((received.map_or(0, |received| received.copied), shown(from, handle.family)))
     }
 
-    /// Queues a datagram without waiting.
+    /// Queues a datagram for sending. Returns `WouldBlock` if the send buffer is full.
     #[cfg(feature = "tokio")]
     pub(crate) fn attempt_send(&self, buf: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
         let handle = self.handle();
@@ -223,8 +225,8 @@ impl UdpSocket {
 
 impl Broadcasts {
     fn contains(&self, handle: &OwnedSocket, ip: Ipv4Addr) -> io::Result<bool> {
-        // With prefixes up to /30, the last two bits of a broadcast address are ones. So most
-        // addresses need no request.
+        // A network with a prefix of at most 30 bits has a broadcast address that ends with two
+        // ones. For most destinations, this check avoids a request to the engine.
         if ip.octets()[3] & 3 != 3 {
             return Ok(false);
         }
@@ -259,14 +261,14 @@ fn ask(handle: &OwnedSocket) -> io::Result<Box<[Ipv4Addr]>> {
     Ok(interfaces.filter_map(broadcast).collect())
 }
 
-/// Returns a datagram's header with the current options, because the engine may apply a later
-/// setting before it sends this datagram.
+/// Returns a datagram's header with the current socket options. Otherwise options that the program
+/// changes later could apply to this datagram, too.
 fn header(handle: &OwnedSocket, remote: RawAddr, len: u32) -> io::Result<DatagramHeader> {
     let slot = handle.slot()?;
     let to = if remote.family == 0 { slot.remote.load() } else { remote };
     let ip = to.to_socket_addr().map(|addr| addr.ip().to_canonical());
     let ttl = match ip {
-        // The engine applies the multicast TTL.
+        // Leave the TTL to the engine: it applies the multicast TTL.
         Some(ip) if ip.is_multicast() || ip.is_ipv6() => None,
         _ => Some(slot.ttl.load(Relaxed)).filter(|ttl| *ttl != 0),
     };
@@ -279,7 +281,7 @@ fn header(handle: &OwnedSocket, remote: RawAddr, len: u32) -> io::Result<Datagra
     })
 }
 
-/// Asks the engine whether a datagram of this length may be sent.
+/// Requests from the engine whether a datagram of this length may be sent.
 fn check_length(handle: &OwnedSocket, header: &DatagramHeader) -> io::Result<()> {
     let asked = handle.call(call::CHECK_LENGTH, |request| {
         let bytes = header.as_bytes();

@@ -1,4 +1,4 @@
-//! Sends questions to the nameservers, over sockets of the stack.
+//! Sends DNS queries to the nameservers, over sockets of the stack.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::net::address::unspecified;
 use crate::shared::SharedStack;
 use crate::tokio::{TcpStream, UdpSocket};
 
-/// Sends all `questions` to the servers until they are answered. An element of the result is `None`
-/// if no server had an answer.
+/// Sends all `questions` to the nameservers until they are answered. An element of the result is
+/// `None` if no nameserver answered that question.
 pub(super) async fn ask(
     shared: &Arc<SharedStack>,
     conf: &Conf,
@@ -27,7 +27,7 @@ pub(super) async fn ask(
                 Protocol::Tcp => ask_by_tcp(shared, &attempt, &mut inquiry).await,
             }
         };
-        // After an error or the timeout, the next server is asked.
+        // Ignore an error or timeout, and try the next nameserver.
         let _ = timeout(attempt.timeout, carried_out).await;
     }
     inquiry.into_answers()
@@ -39,7 +39,8 @@ async fn ask_by_udp(
     inquiry: &mut Inquiry<'_>,
 ) -> io::Result<()> {
     let socket = net::UdpSocket::bind_on(shared, unspecified(&attempt.server))?;
-    // Otherwise a nameserver that is unreachable (ICMP) would take the time of a missing answer.
+    // Report ICMP errors, so that an unreachable nameserver fails at once instead of after the
+    // timeout.
     socket.report_unreachable()?;
     socket.connect_to(attempt.server)?;
     let socket = UdpSocket::from_std(socket)?;
@@ -62,7 +63,8 @@ async fn ask_by_tcp(
 ) -> io::Result<()> {
     let stream = TcpStream::connect_to(shared, attempt.server).await?;
     for message in &attempt.messages {
-        // Send length and message in one segment, because some servers read only the first.
+        // Send the length and the message in one segment, because some servers read only the first
+        // segment.
         send(&stream, &[&(message.len() as u16).to_be_bytes()[..], message].concat()).await?;
         let mut len = [0; 2];
         recv(&stream, &mut len).await?;
@@ -93,12 +95,13 @@ async fn recv(stream: &TcpStream, mut bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a random number from the kernel, which an attacker cannot guess.
+/// Returns a random number from the kernel, so that an attacker cannot guess it and forge answers.
 fn random() -> u16 {
     let mut bytes = [0; 2];
     // SAFETY: the address and length are those of `bytes`.
     while unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } < 0 {
-        // A signal arrived before the kernel had initialized its generator.
+        // Try again: a signal arrived before the kernel had initialized its random number
+        // generator.
     }
     u16::from_ne_bytes(bytes)
 }

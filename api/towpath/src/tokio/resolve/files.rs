@@ -1,4 +1,4 @@
-//! Files of this machine that configure resolvers.
+//! Files of this machine that configure the resolver.
 
 use std::io;
 
@@ -6,12 +6,13 @@ use towpath_dns::Conf;
 
 use crate::tokio::dispatch::current_runtime;
 
-/// Maximum length in bytes of a file. Longer ones count as missing.
+/// Maximum length in bytes of a configuration file. A longer file is treated as missing.
 const FILE_MAX: u64 = 1 << 20;
 
-/// Content of the files, read anew for each lookup. Missing files count as empty.
+/// Contents of the resolver's configuration files, read again for each lookup. A missing file is
+/// treated as empty.
 pub(super) struct ResolverFiles {
-    /// Settings of /etc/resolv.conf, RES_OPTIONS and LOCALDOMAIN.
+    /// Settings from /etc/resolv.conf and the environment variables RES_OPTIONS and LOCALDOMAIN.
     pub conf: Conf,
     /// Text of /etc/hosts.
     pub hosts: String,

@@ -1,4 +1,4 @@
-//! Halves of a borrowed stream.
+//! Read and write halves that borrow a [`TcpStream`].
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
-//! Methods that both kinds of halves of a stream have.
+//! Methods that the borrowed and the owned halves of a stream have in common.
 
-/// Emits the methods of `AsyncWrite`, by an expression for the stream.
+/// Expands to the methods of `AsyncWrite`. `$stream` is an expression for the stream of `$half`.
 macro_rules! write {
     (|$half:ident| $stream:expr) => {
         fn poll_write(
@@ -25,7 +25,7 @@ macro_rules! write {
             true
         }
 
-        /// Does nothing, because writes are never buffered here.
+        /// Does nothing, because a write puts its data into the send buffer directly.
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
@@ -37,7 +37,8 @@ macro_rules! write {
     };
 }
 
-/// Emits the methods of a half for reading. Each does the same as that of `TcpStream`.
+/// Expands to the methods of a read half. Each calls the method of [`TcpStream`] with the same
+/// name.
 macro_rules! read_half {
     () => {
         /// See [`TcpStream::poll_peek`].
@@ -86,7 +87,8 @@ macro_rules! read_half {
     };
 }
 
-/// Emits the methods of a half for writing. Each does the same as that of `TcpStream`.
+/// Expands to the methods of a write half. Each calls the method of [`TcpStream`] with the same
+/// name.
 macro_rules! write_half {
     () => {
         /// See [`TcpStream::writable`].
@@ -115,7 +117,7 @@ macro_rules! write_half {
     };
 }
 
-/// Emits the methods of every half.
+/// Expands to the methods that both read and write halves have.
 macro_rules! any_half {
     () => {
         /// See [`TcpStream::ready`].

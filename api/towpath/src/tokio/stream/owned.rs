@@ -1,4 +1,4 @@
-//! Halves that own their stream together.
+//! Read and write halves that share ownership of a [`TcpStream`].
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -25,7 +25,7 @@ pub struct OwnedWriteHalf {
     shuts_down: bool,
 }
 
-/// Two halves that are not of one stream, returned by their `reunite`.
+/// Error of `reunite`: the two halves belong to different streams. Contains the halves.
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 
@@ -47,7 +47,7 @@ impl OwnedReadHalf {
     /// Combines both halves of a stream again.
     ///
     /// # Errors
-    /// Returns the halves if they are not of one stream.
+    /// Returns the halves if they belong to different streams.
     pub fn reunite(self, writer: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
         reunite(self, writer)
     }
@@ -60,12 +60,12 @@ impl OwnedWriteHalf {
     /// Combines both halves of a stream again.
     ///
     /// # Errors
-    /// Returns the halves if they are not of one stream.
+    /// Returns the halves if they belong to different streams.
     pub fn reunite(self, reader: OwnedReadHalf) -> Result<TcpStream, ReuniteError> {
         reunite(reader, self)
     }
 
-    /// Drops the half without shutting down writing.
+    /// Drops the write half without shutting down writing.
     pub fn forget(mut self) {
         self.shuts_down = false;
     }
@@ -77,7 +77,7 @@ impl OwnedWriteHalf {
 impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
         if self.shuts_down {
-            // Fails only if the stack has ended, and the connection with it.
+            // Ignore errors: this fails only if the stack has ended, and the connection with it.
             let _ = self.stream.shut_down_write();
         }
     }

@@ -1,11 +1,11 @@
-//! Options of UDP sockets.
+//! Socket options of UDP sockets.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::UdpSocket;
 
-/// Options, the same as those of [`net::UdpSocket`](crate::net::UdpSocket).
+/// Socket options, the same as those of [`net::UdpSocket`](crate::net::UdpSocket).
 impl UdpSocket {
     /// Returns whether the socket may send to broadcast addresses (SO_BROADCAST).
     ///
@@ -23,7 +23,7 @@ impl UdpSocket {
         self.io.socket().set_broadcast(on)
     }
 
-    /// Returns the TTL of datagrams.
+    /// Returns the TTL of sent unicast datagrams.
     ///
     /// # Errors
     /// As for [`net::UdpSocket::ttl`](crate::net::UdpSocket::ttl).
@@ -31,7 +31,7 @@ impl UdpSocket {
         self.io.socket().ttl()
     }
 
-    /// Sets the TTL of datagrams.
+    /// Sets the TTL of sent unicast datagrams.
     ///
     /// # Errors
     /// As for [`net::UdpSocket::set_ttl`](crate::net::UdpSocket::set_ttl).
@@ -47,7 +47,8 @@ impl UdpSocket {
         self.io.socket().multicast_loop_v4()
     }
 
-    /// Sets whether members on this host receive datagrams to an IPv4 group (IP_MULTICAST_LOOP).
+    /// Sets whether sockets on this host that have joined an IPv4 group receive datagrams that this
+    /// socket sends to the group (IP_MULTICAST_LOOP).
     ///
     /// # Errors
     /// As for
@@ -64,7 +65,8 @@ impl UdpSocket {
         self.io.socket().multicast_loop_v6()
     }
 
-    /// Sets whether members on this host receive datagrams to an IPv6 group (IPV6_MULTICAST_LOOP).
+    /// Sets whether sockets on this host that have joined an IPv6 group receive datagrams that this
+    /// socket sends to the group (IPV6_MULTICAST_LOOP).
     ///
     /// # Errors
     /// As for
@@ -81,7 +83,7 @@ impl UdpSocket {
         self.io.socket().multicast_ttl_v4()
     }
 
-    /// Sets the TTL of datagrams to IPv4 groups (IP_MULTICAST_TTL).
+    /// Sets the TTL of datagrams that are sent to IPv4 multicast groups (IP_MULTICAST_TTL).
     ///
     /// # Errors
     /// As for
@@ -90,7 +92,7 @@ impl UdpSocket {
         self.io.socket().set_multicast_ttl_v4(ttl)
     }
 
-    /// Joins an IPv4 group on the interface with the address `interface`.
+    /// Joins an IPv4 multicast group on the interface with the address `interface`.
     ///
     /// # Errors
     /// As for [`net::UdpSocket::join_multicast_v4`](crate::net::UdpSocket::join_multicast_v4).
@@ -98,7 +100,7 @@ impl UdpSocket {
         self.io.socket().join_multicast_v4(&group, &interface)
     }
 
-    /// Leaves an IPv4 group.
+    /// Leaves an IPv4 multicast group.
     ///
     /// # Errors
     /// As for [`net::UdpSocket::leave_multicast_v4`](crate::net::UdpSocket::leave_multicast_v4).
@@ -106,7 +108,7 @@ impl UdpSocket {
         self.io.socket().leave_multicast_v4(&group, &interface)
     }
 
-    /// Joins an IPv6 group on the interface with the index `interface`.
+    /// Joins an IPv6 multicast group on the interface with the index `interface`.
     ///
     /// # Errors
     /// As for [`net::UdpSocket::join_multicast_v6`](crate::net::UdpSocket::join_multicast_v6).
@@ -114,7 +116,7 @@ impl UdpSocket {
         self.io.socket().join_multicast_v6(group, interface)
     }
 
-    /// Leaves an IPv6 group.
+    /// Leaves an IPv6 multicast group.
     ///
     /// # Errors
     /// As for [`net::UdpSocket::leave_multicast_v6`](crate::net::UdpSocket::leave_multicast_v6).

@@ -1,4 +1,4 @@
-//! Progress as lines, for files, pipes and terminals that cannot draw.
+//! Shows progress as lines, for files, pipes and terminals that do not support a view.
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use towpath_load::{Plan, ReportSnapshot, RunPhase};
 use super::{Heading, RunEnd};
 use crate::messages::Messages;
 
-/// Minimum time between two lines.
+/// Minimum time between two progress lines.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Progress lines, written by the message thread so that a slow reader does not delay the test.
+/// Progress display by lines. The message thread writes them, so that a slow reader does not delay
+/// the load test.
 pub struct Lines {
     messages: Messages,
-    /// Time of the run at which the last line was written.
+    /// Time since the start of the run at which the last line was written.
     last: Duration,
     end: RunEnd,
 }
 
 impl Lines {
-    /// Creates the display.
+    /// Creates a display whose lines are written by `messages`.
     pub fn new(messages: Messages) -> Self {
         Self { messages, last: Duration::ZERO, end: RunEnd::default() }
     }
 
-    /// Prints the heading of a run.
+    /// Prints the heading of a load test run.
     pub fn begin(&mut self, heading: &Heading, plan: &Plan) {
         self.last = Duration::ZERO;
         self.end = RunEnd::of(plan);
@@ -33,7 +34,7 @@ impl Lines {
         self.messages.post(&format!("{}{step}{}, {}", heading.step, heading.server, heading.load));
     }
 
-    /// Prints a line if a second has passed since the last one.
+    /// Prints a progress line if a second has passed since the last one.
     pub fn show(&mut self, now: &ReportSnapshot) {
         if now.since_start >= self.last + EVERY {
             self.last = now.since_start;
@@ -47,7 +48,7 @@ impl Lines {
     }
 }
 
-/// Formats the current figures as a line.
+/// Formats the current results as a progress line.
 fn line(now: &ReportSnapshot, end: RunEnd) -> String {
     let users = format!("{} of {} connected", now.connected, now.users);
     let failed = match now.failures.total() {

@@ -1,4 +1,5 @@
-//! Progress on standard error: a view on a terminal, otherwise one line per second.
+//! Shows progress on standard error: as a full-screen view on a terminal, otherwise by one line per
+//! second.
 
 mod lines;
 mod screen;
@@ -17,7 +18,7 @@ use lines::Lines;
 pub use screen::Screen;
 use view::LiveView;
 
-/// Limits that end a run.
+/// Limits at which a load test run ends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunEnd {
     duration: Duration,
@@ -29,7 +30,7 @@ impl RunEnd {
         Self { duration: plan.duration, requests: plan.requests }
     }
 
-    /// Returns the completed fraction of the run, 0 to 1.
+    /// Returns the completed fraction of the run, from 0 to 1.
     fn share(self, now: &ReportSnapshot) -> f64 {
         let of_time = now.elapsed.as_secs_f64() / self.duration.as_secs_f64().max(1e-9);
         let of_requests = self.requests.map_or(0., |all| now.sent as f64 / all as f64);
@@ -37,19 +38,19 @@ impl RunEnd {
     }
 }
 
-/// Heading of a run.
+/// Heading of a load test run.
 #[derive(Debug, Clone)]
 pub struct Heading {
-    /// Server and protocol.
+    /// Name of the server, and the protocol.
     pub server: String,
-    /// Arrivals and traffic pattern.
+    /// Description of the arrivals and the traffic pattern.
     pub load: String,
-    /// Number among several runs; empty for a single one.
+    /// Number of this run among several; empty for a single run.
     pub step: String,
 }
 
 impl Heading {
-    /// Creates the heading for a plan.
+    /// Creates the heading for a run of this plan.
     pub fn of(plan: &Plan, step: String) -> Self {
         Self {
             server: format!("{} by {}", plan.target.name, figures::protocol(plan)),
@@ -59,18 +60,18 @@ impl Heading {
     }
 }
 
-/// Progress display of a command.
+/// Progress display of the command `towpath load`.
 pub enum Live {
     /// Full-screen view, redrawn for each snapshot.
     View(Box<LiveView>),
-    /// A line per second.
+    /// One line per second.
     Lines(Lines),
-    /// No output.
+    /// No progress display.
     Silent,
 }
 
 impl Live {
-    /// Creates a view if the terminal supports it, otherwise lines.
+    /// Creates a view if the terminal supports it and `when` allows it; otherwise lines.
     pub fn new(when: When, screen: &Arc<Screen>, messages: &Messages) -> Self {
         if when == When::Never {
             Self::Silent
@@ -81,7 +82,7 @@ impl Live {
         }
     }
 
-    /// Starts a run.
+    /// Starts to show the progress of a run.
     pub fn begin(&mut self, heading: Heading, plan: &Plan) {
         match self {
             Self::View(view) => view.begin(heading, plan),
@@ -90,7 +91,7 @@ impl Live {
         }
     }
 
-    /// Shows a snapshot.
+    /// Shows a snapshot of the current results.
     pub fn show(&mut self, now: &ReportSnapshot) {
         match self {
             Self::View(view) => view.show(now),

@@ -1,8 +1,9 @@
-//! Takes the terminal for the view, and restores it on every exit.
+//! Switches the terminal to the full-screen view, and restores it on every exit.
 //!
-//! Keys still generate signals, because only echo and line editing are disabled. Ctrl-C therefore
-//! reaches [`Interrupt`](super::super::interrupt::Interrupt) like a signal of kill(1). The terminal
-//! is restored when the command ends or is stopped (Ctrl-Z), at the second Ctrl-C, and on a panic.
+//! Keys still generate signals, because only echo and line editing are disabled. Therefore Ctrl-C
+//! sends a signal to [`Interrupt`](super::super::interrupt::Interrupt), as kill(1) does. The
+//! terminal is restored when the command ends or is stopped (Ctrl-Z), at the second Ctrl-C, and on
+//! a panic.
 
 use std::io::{BufWriter, Stderr, Write as _};
 use std::os::fd::BorrowedFd;
@@ -15,30 +16,31 @@ use rustix::termios::{
     LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
 };
 
-/// Control sequences that switch to the alternate screen, clear it and hide the cursor.
+/// Control sequences that switch to the alternate screen, clear the screen and hide the cursor.
 const OPEN: &[u8] = b"\x1b[?1049h\x1b[2J\x1b[?25l";
-/// Control sequences that show the cursor and switch back.
+/// Control sequences that show the cursor and switch back from the alternate screen.
 const CLOSE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
-/// Default size of a terminal that does not report its own.
+/// Size in columns and lines that is assumed if the terminal does not report its size.
 const SIZE: (u16, u16) = (80, 24);
 
 type Drawn = Terminal<CrosstermBackend<BufWriter<Stderr>>>;
 
-/// Standard error as a terminal.
+/// Standard error as a terminal on which the view may be drawn.
 pub struct Screen {
     open: Mutex<Option<OpenScreen>>,
 }
 
-/// State while the view has the terminal.
+/// State while the terminal shows the view.
 struct OpenScreen {
-    /// Terminal modes to restore.
+    /// Original terminal modes, which are restored at the end.
     modes: Termios,
     terminal: Drawn,
     size: Rect,
 }
 
 impl Screen {
-    /// Creates a screen that is not taken yet. Installs a panic hook that restores the terminal.
+    /// Creates a screen that does not show the view yet. Installs a panic hook that restores the
+    /// terminal.
     pub fn new() -> Arc<Self> {
         let screen = Arc::new(Self { open: Mutex::new(None) });
         let (of_hook, then) = (Arc::clone(&screen), std::panic::take_hook());
@@ -49,7 +51,8 @@ impl Screen {
         screen
     }
 
-    /// Takes the terminal. Returns false unless it is in the foreground and supports drawing.
+    /// Switches the terminal to the view. Returns false if it does not support this, or if this
+    /// process is not in the foreground.
     pub fn enter(&self, always: bool) -> bool {
         let can_draw =
             always || std::env::var("TERM").is_ok_and(|it| !it.is_empty() && it != "dumb");
@@ -63,19 +66,19 @@ impl Screen {
         open.is_some()
     }
 
-    /// Restores the terminal.
+    /// Restores the terminal if it shows the view.
     pub fn leave(&self) {
         if let Some(open) = self.lock().take() {
             open.close();
         }
     }
 
-    /// Restores the terminal while another thread may be drawing.
+    /// Restores the terminal, even if another thread is drawing at the moment.
     pub fn leave_at_once(&self) {
         let open = match self.open.try_lock() {
             Ok(mut open) => open.take(),
             Err(TryLockError::Poisoned(open)) => open.into_inner().take(),
-            // The drawing thread holds the lock, so the saved modes cannot be read.
+            // Another thread is drawing and holds the lock, so the original modes cannot be read.
             Err(TryLockError::WouldBlock) => return restore(None),
         };
         if let Some(open) = open {
@@ -83,7 +86,7 @@ impl Screen {
         }
     }
 
-    /// Restores the terminal, runs `stop`, and takes the terminal again.
+    /// Restores the terminal, runs `stop`, and switches the terminal to the view again.
     pub fn while_left(&self, stop: impl FnOnce()) {
         let mut open = self.lock();
         let was_open = open.take().map(OpenScreen::close).is_some();
@@ -93,7 +96,7 @@ impl Screen {
         }
     }
 
-    /// Draws a frame if the terminal is taken.
+    /// Draws a frame if the terminal shows the view.
     pub fn draw(&self, frame: impl FnOnce(&mut Frame<'_>)) {
         if let Some(open) = &mut *self.lock() {
             open.draw(frame);
@@ -118,12 +121,14 @@ impl OpenScreen {
             restore(Some(&modes));
             return None;
         };
-        // Ignore an error, as below: the load test continues if the terminal is gone.
+        // Ignore errors here and below: the load test continues even if the terminal no longer
+        // exists.
         let _ = crate::output::write_all(stderr(), OPEN);
         Some(Self { modes, terminal, size })
     }
 
-    /// Draws a frame. Ignores errors, because a lost terminal should not end the run.
+    /// Draws a frame. Ignores errors, because the run must continue even if the terminal no longer
+    /// exists.
     fn draw(&mut self, frame: impl FnOnce(&mut Frame<'_>)) {
         let size = size();
         if size != self.size {
@@ -140,8 +145,8 @@ impl OpenScreen {
     }
 }
 
-/// Switches back from the alternate screen, and restores the modes. Without saved modes, enables
-/// echo and line editing.
+/// Switches back from the alternate screen, and restores the original modes. If they are not known,
+/// enables echo and line editing.
 fn restore(modes: Option<&Termios>) {
     let _ = crate::output::write_all(stderr(), CLOSE);
     let modes = modes.cloned().or_else(|| {
@@ -158,8 +163,8 @@ fn stderr() -> BorrowedFd<'static> {
     rustix::stdio::stderr()
 }
 
-/// Returns whether standard error is a terminal and this process is in the foreground, because
-/// SIGTTOU would stop a background process.
+/// Returns whether standard error is a terminal and this process is in the foreground. SIGTTOU
+/// would stop a background process that changes the terminal.
 fn is_foreground() -> bool {
     isatty(stderr()) && tcgetpgrp(stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
 }

@@ -1,4 +1,4 @@
-//! Full-screen view of a run, redrawn for each snapshot.
+//! Full-screen view of a load test run, redrawn for each snapshot of the results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,38 +16,39 @@ use towpath_model::printable;
 
 use super::{Heading, RunEnd, Screen};
 
-/// Maximum number of rates kept for the curve, more than the widest terminals have columns.
+/// Maximum number of rates that are kept for the curve. It exceeds the number of columns of wide
+/// terminals.
 const RATES_MAX: usize = 1000;
-/// Maximum number of results of earlier runs that are shown.
+/// Maximum number of earlier runs whose results are shown.
 const TOLD_MAX: usize = 4;
-/// Width of a label with its figure before a bar, in columns.
+/// Width in columns of a label and its value before a bar.
 const LABEL: usize = 16;
-/// Fractions of a character cell in eighths, for the end of a bar.
+/// Characters that fill 0 to 7 eighths of a cell, for the end of a bar.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 const ACCENT: Color = Color::Cyan;
 const WARNING: Color = Color::Yellow;
 
-/// State of the view.
+/// State of the full-screen view.
 pub struct LiveView {
     screen: Arc<Screen>,
     scene: FrameScene,
 }
 
-/// Content of a frame besides the snapshot.
+/// Data that is shown in addition to the current snapshot.
 struct FrameScene {
     heading: Heading,
     end: RunEnd,
     is_open: bool,
     is_stream: bool,
-    /// Answers, or bits, per second of each period so far.
+    /// Rate in each period so far: answers per second, or bits per second for a stream.
     rates: Vec<u64>,
-    /// Results of earlier runs.
+    /// Results of earlier runs, one line for each.
     told: Vec<String>,
 }
 
 impl LiveView {
-    /// Creates a view on an opened screen.
+    /// Creates a view on a screen that was switched to it.
     pub fn new(screen: Arc<Screen>) -> Self {
         let heading = Heading { server: String::new(), load: String::new(), step: String::new() };
         let scene = FrameScene {
@@ -61,7 +62,7 @@ impl LiveView {
         Self { screen, scene }
     }
 
-    /// Starts a run.
+    /// Starts to show a run.
     pub fn begin(&mut self, heading: Heading, plan: &Plan) {
         self.scene.heading = heading;
         self.scene.end = RunEnd::of(plan);
@@ -71,20 +72,20 @@ impl LiveView {
         self.screen.draw(|frame| self.scene.begin(frame));
     }
 
-    /// Draws the current figures.
+    /// Draws the current results.
     pub fn show(&mut self, now: &ReportSnapshot) {
         self.scene.note(now);
         self.screen.draw(|frame| self.scene.draw(frame, now));
     }
 
-    /// Keeps the result of a run, to be shown during the next one.
+    /// Stores the result of a completed run, to be shown during the next run.
     pub fn tell(&mut self, line: &str) {
         self.scene.told.push(line.to_owned());
     }
 }
 
 impl FrameScene {
-    /// Appends the last period to the curve.
+    /// Appends the rate of the last period to the curve.
     fn note(&mut self, now: &ReportSnapshot) {
         let Some(period) = &now.period else { return };
         if now.phase != RunPhase::Measuring {
@@ -102,7 +103,7 @@ impl FrameScene {
         self.rates.push(rate as u64);
     }
 
-    /// Draws the frame before the first figures.
+    /// Draws the frame that is shown before the first results arrive.
     fn begin(&self, frame: &mut Frame<'_>) {
         let mut lines = self.title();
         lines.push(Line::from(" connecting…"));
@@ -152,7 +153,7 @@ impl FrameScene {
         vec![Line::from(first), Line::styled(format!(" {}", self.heading.load), faint())]
     }
 
-    /// Formats a progress bar with the remaining time.
+    /// Formats a progress bar with the remaining time. `width` is in columns.
     fn progress(&self, now: &ReportSnapshot, width: u16) -> Line<'static> {
         let (share, words) = match now.phase {
             RunPhase::Connecting => {
@@ -181,7 +182,7 @@ impl FrameScene {
         ])
     }
 
-    /// Draws rates and counts on the left, and the curve of the rate on the right.
+    /// Draws the rates and counts on the left, and the curve of the rate on the right.
     fn figures(&self, frame: &mut Frame<'_>, now: &ReportSnapshot, area: Rect) {
         let [left, right] =
             Layout::horizontal([Constraint::Length(54), Constraint::Fill(1)]).areas(area);
@@ -226,7 +227,7 @@ impl FrameScene {
         frame.render_widget(curve, Rect { height, ..right });
     }
 
-    /// Draws percentiles as bars on a logarithmic scale.
+    /// Draws percentiles of the response times as bars on a logarithmic scale.
     fn times(&self, frame: &mut Frame<'_>, times: &Histogram, area: Rect) {
         let name = if self.is_open { "response time" } else { "service time" };
         let mut lines = vec![Line::styled(format!(" {name} so far"), faint())];
@@ -246,7 +247,7 @@ impl FrameScene {
     }
 }
 
-/// Draws the distribution as bars, as many as fit.
+/// Draws the distribution of response times as bars, as many as fit into the area.
 fn draw_bins(frame: &mut Frame<'_>, times: &Histogram, area: Rect) {
     let rows = usize::from(area.height.saturating_sub(2));
     if rows < 3 || times.is_empty() {
@@ -275,7 +276,7 @@ fn failure_lines(now: &ReportSnapshot) -> Vec<Line<'static>> {
     lines.collect()
 }
 
-/// Formats a bar for a fraction of the width.
+/// Formats a bar whose length is the fraction `share` of `width` columns.
 fn bar(share: f64, width: usize) -> String {
     let eighths = (share.clamp(0., 1.) * width as f64 * 8.).round() as usize;
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
@@ -285,7 +286,7 @@ fn faint() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-/// Logarithmic scale from the shortest to the longest time.
+/// Logarithmic scale of the bars, from the shortest to the longest time.
 struct LogScale {
     from: f64,
     to: f64,
@@ -294,7 +295,7 @@ struct LogScale {
 impl LogScale {
     fn of(times: &Histogram) -> Self {
         let log = |time: Duration| (time.as_nanos().max(1) as f64).ln();
-        // Start at half of the shortest time, so that its bar is visible.
+        // Begin at half of the shortest time, so that the bar for this time is visible.
         Self { from: log(times.min() / 2), to: log(times.max()) }
     }
 
