@@ -288,6 +288,10 @@ impl RecvBuffer for FromProgram {
         self.fifo.len()
     }
 
+    fn reserve(&mut self, _: u32) -> bool {
+        self.fifo.ensure()
+    }
+
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {
         let Some(end) = offset.checked_add(data.len()).filter(|end| *end <= self.free()) else {
             return false;

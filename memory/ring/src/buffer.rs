@@ -101,6 +101,14 @@ pub trait RecvBuffer {
         self.capacity().saturating_sub(self.unread())
     }
 
+    /// Obtains memory for the next `n` bytes after the in-order bytes, at most `free()`. Call it
+    /// before a segment is acknowledged, because [`Self::free`] is an estimate: other sockets may
+    /// take the memory. Returns false if memory is not available; the payload is then dropped.
+    fn reserve(&mut self, n: u32) -> bool {
+        let _ = n;
+        true
+    }
+
     /// Stores bytes at `offset`, counted from the end of the in-order bytes. The caller must stay
     /// within `free()`. Returns false and stores nothing if memory is not available or the bytes do
     /// not fit. The segment must then be treated as lost.

@@ -275,6 +275,13 @@ impl EngineRecv {
         shared.rx_cap.store(cap, Ordering::Release);
     }
 
+    /// Returns the position in the extent at which the next in-order byte is stored. An empty FIFO
+    /// restarts at the beginning.
+    fn next_byte(&self, window: &Window) -> u32 {
+        let is_empty = self.ahead == 0 && self.unread() == 0;
+        if is_empty { 0 } else { self.tail.wrapping_add(self.shift) & (window.cap() - 1) }
+    }
+
     /// Ensures that there is memory for `end` bytes after the in-order ones, and that it is counted
     /// as used.
     fn prepare(&mut self, end: u32) -> bool {
@@ -333,12 +340,7 @@ impl RecvBuffer for EngineRecv {
         let reach = match &self.window {
             None => self.windows.receivable_first(),
             Some(window) => {
-                let is_empty = self.ahead == 0 && unread == 0;
-                let start = if is_empty {
-                    0
-                } else {
-                    self.tail.wrapping_add(self.shift) & (window.cap() - 1)
-                };
+                let start = self.next_byte(window);
                 let reach = window.touched().saturating_sub(u64::from(start)) + more;
                 // After the end of the extent, the FIFO continues at its start, whose pages already
                 // exist.
@@ -350,6 +352,19 @@ impl RecvBuffer for EngineRecv {
             }
         };
         u32::try_from(reach).unwrap_or(u32::MAX).min(free)
+    }
+
+    #[inline]
+    fn reserve(&mut self, n: u32) -> bool {
+        if let Some(window) = &self.window
+            && window.cap() >= self.nominal
+        {
+            let end = u64::from(self.next_byte(window)) + u64::from(n);
+            if end.min(window.cap().into()) <= window.touched() {
+                return true;
+            }
+        }
+        self.prepare(n)
     }
 
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {

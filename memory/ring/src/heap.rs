@@ -385,6 +385,10 @@ impl RecvBuffer for HeapRecv {
         self.tail.wrapping_sub(self.head)
     }
 
+    fn reserve(&mut self, n: u32) -> bool {
+        self.ensure(self.unread() + n.min(self.free()))
+    }
+
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {
         let Some(end) = offset.checked_add(data.len()).filter(|end| *end <= self.free()) else {
             return false;

@@ -97,6 +97,14 @@ impl RecvBuffer for SocketRecv {
     }
 
     #[inline]
+    fn reserve(&mut self, n: u32) -> bool {
+        match self {
+            Self::Slot(recv) => recv.reserve(n),
+            Self::Heap(recv) => recv.reserve(n),
+        }
+    }
+
+    #[inline]
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {
         match self {
             Self::Slot(recv) => recv.write_at(offset, data),

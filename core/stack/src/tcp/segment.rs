@@ -91,8 +91,14 @@ impl<H: Host> StreamSocket<H> {
         now: Instant,
         incoming: &IncomingSegment,
     ) -> Result<FifoChanges, DropReason> {
-        let buffers = self.buffers();
+        let mut buffers = self.buffers();
         let connection = self.connection.as_mut().ok_or(DropReason::TcpNoSocket)?;
+        // Other sockets may have taken the announced memory meanwhile. Then the payload counts as
+        // lost, and the peer retransmits it.
+        let needed = connection.needed_space(&incoming.segment, buffers.recv_free);
+        if needed > 0 && !self.recv.reserve(needed) {
+            buffers.recv_free = 0;
+        }
         let received = match connection.on_segment(now, &incoming.segment, buffers) {
             Disposition::Accepted(received) => received,
             Disposition::Dropped(reason) => return Err(reason.into()),

@@ -109,11 +109,13 @@ impl<H: Host> Stack<H> {
         iss_min: Option<SeqNum>,
     ) -> u32 {
         let now = cx.now;
-        let NewChild { user, family, recv, send, offer, settings, sharing } = child;
+        let NewChild { user, family, mut recv, send, offer, settings, sharing } = child;
         let IncomingSegment { flow, hash, ref segment, ref local, .. } = *incoming;
         let iss = self.initial_sequence(now, &flow, iss_min);
+        let free = recv.free();
+        let has_memory = recv.reserve(segment.payload_len.min(free));
         let buffers = FifoLevels {
-            recv_free: recv.free(),
+            recv_free: if has_memory { free } else { 0 },
             recv_capacity: recv.capacity(),
             ..FifoLevels::default()
         };

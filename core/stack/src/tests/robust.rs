@@ -162,6 +162,21 @@ fn no_segment_goes_without_its_bytes() {
     }
 }
 
+/// The memory that a receive buffer announced may be taken by another socket before the segment
+/// arrives. The payload then counts as lost, and its retransmission is received.
+#[test]
+fn a_segment_without_memory_is_retransmitted() {
+    let (mut w, client, server, _) = established(LinkType::Ip);
+    server.recv.refuse(1);
+    w.a.write(&client, b"hello");
+    w.run(10);
+    assert!(w.b.read(&server).is_empty());
+    assert_eq!(w.b.drops(DropReason::TcpNoRoom), 1);
+    w.run(1000);
+    assert_eq!(w.b.read(&server), b"hello");
+    still_works(&mut w, &client, &server);
+}
+
 /// Corrects the checksums of an IPv4 packet with a TCP segment; ignores other packets.
 fn fix_checksums(packet: &mut [u8]) {
     use towpath_wire::{IpProtocol, checksum};

@@ -35,13 +35,21 @@ struct RecvState {
     capacity_max: usize,
     /// The stack requested a notification of the next read.
     awaited: bool,
+    /// Number of further requests for memory that fail.
+    refusals: u32,
 }
 
 impl Recv {
     pub fn new(capacity: usize, capacity_max: usize) -> Self {
         let ring = vec![0; capacity];
-        let state = RecvState { ring, start: 0, unread: 0, capacity_max, awaited: false };
+        let state =
+            RecvState { ring, start: 0, unread: 0, capacity_max, awaited: false, refusals: 0 };
         Self(Rc::new(RefCell::new(state)))
+    }
+
+    /// Has no memory for the next `times` segments.
+    pub fn refuse(&self, times: u32) {
+        self.0.borrow_mut().refusals = times;
     }
 
     /// Returns whether the stack requested a notification of this read, and clears the request.
@@ -67,6 +75,14 @@ impl RecvBuffer for Recv {
 
     fn unread(&self) -> u32 {
         self.0.borrow().unread as u32
+    }
+
+    fn reserve(&mut self, n: u32) -> bool {
+        assert!(n <= self.free());
+        let mut state = self.0.borrow_mut();
+        let is_refused = state.refusals > 0;
+        state.refusals -= u32::from(is_refused);
+        !is_refused
     }
 
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {

@@ -108,6 +108,23 @@ impl Connection {
         }
     }
 
+    /// Returns the number of bytes after RCV.NXT that the receive buffer needs for the payload of a
+    /// segment, at most `free`; 0 if no byte can be stored.
+    #[inline]
+    pub fn needed_space(&self, segment: &Segment, free: u32) -> u32 {
+        let len = segment.payload_len;
+        if segment.flags.contains(Flags::SYN) {
+            return len.min(free);
+        }
+        let start = segment.seq - self.rcv.nxt;
+        match start.checked_add(len) {
+            // The segment starts before RCV.NXT.
+            None => start.wrapping_add(len).min(free),
+            Some(end) if start < free && len > 0 => end.min(free),
+            Some(_) => 0,
+        }
+    }
+
     /// Processes the data of a SYN with a valid Fast Open cookie.
     pub(super) fn take_syn_text(
         &mut self,
