@@ -33,7 +33,7 @@ pub fn ended_by_exit<T>(
             }
             Err(Errno(libc::ENETDOWN))
         }
-        // ERESTART: a signal handler forked during the call, and this is the child. It has no
+        // ERESTART: a signal handler forked during the call, and this is the child, which has no
         // stack.
         Err(Errno(libc::ERESTART)) => Err(Errno(libc::ENETDOWN)),
         result => result,

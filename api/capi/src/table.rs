@@ -154,8 +154,8 @@ impl<T: Send + Sync, const N: usize> Deref for InUse<'_, T, N> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: `object` points to a box, which lives until the last user has left. This is a
-        // user.
+        // SAFETY: `object` points to a box, which lives until the last user has left, and `self` is
+        // a user.
         unsafe { &*self.table.entries[self.index as usize].object.load(Ordering::Relaxed) }
     }
 }

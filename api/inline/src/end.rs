@@ -85,8 +85,9 @@ extern "C" fn deliver() {
     towpath_symbols::hear_wishes_to_end();
     home.mention(&Said::Leaves);
     posix.begins_to_end();
-    // The engine handles this shutdown like the end of the process. It closes the sockets, and ends
-    // when their data is delivered. Keep the descriptor open, because other threads may poll it.
+    // The engine handles this shutdown like the end of the process. The engine then closes the
+    // sockets, and ends when their data is delivered. Keep the descriptor open, because other
+    // threads may poll it.
     let _ = shutdown(client.control().borrow(), Shutdown::Both);
     driver.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();

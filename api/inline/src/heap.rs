@@ -415,8 +415,8 @@ mod tests {
         }
     }
 
-    /// Tests fork while a thread uses a heap. That thread does not exist in the child, so the heap
-    /// would stay inconsistent there.
+    /// Tests fork while a thread uses a heap. The child lacks that thread, so the heap would stay
+    /// inconsistent there.
     #[test]
     fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
         let heap = Heap::new();

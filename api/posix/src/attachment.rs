@@ -20,9 +20,9 @@ pub(crate) struct ProcessAttachment {
     /// the parent.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
-    /// List of attachments of this process, and of those copied from its parents by fork(2). They
-    /// are never freed. Without this list LeakSanitizer would report them, because it does not
-    /// search mapped pages for pointers.
+    /// List of attachments of this process, and of those copied from its parents by fork(2).
+    /// Attachments are never freed. Without this list LeakSanitizer would report them, because it
+    /// does not search mapped pages for pointers.
     kept: AtomicPtr<Kept>,
 }
 

@@ -194,12 +194,12 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         return real_close_range(first, last, flags);
     }
     if flags & CLOSE_RANGE_UNSHARE != 0 {
-        // With the number u32::MAX, which no descriptor has, this call closes nothing. It only
-        // gives this thread its own copy of the descriptor table (CLOSE_RANGE_UNSHARE), in which
-        // the code below closes descriptors.
+        // With the number u32::MAX, which no descriptor has, this call closes nothing. The call
+        // only gives this thread its own copy of the descriptor table (CLOSE_RANGE_UNSHARE), in
+        // which the code below closes descriptors.
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
-    // Keep the descriptors of an engine that runs in this process. They have the highest numbers.
+    // Keep the descriptors of an engine that runs in this process, which have the highest numbers.
     let last = match posix.process.descriptors.engines_from() {
         0 => last,
         lowest if lowest <= first => return Ok(()),

@@ -5,8 +5,8 @@
 //! protected data are consistent. Handlers of pthread_atfork(3), which libc runs before and after,
 //! may use sockets. The handlers may also wait for threads that use sockets or start programs; with
 //! the locks held they would wait for ever. Therefore the locks are taken and released by handlers
-//! of this library ([`prepare`], [`parent`], [`child`]). They are registered first, so that libc
-//! runs them closest to the fork. Steps that can make fork fail come before all handlers
+//! of this library ([`prepare`], [`parent`], [`child`]). The handlers are registered first, so that
+//! libc runs them closest to the fork. Steps that can make fork fail come before all handlers
 //! ([`fork`]). If libc forks internally, [`prepare`] does these steps. If no channel can be opened
 //! then, the child has none, and its socket calls fail.
 

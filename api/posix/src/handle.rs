@@ -55,8 +55,8 @@ impl OpenSocket {
         Ok(self.inner.change(change)?)
     }
 
-    /// Returns the kind of the socket. It changes, for example, when listen(2) turns a stream into
-    /// a listener.
+    /// Returns the kind of the socket. The kind changes, for example, when listen(2) turns a stream
+    /// into a listener.
     pub fn kind(&self) -> Kind {
         handle::kind(self.slot)
     }

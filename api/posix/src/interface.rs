@@ -183,8 +183,8 @@ fn broadcasts(posix: &'static Posix) -> Vec<[u8; 4]> {
     list(posix).unwrap_or_default().into_iter().filter(v4).map(address).collect()
 }
 
-/// One entry of the list that getifaddrs(3) returns, followed by the name and addresses to which
-/// the entry points.
+/// Entry of the list that getifaddrs(3) returns, followed by the name and addresses to which the
+/// entry points.
 #[repr(C)]
 struct InterfaceEntry {
     ifaddrs: libc::ifaddrs,
@@ -286,8 +286,8 @@ pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
     broadcasts.then_some(addr)
 }
 
-/// Returns the link type of an interface (ARPHRD_*). It is ARPHRD_NONE if packets have no
-/// link-layer header, as on a TUN device.
+/// Returns the link type of an interface (ARPHRD_*): ARPHRD_NONE if packets have no link-layer
+/// header, as on a TUN device.
 pub(crate) fn hardware_type(interface: &Interface) -> u16 {
     let is = |flag: i32| interface.flags & flag as u32 != 0;
     match (is(libc::IFF_LOOPBACK), is(libc::IFF_NOARP)) {

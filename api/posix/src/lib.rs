@@ -1,9 +1,9 @@
 //! Socket calls that behave as those of Linux, implemented with [`towpath_client`].
 //!
 //! Each function is a call of the C API. Its arguments are those of the C function (raw descriptors
-//! and pointers). It behaves as on Linux, and its error is an [`Errno`]. The caller first checks
-//! that a descriptor is ours ([`descriptor::is_ours`]); for other descriptors these functions
-//! return EBADF or ENOTSOCK.
+//! and pointers). The function behaves as on Linux, and its error is an [`Errno`]. The caller first
+//! checks that a descriptor is ours ([`descriptor::is_ours`]); for other descriptors these
+//! functions return EBADF or ENOTSOCK.
 //!
 //! A [`Posix`] contains the state of these calls in a process. Each function gets it as its first
 //! argument, or in an [`handle::OpenSocket`]. The crate itself has no process-wide variable.

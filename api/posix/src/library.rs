@@ -1,5 +1,5 @@
-//! Files that another program needs in order to load this library. These are the library itself,
-//! which LD_PRELOAD names, and the stack unwinding library (libgcc_s).
+//! Files that another program needs in order to load this library: the library itself, which
+//! LD_PRELOAD names, and the stack unwinding library (libgcc_s).
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -76,9 +76,9 @@ impl Library {
         first(ours).is_none_or(readable)
     }
 
-    /// Returns whether the dynamic loader of another program would find the unwinding library. It
-    /// may be in a different folder for that program: a folder of the loader's configuration
-    /// (ld.so.conf(5)), or a standard folder.
+    /// Returns whether the dynamic loader of another program would find the unwinding library. For
+    /// that program, the unwinding library may be in a different folder: a folder of the loader's
+    /// configuration (ld.so.conf(5)), or a standard folder.
     pub fn unwinder_is_there(&self) -> bool {
         let ours = self.unwinder.load(Ordering::Relaxed);
         if ours.is_null() {

@@ -69,7 +69,7 @@ pub(crate) fn take_surplus(surplus: u64) {
     let less = |limit: Option<u64>| limit.map(|limit| limit.saturating_sub(surplus));
     let less = Rlimit { current: less(limit.current), maximum: less(limit.maximum) };
     if less != limit {
-        // This call does not fail, because a process may lower its limits without privileges.
+        // The call does not fail, because a process may lower its limits without privileges.
         let _ = setrlimit(Resource::As, less);
     }
 }

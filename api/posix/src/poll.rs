@@ -213,8 +213,8 @@ impl Few {
 }
 
 /// Sleeps until one of a few sockets is ready or the timeout has passed. Returns false if the
-/// caller must wait in the reactor instead. This is the case if a socket was closed meanwhile, or
-/// the kernel cannot wait for several futexes.
+/// caller must wait in the reactor instead, because a socket was closed meanwhile, or the kernel
+/// cannot wait for several futexes.
 fn sleep_on_few(
     posix: &'static Posix,
     client: &Client,
@@ -365,7 +365,7 @@ unsafe fn sleep<'a>(
         // counts, which are those of the parent's threads.
         return fail(libc::EINTR);
     }
-    // This thread does not hold the lock here, so taking it cannot deadlock.
+    // Taking the lock cannot deadlock, because this thread does not hold it here.
     let mut hub = posix.process.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);

@@ -7,8 +7,8 @@
 //! that transfer bytes only a register.
 //!
 //! A part of the state that is more than a lock or a number has its own type in a separate file.
-//! That file depends neither on this file nor on the calls. Functions that use one part are methods
-//! of its type; a socket call is a function of the whole state.
+//! The separate file depends neither on this file nor on the calls. Functions that use one part are
+//! methods of its type; a socket call is a function of the whole state.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -189,8 +189,8 @@ fn rest() {
     let _ = rustix::thread::nanosleep(&pause);
 }
 
-/// Length of the pause in nanoseconds. It allows ten errors per second and thread, which a server
-/// logs in about 100 MB a day.
+/// Length of the pause in nanoseconds. The pause allows ten errors per second and thread, which a
+/// server logs in about 100 MB a day.
 const REST_NS: i64 = 100_000_000;
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ const STAMP_ONLY: i32 = 1 << 11;
 /// SO_EE_CODE_ZEROCOPY_COPIED).
 const ORIGIN_ZERO_COPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
-/// The engine's answer begins with the address of the host that reported the error, and its scope
-/// id. These are their lengths in bytes.
+/// Lengths in bytes of the address and scope id of the host that reported the error. The engine's
+/// answer begins with them.
 const REPORTER: usize = 16;
 const SCOPE: usize = 4;
 

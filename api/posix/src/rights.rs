@@ -68,7 +68,7 @@ fn is_blank(client: &Client, fd: i32) -> bool {
 }
 
 /// Stores the names of sockets in their kernel descriptors (tokens), which may then be passed to
-/// another program. One request to the engine covers up to [`TOKENS_MAX`] descriptors.
+/// another program. A request to the engine covers up to [`TOKENS_MAX`] descriptors.
 pub(crate) fn name(
     posix: &'static Posix,
     client: &Client,

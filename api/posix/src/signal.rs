@@ -3,8 +3,8 @@
 //!
 //! For each signal with a handler, the kernel calls this library's entry function, which calls the
 //! program's handler from the table in `handlers`. sigaction(2) shows the program its own handlers.
-//! A program that sets a handler without libc bypasses this library. Such a handler runs, but does
-//! not interrupt a call that is between two sleeps.
+//! A program that sets a handler without libc bypasses this library. The handler then runs, but
+//! does not interrupt a call that is between two sleeps.
 
 use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};

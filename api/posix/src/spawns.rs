@@ -26,9 +26,9 @@ pub(crate) struct Spawns {
     started: ProcessLock<Started>,
     /// Number of open popen(3) streams. If it is 0, closing a stream takes no lock.
     pipes: AtomicUsize,
-    /// Descriptor numbers that file actions of posix_spawn(3) duplicate. They cannot be read from
-    /// the actions at the spawn, because posix_spawn_file_actions_t is opaque. Storing a socket's
-    /// name in its kernel descriptor without need costs little.
+    /// Descriptor numbers that file actions of posix_spawn(3) duplicate. The numbers cannot be read
+    /// from the actions at the spawn, because posix_spawn_file_actions_t is opaque. Storing a
+    /// socket's name in its kernel descriptor without need costs little.
     pub in_actions: Numbers,
     /// State needed at exec if the engine is in this process. A leaked box, or null if the engine
     /// is elsewhere.

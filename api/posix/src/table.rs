@@ -43,8 +43,9 @@ pub(crate) struct TableGuard {
 /// Takes the lock for descriptor changes. A signal handler that interrupted the holder continues
 /// without the lock.
 pub(crate) fn lock(posix: &'static Posix) -> TableGuard {
-    // A child forked without this library has no client. It needs no lock, because it has a single
-    // thread. It must not wait for the lock, because the holder may be a thread of the parent.
+    // A child forked without this library has no client. The child needs no lock, because it has a
+    // single thread. Waiting for the lock could last for ever, because the holder may be a thread
+    // of the parent.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     TableGuard { descriptors: &posix.process.descriptors, _lock: lock }
 }

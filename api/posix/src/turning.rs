@@ -12,7 +12,7 @@ pub(crate) struct ThreadTurning<'a> {
     patience: Patience,
 }
 
-/// What a waiting thread must do next.
+/// Next step of a waiting thread.
 pub(crate) enum WaitStep<'a> {
     /// Check the descriptors for events.
     Look,

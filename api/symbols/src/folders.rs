@@ -112,8 +112,8 @@ unsafe fn is_hidden(folder: *mut DIR, name: &[libc::c_char]) -> bool {
 }
 
 /// Removes the entries of internal descriptors from a directory listing, and returns its remaining
-/// length in bytes. `in_list` returns whether the directory is /proc/PID/fd. It is called only for
-/// an entry that may be hidden.
+/// length in bytes. `in_list` returns whether the directory is /proc/PID/fd. `in_list` is called
+/// only for an entry that may be hidden.
 fn without_hidden(entries: &mut [u8], mut in_list: impl FnMut() -> bool) -> usize {
     let (mut at, mut left) = (0, 0);
     while let Some(entry) = entries.get(at..).filter(|rest| rest.len() > NAME_AT) {

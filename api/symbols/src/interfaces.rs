@@ -1,4 +1,4 @@
-//! Exports the functions that list network interfaces. They return those of the stack instead of
+//! Exports the functions that list network interfaces, which return those of the stack instead of
 //! the kernel's.
 
 use std::ffi::CStr;

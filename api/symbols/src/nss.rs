@@ -1,9 +1,9 @@
 //! The service `towpath` of glibc's name service switch: resolves hostnames by DNS over the stack.
 //!
 //! glibc loads a service as `libnss_NAME.so.2`, unless a library with that soname is loaded
-//! already. This library has that soname, set in `build.rs` of `api/preload` and `api/inline`.
-//! Functions and their contracts are those of nss.h. Results are allocated from the caller's
-//! buffer.
+//! already. The soname of this library is the same, set in `build.rs` of `api/preload` and
+//! `api/inline`. Functions and their contracts are those of nss.h. Results are allocated from the
+//! caller's buffer.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -91,8 +91,8 @@ impl NssErrors {
         }
     }
 
-    /// Returns the outcome of a lookup to glibc. `put` writes the result to the caller's buffer. It
-    /// returns `None` if the buffer is too small; glibc then retries with a larger buffer.
+    /// Returns the outcome of a lookup to glibc. `put` writes the result to the caller's buffer.
+    /// `put` returns `None` if the buffer is too small; glibc then retries with a larger buffer.
     unsafe fn ended(
         &self,
         found: Result<FoundAddresses, ResolveError>,

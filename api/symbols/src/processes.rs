@@ -17,7 +17,7 @@ const THERE: u8 = 1;
 const NONE: u8 = 2;
 
 /// Registers this library's pthread_atfork handlers, and returns whether libc calls them on fork.
-/// They must be registered before all others, even if the constructor of an earlier library
+/// The handlers must be registered before all others, even if the constructor of an earlier library
 /// registers some.
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
@@ -48,7 +48,7 @@ extern "C" fn child() {
 }
 
 /// Returns whether malloc is that of libc. Replacements such as jemalloc and tcmalloc take their
-/// locks in atfork handlers. This library's handlers would run while these locks are held, so an
+/// locks in atfork handlers. Handlers of this library would run while these locks are held, so an
 /// allocation would deadlock. With such a malloc, their work is done outside libc's fork, so the
 /// program's own atfork handlers cannot use sockets.
 fn malloc_is_libcs() -> bool {

@@ -1,5 +1,5 @@
-//! Exports the functions of resolver(3), which return whole DNS messages. They query nameservers
-//! over the stack.
+//! Exports the functions of resolver(3), which query nameservers over the stack and return whole
+//! DNS messages.
 //!
 //! glibc keeps the resolver's settings in a `struct __res_state`, one per thread or one that the
 //! program allocates. Functions that create or parse messages (res_mkquery, dn_expand, ns_parserr)

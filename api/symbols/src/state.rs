@@ -2,7 +2,7 @@
 
 use towpath_posix::Posix;
 
-/// State of this process's socket calls. It consists of zeros, so it is valid before any
-/// constructor runs. A constructor of another library, or a malloc replacement, may call these
+/// State of this process's socket calls. The initial state consists of zeros, so it is valid before
+/// any constructor runs. A constructor of another library, or a malloc replacement, may call these
 /// functions before our own constructor.
 pub static POSIX: Posix = Posix::new();

@@ -146,8 +146,8 @@ pub fn write_out_streams() {
     let [lock, unlock, begin, next] =
         names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     if [lock, unlock, begin, next].contains(&std::ptr::null_mut()) {
-        // This libc is not glibc, and lacks these functions. SAFETY: a null pointer makes fflush
-        // flush all streams.
+        // Without these functions, libc is not glibc. SAFETY: a null pointer makes fflush flush all
+        // streams.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         return;
     }

@@ -2,9 +2,9 @@
 //!
 //! A FILE reads and writes by internal functions of libc that cannot be replaced by name. `dup2`
 //! may replace the descriptor of any FILE by a socket at any time, as a shell's redirection does.
-//! glibc calls the lowest layer of a stream through a table of functions. This module replaces
-//! read, write, seek and close in the tables of files. The replacements call glibc's own functions
-//! unless the descriptor is a socket of the stack.
+//! glibc calls the lowest layer of a stream through a table of functions. Therefore this module
+//! replaces read, write, seek and close in the tables of files. The replacements call glibc's own
+//! functions unless the descriptor is a socket of the stack.
 //!
 //! glibc checks that a stream points to one of its read-only tables, so the constructor patches the
 //! tables in place. Their layout has been the same since glibc 2.1 ([`Jumps`]). A table stays

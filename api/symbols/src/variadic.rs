@@ -106,9 +106,9 @@ unsafe extern "C" fn execle_list(
     unsafe { exec_list(path, registers, stack, VariadicForm::Environment) }
 }
 
-/// Defines a variadic function. It saves the argument registers after the first on the stack. Then
-/// it calls `$to` with the first argument, the address of the saved registers, and the address of
-/// the stack arguments.
+/// Defines a variadic function, which saves the argument registers after the first on the stack.
+/// Then it calls `$to` with the first argument, the address of the saved registers, and the address
+/// of the stack arguments.
 macro_rules! take_apart {
     ($name:ident, $to:ident) => {
         #[unsafe(no_mangle)]

@@ -62,8 +62,7 @@ impl EmbeddedEngine {
         self.engine.kill();
     }
 
-    /// Returns whether the current thread runs an engine. Such a thread must not wait for an
-    /// engine.
+    /// Returns whether the current thread runs an engine, and so must not wait for one.
     pub fn is_current_thread() -> bool {
         EngineThread::is_current_thread()
     }

@@ -39,7 +39,7 @@ impl Origin {
         };
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         if page.swap(pid, Relaxed) != pid {
-            // This is the first stack of this process. If the process is a forked child, the thread
+            // The process has created no stack before. If the process is a forked child, the thread
             // has a new id, so clear the cached one.
             towpath_ring::forget_thread_id();
         }

@@ -125,7 +125,7 @@ impl Drop for SharedStack {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.origin.is_elsewhere() {
-            // This is a forked child. Leak the engine's handle, because the parent still uses the
+            // In this forked child, leak the engine's handle, because the parent still uses the
             // thread and the mappings.
             self.disown();
             std::mem::forget(engine);

@@ -47,8 +47,8 @@ pub enum Family {
 }
 
 /// Returns the services that glibc must use to look up hosts. None: glibc's configuration needs no
-/// change. This is the case if the run has no nameserver, or nsswitch.conf(5) has no service that
-/// asks nameservers.
+/// change, because the run has no nameserver, or nsswitch.conf(5) has no service that asks
+/// nameservers.
 pub fn services(posix: &'static Posix) -> Option<CString> {
     if !posix.is_active() {
         return None;

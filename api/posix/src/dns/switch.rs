@@ -1,5 +1,5 @@
-//! Services that glibc uses to look up hosts (nsswitch.conf(5)). This library's service replaces
-//! those that ask nameservers over the kernel's network.
+//! Services that glibc uses to look up hosts (nsswitch.conf(5)). The service of this library
+//! replaces those that ask nameservers over the kernel's network.
 
 /// Name of this library's NSS service, whose functions are `_nss_towpath_…`.
 const OWN: &str = "towpath";

@@ -385,7 +385,7 @@ impl RouteRow {
 
 fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
     let (v4, v6) = (libc::AF_INET as u16, libc::AF_INET6 as u16);
-    // Leave out routes of the loopback interface. They are reported in the local table, as by the
+    // Leave out routes of the loopback interface, which are reported in the local table, as by the
     // kernel.
     let routed = stack.routes.iter().filter(move |route| {
         let loopback =
@@ -490,8 +490,8 @@ fn end_way(to: &mut NetlinkMessages, way: &RouteRow) {
     to.end();
 }
 
-/// Returns the source address of packets sent over a route. It is an interface address in the same
-/// network as the next hop, or else the interface's first address.
+/// Returns the source address of packets sent over a route. Prefers an interface address in the
+/// same network as the next hop to the interface's first address.
 fn source(stack: StackTables<'_>, way: &RouteRow) -> Option<RawAddr> {
     let near = if way.gateway.family == 0 { way.dst } else { way.gateway };
     let of_way = |interface: &&Interface| {

@@ -6,8 +6,8 @@
 
 /// Length in bytes of `struct nlmsghdr`.
 pub(super) const HEADER_LEN: usize = 16;
-/// Maximum length in bytes of a datagram of answers. It is a page, because programs have receive
-/// buffers of at least that size.
+/// Maximum length in bytes of a datagram of answers: a page, because programs have receive buffers
+/// of at least that size.
 pub(super) const DATAGRAM_MAX: usize = 4096;
 /// Maximum length in bytes of one netlink message that this module creates.
 const MESSAGE_MAX: usize = 768;

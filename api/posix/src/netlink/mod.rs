@@ -447,8 +447,8 @@ fn prepare_answers(posix: &'static Posix) -> Result<()> {
         rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
     let mut bound = Err(rustix::io::Errno::ADDRINUSE);
     for _ in 0..ATTEMPTS {
-        // The kernel assigns process IDs, which are below 2²², as port IDs. This one is above 2³¹,
-        // so it differs from them.
+        // The kernel assigns process IDs, which are below 2²², as port IDs. The port ID below is at
+        // least 2³¹, so it differs from them.
         let port = u32::from(random()) << 8 | 1 << 31;
         bound = rustix::net::bind(&*socket, &SocketAddrNetlink::new(port, 0));
         if bound != Err(rustix::io::Errno::ADDRINUSE) {

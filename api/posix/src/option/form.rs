@@ -77,8 +77,8 @@ fn too_short(name: &[u8], room: libc::socklen_t) -> bool {
     !name.is_empty() && (room as usize) < libc::IFNAMSIZ
 }
 
-/// Returns whether getsockopt writes a single byte into a buffer that is smaller than an int. This
-/// applies at the IP level, except to addresses.
+/// Returns whether getsockopt writes a single byte into a buffer that is smaller than an int.
+/// Options at the IP level do so, except addresses.
 fn is_byte_enough(level: i32, name: i32) -> bool {
     level == libc::IPPROTO_IP && name != libc::IP_MULTICAST_IF
 }

@@ -98,7 +98,7 @@ impl ByteWriter<'_> {
 }
 
 impl ReservedBytes<'_> {
-    /// Returns the reserved space. It is not cleared, and contains bytes of earlier data.
+    /// Returns the reserved space, which is not cleared and contains bytes of earlier data.
     pub fn bytes(&mut self) -> &mut [u8] {
         match self.wraps {
             true => &mut self.scratch[..self.len],

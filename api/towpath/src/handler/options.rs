@@ -83,8 +83,8 @@ impl ServeOptions {
         self
     }
 
-    /// Sets the maximum number of connections that may wait to be accepted. They are accepted once
-    /// per turn of the event loop. The default is 4096.
+    /// Sets the maximum number of connections that may wait to be accepted. Connections are
+    /// accepted once per turn of the event loop. The default is 4096.
     pub fn backlog(mut self, count: u32) -> Self {
         self.backlog = count;
         self

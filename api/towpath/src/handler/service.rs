@@ -329,7 +329,7 @@ impl<H: Handler> Service for HandlerService<H> {
 
     fn start(&mut self, sockets: &mut dyn PrivateSockets) -> Result<(), SetUpError> {
         self.core.table = ConnTable::new(sockets.now());
-        // Only the first shard listens. It distributes the connections to the handlers of all
+        // Only the first shard listens, and distributes the connections to the handlers of all
         // shards.
         if self.core.shard == 0 {
             for address in &self.first.listen {

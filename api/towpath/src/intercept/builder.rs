@@ -55,7 +55,7 @@ impl Interceptor {
         }
     }
 
-    /// Returns the counters. They remain available after the runner has ended.
+    /// Returns the counters, which remain available after the runner has ended.
     pub fn counters(&self) -> InterceptCounters {
         self.handle.with(|core| core.counters())
     }

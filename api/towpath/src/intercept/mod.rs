@@ -1,8 +1,8 @@
 //! Intercepts the connections and datagrams of other programs, hosts or tunnels, for async Rust.
 //!
 //! An [`Interceptor`] takes IP packets from a TUN or TAP device, or from a pair of channels. Every
-//! TCP connection, whatever its destination, becomes a stream of this program. This is how VPN
-//! clients, proxies and sandboxes work.
+//! TCP connection, whatever its destination, becomes a stream of this program. VPN clients, proxies
+//! and sandboxes work in this way.
 //!
 //! ```no_run
 //! use tokio::io::copy_bidirectional;

@@ -24,9 +24,9 @@ const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 /// Runs the stack of an interceptor, as a future to be spawned.
 ///
 /// The future completes with `Ok` when the source of packets has ended, or when all other parts
-/// were dropped and every connection has ended. It completes with an error if the source fails.
-/// Completing or dropping the future drops the source, and further calls of the sockets fail with
-/// `NetworkDown`.
+/// were dropped and every connection has ended. The future completes with an error if the source
+/// fails. Completing or dropping the future drops the source, and further calls of the sockets fail
+/// with `NetworkDown`.
 ///
 /// # Panics
 /// Polling panics outside of a Tokio runtime with time and, for devices, I/O enabled.

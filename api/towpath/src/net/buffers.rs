@@ -39,7 +39,8 @@ pub(crate) fn rooms<'a>(slices: &'a mut [IoSliceMut<'_>]) -> &'a [Buffer] {
     unsafe { std::slice::from_raw_parts(slices.as_ptr().cast(), count) }
 }
 
-/// Returns buffers that refer to several slices, to send from them. They must not be written to.
+/// Returns buffers that refer to several slices, to send from them. The buffers must not be written
+/// to.
 pub(crate) fn all_bytes<'a>(slices: &'a [IoSlice<'_>]) -> &'a [Buffer] {
     let count = slices.len().min(SLICES_MAX);
     // SAFETY: std guarantees that `IoSlice` is laid out as iovec, and so as `Buffer`. The slices

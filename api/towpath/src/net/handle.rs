@@ -88,8 +88,8 @@ impl OwnedSocket {
         towpath_client::Handle { client: self.client(), socket: self.socket }
     }
 
-    /// Returns a handle for waiting until the socket is ready. It does not detect a fork, so
-    /// attempts of calls must use [`Self::client`].
+    /// Returns a handle for waiting until the socket is ready. The handle does not detect a fork,
+    /// so attempts of calls must use [`Self::client`].
     fn waiting(&self) -> towpath_client::Handle<'_> {
         towpath_client::Handle { client: self.shared.attached(), socket: self.socket }
     }

@@ -1,4 +1,4 @@
-//! Methods of sockets that take host names. They are separate from the socket types, because
+//! Methods of sockets that take host names. The methods are separate from the socket types, because
 //! resolving a name itself requires sockets.
 
 use std::io;

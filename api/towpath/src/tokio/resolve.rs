@@ -151,7 +151,7 @@ async fn resolve(shared: &Arc<SharedStack>, name: &str) -> io::Result<Vec<IpAddr
     }
 }
 
-/// Returns whether a host name always means the loopback address. Such a name must not be sent to a
+/// Returns whether a host name always means the loopback address, and must not be sent to a
 /// nameserver (RFC 6761 §6.3).
 fn is_localhost(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();

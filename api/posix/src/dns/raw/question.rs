@@ -121,8 +121,8 @@ pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
         })
 }
 
-/// Returns whether `answer` comes from a server that could not parse the question. Such an answer
-/// does not repeat the question.
+/// Returns whether `answer` comes from a server that could not parse the question, and so does not
+/// repeat it.
 pub fn is_unread(question: &[u8], answer: &[u8]) -> bool {
     answer.len() >= HEADER
         && question.get(..2) == answer.get(..2)

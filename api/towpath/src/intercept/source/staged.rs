@@ -9,7 +9,7 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 use super::SourcePort;
 
 /// Maximum number of packets, up to 64 KiB each, that one turn of the event loop receives and
-/// sends. It limits the time for which sockets wait for the lock to about 1 ms.
+/// sends. The maximum limits the time for which sockets wait for the lock to about 1 ms.
 pub(crate) const TURN_PACKETS: usize = 64;
 
 /// A source whose system calls are made before and after a turn of the event loop, without the lock

@@ -157,8 +157,8 @@ impl UdpSocket {
         // SAFETY: the buffers are valid for writes, by the contract of this function.
         let received =
             unsafe { datagram::recv(handle.client(), handle.socket, buffers, keep.then_some(0)) }?;
-        // Without a datagram, use an unspecified source. This cannot happen: `None` is returned
-        // only after shutdown for reading, for which this API has no method.
+        // Without a datagram, use an unspecified source. In fact there is always one: `None` is
+        // returned only after shutdown for reading, for which this API has no method.
         let from = received.map_or(RawAddr::default(), |received| received.header.remote);
         Ok((received.map_or(0, |received| received.copied), shown(from, handle.family)))
     }
