@@ -106,9 +106,9 @@ impl Client {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let control = high(control);
         process.prepare()?;
-        // Request the shared memory first, because it contains the generations of sockets. They are
-        // needed for the list of inherited sockets in HELLO: the engine closes sockets that the
-        // list lacks.
+        // Request the shared memory first, because it contains the generations of sockets. The
+        // generations are needed for the list of inherited sockets in HELLO: the engine closes
+        // sockets that the list lacks.
         let request = Request { call: call::REGION, ..Request::default() };
         let (reply, asked) = exchange(&control, &request)?;
         let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
@@ -213,7 +213,7 @@ impl Client {
     }
 
     /// Returns the kernel descriptor that stands for sockets, of which each socket's descriptor is
-    /// a duplicate. It contains no name of a socket.
+    /// a duplicate. The kernel descriptor contains no name of a socket.
     pub fn blank(&self) -> &HighFd {
         &self.blank
     }

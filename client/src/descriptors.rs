@@ -23,8 +23,8 @@ pub const DESCRIPTORS_MAX: usize = 1 << 20;
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
     /// Number of this process's descriptors for each socket slot. [`MANY`]: not counted, so the
-    /// table must be searched. One byte per slot is used, because each of up to a hundred processes
-    /// may touch all pages of this array.
+    /// table must be searched. A single byte per slot is used, because each of up to a hundred
+    /// processes may touch all pages of this array.
     holds: [AtomicU8; SLOTS_MAX as usize],
     /// Number of times that a thread began to add a descriptor of a slot whose count is [`MANY`].
     entering: AtomicU32,
@@ -47,7 +47,7 @@ const SOCKET: u64 = 1;
 const EPOLL: u64 = 2;
 const INTERNAL: u64 = 3;
 
-/// What a descriptor number belongs to.
+/// Object to which a descriptor number belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DescriptorKind {
     /// A descriptor of the kernel that is unrelated to the stack.
@@ -63,7 +63,7 @@ pub enum DescriptorKind {
 /// Former entry of a descriptor that was removed from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosedDescriptor {
-    /// What the descriptor number belonged to.
+    /// Object to which the descriptor number belonged.
     pub entry: DescriptorKind,
     /// Whether it was the last descriptor of this process for its socket.
     pub last: bool,
@@ -75,7 +75,7 @@ pub fn fits(fd: i32) -> bool {
 }
 
 impl Descriptors {
-    /// Creates an empty table for a static. It consists of several megabytes of zeros.
+    /// Creates an empty table for a static. The table consists of several megabytes of zeros.
     pub(crate) const fn new() -> Self {
         Self {
             table: [const { AtomicU64::new(0) }; DESCRIPTORS_MAX],
@@ -287,8 +287,8 @@ impl Descriptors {
 
     pub(crate) fn set_internal(&self, fd: i32, word: &AtomicI32) {
         if fits(fd) {
-            // Store address and kind in one word. They do not overlap, because user-space addresses
-            // have at most 56 bits.
+            // Store address and kind in one word. The two do not overlap, because user-space
+            // addresses have at most 56 bits.
             self.set(fd, INTERNAL << KIND_SHIFT | std::ptr::from_ref(word) as u64);
         }
     }

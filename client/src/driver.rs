@@ -130,15 +130,16 @@ impl Driver {
         Some(DriverLock::new(self, me, signals))
     }
 
-    /// Counts this thread as a waiter on the hand-off word. It is about to sleep on that word, and
-    /// takes the driver lock when the word changes. Returns `None` if the lock can be taken now.
+    /// Counts this thread as a waiter on the hand-off word. The thread is about to sleep on that
+    /// word, and takes the driver lock when the word changes. Returns `None` if the lock can be
+    /// taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|handoff| Following { driver: self, handoff })
     }
 
-    /// Counts this thread among those that take the driver lock when they are woken. It is about to
-    /// sleep on a list of descriptors that includes an eventfd for wake-ups. Returns `None` if the
-    /// lock can be taken now. The thread that holds the lock must not call this.
+    /// Counts this thread among those that take the driver lock when they are woken. The thread is
+    /// about to sleep on a list of descriptors that includes an eventfd for wake-ups. Returns
+    /// `None` if the lock can be taken now. The thread that holds the lock must not call this.
     pub fn sleep_in_list(&self) -> Option<ListSleeper<'_>> {
         let sleeper = self.count_list_sleeper();
         if self.relay.is_free_for(Who::Waits) {

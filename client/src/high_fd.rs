@@ -1,4 +1,4 @@
-//! Internal descriptors of this library. They have high numbers, so that programs do not notice
+//! Internal descriptors of this library, which have high numbers, so that programs do not notice
 //! them.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
@@ -15,12 +15,12 @@ const FD_CLOEXEC: usize = 1;
 const EMFILE: i32 = 24;
 const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
-/// Internal descriptors begin this far below the soft limit (RLIMIT_NOFILE). They are the control
-/// socket, notification descriptors and tokens, also those of a child that is being forked. Calls
-/// on epoll sets need further descriptors to sleep on.
+/// Internal descriptors begin this far below the soft limit (RLIMIT_NOFILE). Internal descriptors
+/// are the control socket, notification descriptors and tokens, also those of a child that is being
+/// forked. Calls on epoll sets need further descriptors to sleep on.
 const BELOW_LIMIT: u64 = 64;
-/// Upper bound of the number at which internal descriptors begin. It is low, because the kernel's
-/// descriptor table of a process is as long as its highest number.
+/// Upper bound of the number at which internal descriptors begin. The bound is low, because the
+/// kernel's descriptor table of a process is as long as its highest number.
 const HIGHEST: u64 = 16384;
 
 /// An internal descriptor of this library, hidden from the program. The program's close and

@@ -12,8 +12,8 @@ use crate::descriptors::DESCRIPTORS_MAX;
 use crate::watches::{LIST_WATCHES_MAX, Watches};
 use crate::{Error, HighFd};
 
-/// Epoll sets, sleeping threads and waiting tasks of a process. It is kept when the process
-/// attaches to the engine again, as after a fork.
+/// Epoll sets, sleeping threads and waiting tasks of a process. The reactor is kept when the
+/// process attaches to the engine again, as after a fork.
 #[derive(Debug)]
 pub struct Reactor {
     /// The state, or `None` until the lock is first taken. An initial value with vectors would not
@@ -29,8 +29,8 @@ pub struct Reactor {
     /// Whether a signal handler has closed a descriptor while the interrupted thread held the lock.
     /// The next thread that takes the lock removes the watches of that descriptor.
     pub(crate) has_deferred: AtomicBool,
-    /// Whether the process is a forked child without an attachment to the engine. It must not wait
-    /// for the lock, because a thread of the parent may have held it at the fork.
+    /// Whether the process is a forked child without an attachment to the engine. The child must
+    /// not wait for the lock, because a thread of the parent may have held it at the fork.
     is_disowned: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ pub struct Hub {
     /// [`crate::reactor::Dispatcher`] values.
     pub(crate) sleepers: u32,
     /// Number of notifications requested from the engine since the notification descriptor was last
-    /// read. It is an upper bound for the value of that eventfd.
+    /// read. The number is an upper bound for the value of that eventfd.
     pub(crate) rings: usize,
     /// Eventfds of threads that wait for a list of descriptors, as in poll(2).
     pub(crate) lists: Vec<ListWakeup>,
@@ -135,9 +135,9 @@ pub struct NestedSet {
     pub fresh: bool,
 }
 
-/// Internal kernel epoll set of this library on which threads sleep. It contains the program's
-/// kernel epoll set, the notification descriptor, the control socket and an eventfd. The program's
-/// set cannot contain these, because forked children share it.
+/// Internal kernel epoll set of this library on which threads sleep. The internal set contains the
+/// program's kernel epoll set, the notification descriptor, the control socket and an eventfd. The
+/// program's set cannot contain these, because forked children share it.
 #[derive(Debug)]
 pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,

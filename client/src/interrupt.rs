@@ -110,8 +110,8 @@ pub struct CancellationPoint {
 }
 
 impl CancellationPoint {
-    /// Value of `mark` in a cancellation point that a thread is in. It is neither an address nor
-    /// common on stacks, so an overwritten stack frame hardly ever contains it.
+    /// Value of `mark` in a cancellation point that a thread is in. The value is neither an address
+    /// nor common on stacks, so an overwritten stack frame hardly ever contains it.
     const MARK: u32 = 0x9e4b_71d3;
 
     /// Creates a cancellation point that is not entered yet.

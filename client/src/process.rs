@@ -10,7 +10,7 @@ use crate::deadline::now_ns;
 use crate::descriptors::Descriptors;
 use crate::hub::Reactor;
 
-/// The tables and the reactor of a process. They outlive its attachment to the engine, because a
+/// The tables and the reactor of a process. Both outlive its attachment to the engine, because a
 /// forked child attaches anew.
 ///
 /// There is no static `Process` in this crate. The library that is loaded into a program has one; a

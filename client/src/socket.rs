@@ -6,7 +6,8 @@
 pub struct Socket {
     /// Index of the socket's slot in shared memory.
     pub slot: u32,
-    /// Generation of the slot when the socket was opened. It changes with every use of the slot.
+    /// Generation of the slot when the socket was opened. The generation changes with every use of
+    /// the slot.
     pub generation: u32,
 }
 

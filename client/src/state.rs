@@ -130,8 +130,8 @@ fn writable(slot: &Slot) -> bool {
     (lacks_memory(slot) || has_room) && program_fifo::is_below_lowat(slot)
 }
 
-/// Returns whether the socket should request send buffer memory (TX_WINDOW). It should if it has
-/// none and the engine has not reported a shortage, or if the engine offers more.
+/// Returns whether the socket should request send buffer memory (TX_WINDOW). The socket should if
+/// it has none and the engine has not reported a shortage, or if the engine offers more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
     let starved = slot.flags.load(Acquire) & flags::TX_AWAITS_MEMORY != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)

@@ -207,7 +207,7 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     })
 }
 
-/// What a send call tells about the bytes that follow its own.
+/// Properties of a send call with regard to the bytes that follow its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendHints {
     /// Whether further bytes follow at once, so that these should not be sent in a short segment
@@ -218,8 +218,8 @@ pub struct SendHints {
 }
 
 /// Queues the bytes of `buffers` after the first `skip` to be sent, as many as the send buffer can
-/// take, without waiting. Returns the number of bytes queued. This is at least one, unless no bytes
-/// were given.
+/// take, without waiting. Returns the number of bytes queued. The number is at least one, unless no
+/// bytes were given.
 ///
 /// # Errors
 /// - `WouldBlock`: there is no room, or a connect is in progress. An event reports when the socket

@@ -61,7 +61,7 @@ const SOCKETS_MAX: usize = 32;
 /// Readiness bits of a socket that end a wait.
 const ARRIVED: u32 = ready::IN | ready::RDHUP | ready::HUP | ready::ERR;
 
-/// One direction of a connection, or all datagrams to one port.
+/// A direction of a connection, or all datagrams to one port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ByteFlow {
     kind: Kind,
@@ -81,9 +81,9 @@ impl ByteFlow {
         is_near_stream(slot).then(|| Self::new(Kind::Stream, slot.remote.port(), slot.local.port()))
     }
 
-    /// Returns the flow of a datagram. `None` unless its receiver may be in the same run. It may be
-    /// if the engine has set `NEAR` on the socket. It may also be if the destination is a loopback,
-    /// multicast or broadcast address, or the socket's own.
+    /// Returns the flow of a datagram. `None` unless its receiver may be in the same run. The
+    /// receiver may be if the engine has set `NEAR` on the socket. The same applies if the
+    /// destination is a loopback, multicast or broadcast address, or the socket's own.
     pub fn of_datagram(slot: &Slot, to: &RawAddr) -> Option<Self> {
         let (is_near, port) = match to.family {
             0 => {
@@ -148,7 +148,7 @@ fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// Bit of a mark that tells that the sender has shut down or closed. It is above the bits of the
+/// Bit of a mark that tells that the sender has shut down or closed. The bit is above those of the
 /// sender's slot number.
 const ENDED: u64 = 1 << 31;
 

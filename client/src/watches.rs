@@ -41,14 +41,14 @@ pub(crate) struct EventWatch {
     next: u32,
 }
 
-/// Who gets the events of a watch.
+/// Recipient of the events of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchTarget {
     /// The epoll set with this number, in which the socket has the descriptor `fd`.
     Set { number: u32, fd: i32 },
     /// A thread that waits for a list of descriptors, as an index in `Hub::lists`.
     List(usize),
-    /// A task of an async runtime. It has no waker after its wake-up, until it polls again.
+    /// A task of an async runtime. The task has no waker after its wake-up, until it polls again.
     Task(WaitingTask<Waker>),
 }
 

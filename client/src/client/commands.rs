@@ -53,8 +53,8 @@ impl Client {
                     return self.command_by_call(end, command);
                 };
                 // Do nothing in a forked child: the ring belongs to the parent, which sends the
-                // command itself. This cannot change below, because no signal handler forks while
-                // the lock is held.
+                // command itself. The process cannot become a forked child below, because no signal
+                // handler forks while the lock is held.
                 if self.is_abandoned() {
                     return;
                 }

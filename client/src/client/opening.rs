@@ -1,4 +1,4 @@
-//! Opens sockets. They are requested from the engine one by one or in advance.
+//! Opens sockets, which are requested from the engine one by one or in advance.
 
 use std::sync::atomic::Ordering;
 

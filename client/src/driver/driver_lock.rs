@@ -177,8 +177,8 @@ impl<'a> DriverLock<'a> {
         }
     }
 
-    /// Sleeps on the engine's descriptor and the descriptor `own`. This thread keeps the driver
-    /// lock meanwhile. `limit` is the address of a timespec, or 0 for no timeout.
+    /// Sleeps on the engine's descriptor and the descriptor `own`, while this thread keeps the
+    /// driver lock. `limit` is the address of a timespec, or 0 for no timeout.
     pub(super) fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
         // If there is no descriptor `own`, use -1, because poll(2) ignores negative numbers.

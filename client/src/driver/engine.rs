@@ -22,7 +22,7 @@ pub trait TurnedEngine: Send {
     fn finish(self: Box<Self>);
 }
 
-/// What the caller must do after a turn of a [`TurnedEngine`].
+/// Next step of the caller after a turn of a [`TurnedEngine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineStep {
     /// Run another turn, because there is more work.

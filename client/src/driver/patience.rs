@@ -11,9 +11,9 @@ const IN_VAIN_MAX: u32 = 8;
 /// Packets of a busy socket should not wake a thread whose own socket is idle. So a thread retires
 /// if it has often run the engine without an event for itself, while other threads began to wait or
 /// sent commands. A retired thread sleeps until its wait ends, as if the engine were in another
-/// process. It does not take the driver lock, and is not woken when the lock is free. Other threads
-/// take the lock at their next wait; until then the stand-by thread runs the engine. Without a
-/// stand-by thread, no thread retires.
+/// process. The retired thread does not take the driver lock, and is not woken when the lock is
+/// free. Other threads take the lock at their next wait; until then the stand-by thread runs the
+/// engine. Without a stand-by thread, no thread retires.
 #[derive(Debug, Default)]
 pub struct Patience {
     in_vain: u32,
@@ -29,7 +29,7 @@ impl Patience {
     }
 
     /// Counts a turn of the engine without an event for this thread, if another thread needed the
-    /// turn. That is the case if `wanted`, the value of
+    /// turn. Another thread did so if `wanted`, the value of
     /// [`Relay::wanted`](towpath_ring::Relay::wanted), has changed.
     pub(super) fn has_turned(&mut self, wanted: u32) {
         if self.wanted.replace(wanted).is_some_and(|before| before != wanted) {

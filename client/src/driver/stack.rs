@@ -1,8 +1,8 @@
 //! The thread stack on which an engine of this process runs.
 //!
 //! Threads of the program run the engine, and their stacks may be as small as PTHREAD_STACK_MIN, 16
-//! KiB. Therefore the engine has a separate stack. One is enough, because only one thread at a time
-//! runs the engine.
+//! KiB. Therefore the engine has a separate stack. A single stack is enough, because only one
+//! thread at a time runs the engine.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,8 +15,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 /// used take no memory.
 const LEN: usize = 256 << 10;
 /// Length in bytes of the inaccessible guard below the stack. A stack overflow hits it and ends the
-/// process, instead of overwriting other memory. It is the largest page size of the supported
-/// processors.
+/// process, instead of overwriting other memory. The length is the largest page size of the
+/// supported processors.
 const GUARD: usize = 64 << 10;
 
 /// Memory mapping that contains a thread stack, with an inaccessible guard at its lower end.

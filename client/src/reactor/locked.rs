@@ -27,8 +27,8 @@ pub(super) const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventF
 pub struct LockedReactor<'a> {
     hub: LockGuard<'a, Option<Box<Hub>>>,
     pub(super) process: &'a Process,
-    /// Wakers of tasks. This field is dropped after `hub`, so they are called after the lock is
-    /// released.
+    /// Wakers of tasks. The field is dropped after `hub`, so the wakers are called after the lock
+    /// is released.
     woken: WokenTasks<'a>,
 }
 

@@ -25,7 +25,7 @@ const AWAITED_MAX: usize = 32;
 /// follows at the end of the next turn.
 const EVENT_TURNS: u32 = 3;
 
-/// Which descriptors of a set a call of epoll_wait(2) checks, and in which order.
+/// Descriptors of a set that a call of epoll_wait(2) checks, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookOrder {
     /// Only sockets of the stack. The set has no kernel descriptors, or the call has already

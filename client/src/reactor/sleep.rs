@@ -10,12 +10,13 @@ use crate::syscall::{nr, syscall};
 use crate::{Client, Error, HighFd};
 
 /// Values that epoll_wait(2) returns for the descriptor of
-/// [`SetCall::go_to_sleep`](super::SetCall::go_to_sleep). They tell which of its members is ready.
+/// [`SetCall::go_to_sleep`](super::SetCall::go_to_sleep). Each value tells which member of that
+/// epoll set is ready.
 pub mod cookie {
     /// The kernel epoll set to which the program's descriptor refers.
     pub const PROGRAM: u64 = 1;
-    /// The notification descriptor. It stays readable, so it is watched edge-triggered: only a new
-    /// notification wakes a thread.
+    /// The notification descriptor, which stays readable, so it is watched edge-triggered: only a
+    /// new notification wakes a thread.
     pub const NOTIFIER: u64 = 2;
     /// The control socket, which is reported when the engine has ended.
     pub const CONTROL: u64 = 3;
