@@ -10,16 +10,16 @@ use towpath_stack::{Budget, StackConfig};
 use towpath_tcp::TcpDefaults;
 use towpath_wire::Prefix;
 
-/// Maximum time without progress in sending the data of programs that have ended. It is the time
-/// for which Linux keeps a connection without a process at a zero window. Such a window is probed
-/// after 200 ms, then at intervals that double up to `TCP_RTO_MAX` (`tcp_probe_timer`,
+/// Maximum time without progress in sending the data of programs that have ended. Linux keeps a
+/// connection without a process for the same time at a zero window. Linux probes the window after
+/// 200 ms, then at intervals that double up to `TCP_RTO_MAX` (`tcp_probe_timer`,
 /// `tcp_orphan_retries`).
 const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
 /// Configuration of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Configuration of the stack. Of its `sockets_max` and that of the engine, the smaller one
+    /// Configuration of the stack. The smaller one of its `sockets_max` and that of the engine
     /// applies.
     pub stack: StackConfig,
     /// Maximum amount of work that the stack does in one turn of the event loop.
@@ -96,14 +96,14 @@ pub struct Buffers {
     pub send: u32,
     /// Maximum size of send buffers in bytes, the maximum of `tcp_wmem` (tcp(7)).
     pub send_max: u32,
-    /// Size in bytes of both the send and the receive buffer of a datagram socket. It is Linux's
-    /// `rmem_default`, enough for three datagrams of maximum length.
+    /// Size in bytes of both the send and the receive buffer of a datagram socket. The size is
+    /// Linux's `rmem_default`, enough for three datagrams of maximum length.
     pub datagram: u32,
 }
 
 impl Default for Buffers {
     /// Returns the sizes of Linux's `tcp_rmem` and `tcp_wmem`: initially 64 KiB, at most 6 and 4
-    /// MiB. They are rounded to powers of two, as memory is allocated.
+    /// MiB. The sizes are rounded to powers of two, as memory is allocated.
     fn default() -> Self {
         Self {
             recv: 64 << 10,

@@ -20,7 +20,7 @@ pub(crate) struct RegistryHost {
     thread: Option<Thread>,
 }
 
-/// The thread that runs the registry. It returns the registry when it ends.
+/// The thread that runs the registry, and returns it when the thread ends.
 struct Thread {
     desks: Vec<RegistryLink>,
     handle: JoinHandle<Box<Registry>>,

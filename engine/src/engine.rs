@@ -73,7 +73,7 @@ pub struct Engine {
     /// Further shards (event loops), except those that run on other threads.
     pub(crate) others: Vec<Shard>,
     pub(crate) busy: Busy,
-    /// Threads that run further shards. They return their shards when they end.
+    /// Threads that run further shards, and return their shards when they end.
     pub(crate) helpers: Vec<Helper>,
     /// Processor usage of a thread, in percent, from which half of its shards get a new thread. See
     /// [`EngineConfig::threads_by_need`].
@@ -97,11 +97,11 @@ pub enum EngineError {
     /// The number of shards is not a power of two, or exceeds [`SHARDS_MAX`]. Contains that number.
     #[error("{0} shards: there can be 1, 2, 4, 8 or 16")]
     Shards(usize),
-    /// This interface is configured to accept any destination address. That is not supported,
+    /// The interface is configured to accept any destination address, which is not supported,
     /// because programs cannot handle connections to addresses that are not theirs.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
-    /// This interface cannot be added, for example because two have the same name.
+    /// The interface cannot be added, for example because two have the same name.
     #[error("interface {name}: {why}")]
     Interface {
         /// Name of the interface.
@@ -109,7 +109,7 @@ pub enum EngineError {
         /// Reason for which the stack rejects the interface.
         why: Fault,
     },
-    /// This route cannot be added: its interface does not exist, or its router has a different
+    /// The route cannot be added: its interface does not exist, or its router has a different
     /// address family.
     #[error("route to {0:?} cannot be added")]
     Route(RouteConfig),
@@ -190,7 +190,7 @@ impl Engine {
         let slots_max = if has_programs { SLOTS_MAX } else { 0 };
         config.sockets_max = config.sockets_max.min(slots_max) / shards;
         config.memory_cap /= u64::from(shards);
-        // One table contains the sockets of programs, and connections whose program has ended.
+        // The same table contains the sockets of programs, and connections whose program has ended.
         // Without programs, only services have sockets, which need no slots in shared memory.
         let sockets_max = match has_programs {
             true => config.stack.sockets_max.min(config.sockets_max as usize),
@@ -391,7 +391,7 @@ impl Engine {
         self.here().lifeline = Some(pipe.into());
     }
 
-    /// Returns a handle with which other threads control the engine. It is valid before
+    /// Returns a handle with which other threads control the engine. The handle is valid before
     /// [`Engine::run`] and after the engine has ended.
     pub fn remote(&self) -> Remote {
         self.remote.clone()

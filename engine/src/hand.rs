@@ -97,5 +97,5 @@ impl Hand {
     }
 }
 
-/// Time at which a manual clock starts. It is not 0, which means "never" in some places.
+/// Time at which a manual clock starts. The time is not 0, which means "never" in some places.
 const START: Instant = Instant(1_000_000_000_000);

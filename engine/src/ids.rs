@@ -1,6 +1,6 @@
 //! Identifiers of processes: [`ChannelId`] and [`Family`].
 
-/// ID of a process's channel. It is reused after the channel was removed.
+/// ID of a process's channel, reused after the channel was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ChannelId(pub u32);
 

@@ -13,15 +13,14 @@ pub(crate) struct ChannelLink {
     /// The engine's end of the notification socket to the process, shared by all shards. A shard
     /// writes to it when it has events for the process, and the process sleeps.
     pub doorbell: Arc<Fd>,
-    /// Descriptor with which the process notifies the shard. It is registered in the shard's
-    /// poller.
+    /// Descriptor with which the process notifies the shard, registered in the shard's poller.
     pub engine_bell: Arc<Fd>,
 }
 
 /// Descriptors and memory that the engine passes to a process, for all shards.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// One of the process's channels. Its memory contains the channels to all shards.
+    /// A channel of the process. Its memory contains the channels to all shards.
     pub channel: Channel,
     /// Descriptors with which the process notifies the shards, one for each shard.
     pub engine_bells: Vec<Arc<Fd>>,

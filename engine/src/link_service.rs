@@ -216,8 +216,8 @@ mod tests {
 
     use super::*;
 
-    /// Test service for frames that begin with 1. It answers each, keeps those whose second byte is
-    /// 1 from the stack, and sends one frame at a time.
+    /// Test service for frames that begin with 1. The service answers each, keeps those whose
+    /// second byte is 1 from the stack, and sends one frame at a time.
     struct Answers {
         frames: VecDeque<Vec<u8>>,
         at: Option<Instant>,

@@ -60,7 +60,7 @@ pub(crate) enum ShardCommand {
 pub(crate) struct Newcomer {
     pub id: ChannelId,
     pub family: Option<Family>,
-    /// The registry's end of the process's control socket. It reports a hang-up when the process
+    /// The registry's end of the process's control socket, which reports a hang-up when the process
     /// ends.
     pub life: Arc<Fd>,
 }
@@ -190,8 +190,8 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut *queue)
     }
 
-    /// Returns the descriptor that notifies the receiver of messages in an empty queue. It is never
-    /// read, because the poller watches it edge-triggered.
+    /// Returns the descriptor that notifies the receiver of messages in an empty queue. The
+    /// descriptor is never read, because the poller watches it edge-triggered.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

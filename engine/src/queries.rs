@@ -110,8 +110,8 @@ impl Query for NetQuery {
     }
 }
 
-/// Query with an empty answer. It waits until every shard has executed all earlier commands, and
-/// uses the latest configuration of the network layer.
+/// Query with an empty answer. The query waits until every shard has executed all earlier commands,
+/// and uses the latest configuration of the network layer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SettleQuery;
 

@@ -40,7 +40,7 @@ pub trait Query: Clone + Send + 'static {
     fn join(parts: Vec<Self::Part>) -> Self::Answer;
 }
 
-/// What a shard returns for one call of [`Query::ask`].
+/// Result of a shard for one call of [`Query::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Portion<T> {
     /// The whole answer of the shard, or its last portion.

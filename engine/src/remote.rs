@@ -241,7 +241,7 @@ impl Remote {
         let iface = added.map_err(AddError::Refused)?;
         let attached = self.query(AttachQuery::new(iface, ports))?;
         if let Err(error) = attached {
-            // This change cannot be rejected, because the interface has just been added.
+            // The change cannot be rejected, because the interface has just been added.
             let _ = self.apply(vec![Change::RemoveInterface { iface }])?;
             return Err(AddError::System(error));
         }

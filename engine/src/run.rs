@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::shard::Shard;
 use crate::team::{self, Team, Threads};
 
-/// What the caller must do after a [turn](Engine::turn) of the event loop.
+/// Next step of the caller after a [turn](Engine::turn) of the event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Run another turn, because more work is left.

@@ -134,7 +134,7 @@ mod tests {
     }
 
     const START: Instant = Instant(1_000_000_000);
-    /// Address and port of the service. It is the router's address on a link to which the host is
+    /// Address and port of the service. The address is the router's on a link to which the host is
     /// not connected.
     const SERVICE: &str = "10.2.0.1:7";
 

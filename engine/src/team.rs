@@ -189,8 +189,8 @@ impl Team<'_> {
         false
     }
 
-    /// Waits for events for at most `timeout`. It is zero if the host program has already slept for
-    /// the engine. Shards without work continue to sleep.
+    /// Waits for events for at most `timeout`. The timeout is zero if the host program has already
+    /// slept for the engine. Shards without work continue to sleep.
     pub fn sleep(&mut self, timeout: Option<Duration>) {
         self.first.sleep(timeout);
     }

@@ -24,7 +24,7 @@ use crate::registry::wire::SENT_MAX;
 /// of processes whose close blocks. When all are blocked, descriptors of other families must wait,
 /// too. Each thread costs its kernel stack and some pages.
 const THREADS_MAX: usize = 64;
-/// Time after which a close counts as blocked. It normally takes microseconds.
+/// Time after which a close counts as blocked. Closing normally takes microseconds.
 const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 
 /// Closes descriptors that programs may share, on separate threads.
@@ -47,7 +47,7 @@ struct CloseQueue {
     ready: VecDeque<Family>,
     waiting: usize,
     threads: usize,
-    /// Number of threads that are idle or have not started yet. They are included in `threads`.
+    /// Number of threads that are idle or have not started yet, included in `threads`.
     idle: usize,
     ended: bool,
 }

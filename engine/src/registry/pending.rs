@@ -23,8 +23,8 @@ pub(crate) enum Pending {
     Clone { control: Fd, given: Given, clone: ChannelId },
     /// CLONE that will be refused. The shards discard the list of sockets for it.
     NoClone,
-    /// TOKENS, a request for kernel descriptors with the names of these sockets. They are listed by
-    /// slot and generation.
+    /// TOKENS, a request for kernel descriptors with the names of these sockets, listed by slot and
+    /// generation.
     Tokens(Vec<(u32, u32)>),
 }
 

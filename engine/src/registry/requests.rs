@@ -319,8 +319,7 @@ impl Registry {
         }
     }
 
-    /// Drops references to shared descriptors. Whoever drops the last reference closes the
-    /// descriptor.
+    /// Drops references to shared descriptors. Dropping the last reference closes the descriptor.
     fn close_shared(&self, id: ChannelId, descriptors: impl IntoIterator<Item = Arc<Fd>>) {
         self.close(id, descriptors.into_iter().filter_map(Arc::into_inner));
     }

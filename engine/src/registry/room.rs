@@ -12,9 +12,9 @@ use towpath_shm::{Fd, opened};
 
 use crate::registry::Registry;
 
-/// Returns the number of descriptors that a process image needs in the engine. These are its
-/// memory, both ends of the notification socket to the process, and one notification descriptor for
-/// each shard.
+/// Returns the number of descriptors that a process image needs in the engine. The number includes
+/// its memory, both ends of the notification socket to the process, and one notification descriptor
+/// for each shard.
 fn image(shards: usize) -> usize {
     3 + shards
 }
@@ -46,8 +46,8 @@ impl Registry {
             call::HELLO if request.b != 0 => 0,
             call::HELLO => image(self.orders.len()),
             call::CLONE => channel(self.orders.len()),
-            // One free descriptor is enough, because each token is closed after it was sent. If
-            // there are fewer than requested, the process requests the remaining ones again.
+            // A single free descriptor is enough, because each token is closed after it was sent.
+            // If there are fewer than requested, the process requests the remaining ones again.
             call::TOKENS => 1,
             _ => 0,
         }

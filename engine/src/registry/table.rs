@@ -16,7 +16,7 @@ const FAMILY_SHARE: u32 = 2;
 /// A process of the run, as the registry knows it.
 #[derive(Debug)]
 pub(crate) struct RegisteredProcess {
-    /// The registry's end of the process's control socket. It is polled until it hangs up.
+    /// The registry's end of the process's control socket, polled until it hangs up.
     pub control: Arc<Fd>,
     /// Family of the process. `None` if the process was attached, and was not created by another
     /// one.

@@ -30,8 +30,8 @@ pub(crate) struct Net {
     pub ports: ShardPorts,
     pub pool: Pool,
     pub clock: Clock,
-    /// Status page in shared memory. It tells programs whether the engine sleeps, and the maximum
-    /// length of a datagram that can be sent without a request.
+    /// Status page in shared memory. The page tells programs whether the engine sleeps, and the
+    /// maximum length of a datagram that can be sent without a request.
     pub status: EngineStatus,
     pub poller: Poller<ShardSource>,
     /// Limits on the work that the stack does in one turn, an iteration of the shard's event loop.

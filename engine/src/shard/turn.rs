@@ -136,8 +136,8 @@ impl Shard {
         self.begin_ends();
     }
 
-    /// Updates the counter with the maximum number of work steps in one turn. It includes the work
-    /// for requests.
+    /// Updates the counter with the maximum number of work steps in one turn. The number includes
+    /// the work for requests.
     pub(crate) fn end_of_turn(&mut self) {
         let counters = &mut self.sockets.counters;
         let work = counters.work - std::mem::replace(&mut self.sleep.worked, counters.work);

@@ -47,7 +47,7 @@ impl ShardPlace {
 /// A peer shard, with what is needed to wake it.
 #[derive(Debug)]
 pub(crate) struct PeerShard {
-    /// Status page of the peer in shared memory. It tells whether the peer sleeps.
+    /// Status page of the peer in shared memory, which tells whether the peer sleeps.
     status: Status,
     rung: Rung,
     bell: Arc<Fd>,

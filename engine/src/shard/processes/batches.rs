@@ -1,5 +1,6 @@
 //! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new
-//! process image. They are handled in batches of work steps, so that other work can run in between.
+//! process image. The requests are handled in batches of work steps, so that other work can run in
+//! between.
 //!
 //! ```text
 //!   CLONE   a channel without sockets ─► its hold on each socket ─► done
@@ -210,8 +211,8 @@ mod tests {
         assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
-    /// A new program may never send HELLO. It then keeps only the sockets that were listed for it,
-    /// and no sockets that reused a listed slot.
+    /// A new program may never send HELLO. The program then keeps only the sockets that were listed
+    /// for it, and no sockets that reused a listed slot.
     #[test]
     fn what_is_listed_for_a_program_is_held_by_it() {
         for wanted in [purpose::EXEC, purpose::SPAWN] {
@@ -304,7 +305,7 @@ mod tests {
                 engine.shard.processes.channels.get(id).expect("it lives").batch.is_some()
             })
         };
-        // The first request needs two more batches and one step. These run in turn with batches of
+        // The first request needs two more batches and one step, which run in turn with batches of
         // the second request.
         for _ in 0..4 {
             go_on(&mut engine);

@@ -31,17 +31,17 @@ pub(crate) struct Attached {
     /// Family of the process, which is that of its parent. `None` if it was not created by another
     /// process of the run.
     pub family: Option<Family>,
-    /// Process ID that the process sent when it began. 0 before that. It is kept across exec.
-    /// Processes may send any number, so SIGURG is sent only to processes that the kernel reports
-    /// as part of the run ([`crate::shard::processes::owners`]).
+    /// Process ID that the process sent when it began, kept across exec. 0 before that. Processes
+    /// may send any number, so SIGURG is sent only to processes that the kernel reports as part of
+    /// the run ([`crate::shard::processes::owners`]).
     pub pid: u32,
     /// Rings and notification descriptors of the current process image. `None` before it has sent
     /// HELLO.
     pub link: Option<ChannelLink>,
     /// Slots of the sockets of which the process has a descriptor.
     pub holds: SlotSet,
-    /// Number of slots in `holds` and `former` together. It equals the number of `holders` lists
-    /// that contain the process.
+    /// Number of slots in `holds` and `former` together. The total equals the number of `holders`
+    /// lists that contain the process.
     pub held: usize,
     /// Slots that the process has released, but whose lock one of its threads may still hold. The
     /// thread was in a call when the slot was closed, or the lock contains this channel's number.
@@ -80,8 +80,8 @@ pub(crate) struct Lineage {
     pub unborn_until: Option<Instant>,
     /// Channel of the parent, as long as the parent's `clones` list contains this channel.
     pub parent: Option<ChannelId>,
-    /// Clones (channels for new processes) whose processes may not have begun. They may still
-    /// inherit sockets that this process opens.
+    /// Clones (channels for new processes) whose processes may not have begun. The new processes
+    /// may still inherit sockets that this process opens.
     pub clones: Vec<ChannelId>,
 }
 

@@ -1,5 +1,5 @@
-//! Releases many sockets in batches, with other work between them. This is needed if a process
-//! ends, executes a program that does not inherit them, or closes a listener with a full queue.
+//! Releases many sockets in batches, with other work between them. Needed if a process ends,
+//! executes a program that does not inherit them, or closes a listener with a full queue.
 //!
 //! The channel of an ended process is kept meanwhile:
 //!

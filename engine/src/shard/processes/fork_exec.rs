@@ -37,12 +37,12 @@ use crate::shard::sockets::Sockets;
 /// meanwhile.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// Maximum number of clones of a process that have not begun. It is limited, because each of them
-/// gets every socket that the process opens. It is large enough for a server that forks 500 workers
-/// at once.
+/// Maximum number of clones of a process that have not begun. The number is limited, because each
+/// clone gets every socket that the process opens. The limit is large enough for a server that
+/// forks 500 workers at once.
 const CLONES_MAX: usize = 512;
 /// Maximum total number of references to sockets that a CLONE may lead to. Each reference takes
-/// four bytes. It is enough for four processes that have a socket in every slot.
+/// four bytes. The limit is enough for four processes that have a socket in every slot.
 const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 
 impl Processes {

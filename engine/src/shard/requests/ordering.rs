@@ -35,8 +35,8 @@ use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
 use crate::shard::requests::{RequestCx, Requests};
 
 /// Maximum number of work steps in one turn of the event loop for requests that are not part of a
-/// round. The same limit applies separately to those of a round. It is some 50 µs, or one longer
-/// request.
+/// round. The same limit applies separately to those of a round. The limit allows for some 50 µs of
+/// work, or for one longer request.
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
@@ -193,7 +193,7 @@ impl Requests {
         attached.asks.asked += 1;
         cx.sockets.counters.requests += 1;
         cx.sockets.counters.work(REQUEST);
-        // Handle all commands that the process wrote before the request. They are visible in the
+        // Handle all commands that the process wrote before the request, which are visible in the
         // ring by now.
         let has_more = self.drain_share(cx, id);
         match request.call {

@@ -14,7 +14,7 @@ use crate::shard::processes::channels::Channels;
 /// The result of a request: a reply, or the errno with which it fails.
 pub(crate) type Answer = Result<ControlReply, Errno>;
 
-/// Who gets the answer to a request that waits for a round.
+/// Recipient of the answer to a request that waits for a round.
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A process that wrote a request to its request slot in shared memory. Contains its channel,
@@ -38,7 +38,7 @@ pub(crate) struct RoundWait {
     pub then: Then,
 }
 
-/// What to do when all shards have finished their round.
+/// Step to do when all shards have finished their round.
 #[derive(Debug)]
 pub(crate) enum Then {
     /// Answer the request.
@@ -66,7 +66,7 @@ pub(crate) struct Rounds {
     /// Requests that wait for peer shards, by number. The peers return the number with their
     /// answers.
     pub waiting: BTreeMap<u64, RoundWait>,
-    /// Steps to do now, because all shards have finished. They were moved here from `waiting`.
+    /// Steps to do now, because all shards have finished; moved here from `waiting`.
     pub ready: VecDeque<Then>,
     /// Key of the next entry that is added to `waiting`.
     pub count: u64,

@@ -13,8 +13,8 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::queues::Swept;
 use crate::shard::sockets::slots::{AF_INET6, Holders, Rare, SlotEntry, UNPACED, inherit, present};
 
-/// Properties that connections inherit from their listener. Those that are stored in the listener's
-/// slot are not included.
+/// Properties that connections inherit from their listener, except those that are stored in the
+/// listener's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub slot: u32,

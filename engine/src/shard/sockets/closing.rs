@@ -55,8 +55,8 @@ impl Sockets {
         }
         self.counters.hostile_sockets += 1;
         if let (false, Some(id)) = (entry.closing, entry.id) {
-            // Processes that have the socket keep its slot. They get the reset as an event when the
-            // stack has closed the socket.
+            // Processes that have the socket keep its slot. The processes get the reset as an event
+            // when the stack has closed the socket.
             net.stack.close(now, id, Linger::Abort);
         }
     }

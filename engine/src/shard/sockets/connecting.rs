@@ -161,7 +161,7 @@ impl Sockets {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         let note = Parent { backlog, ..Parent::of_entry(slot, entry) }.note();
         net.stack.listen_with(id, backlog, note)?;
-        // As on Linux, one more connection than the backlog can wait in the accept queue. One more
+        // As on Linux, one more connection than the backlog can wait in the accept queue. Another
         // record may be partly read.
         let size = (backlog + 2) * RECORD;
         let windows = &self.windows;

@@ -21,8 +21,8 @@ const DATAGRAMS_A_TURN: u32 = 64;
 /// Maximum number of sockets in the queue `to_send` that continue to send in one turn of the event
 /// loop. Together they may send as many packets as all connections together.
 const BACKLOG_A_TURN: usize = 4;
-/// Length in bytes of the address and scope id at the beginning of an error report. They are those
-/// of the host that reported the error.
+/// Length in bytes of the beginning of an error report: address and scope id of the host that
+/// reported the error.
 const REPORTER: usize = 16 + 4;
 
 impl Sockets {
@@ -183,8 +183,8 @@ impl Sockets {
         Ok(ControlReply { a: last, b: COPIED_REPORT, slot: first, ..ControlReply::default() })
     }
 
-    /// Counts a MSG_ZEROCOPY send, whose completion is reported later. It is complete at once,
-    /// because the data was copied to the FIFO.
+    /// Counts a MSG_ZEROCOPY send, whose completion is reported later. The send is complete at
+    /// once, because the data was copied to the FIFO.
     pub(crate) fn note_copied(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.zero_copied.1 = rare.zero_copied.1.wrapping_add(1));
@@ -369,7 +369,7 @@ mod tests {
                 && engine.shard.sockets.is_put_off(slot).is_none()
         );
         assert!(engine.shard.flush_datagrams(now, slot));
-        // Close the socket while it is queued to send. It must be freed only after its last
+        // Close the socket while it is queued to send. The slot must be freed only after its last
         // datagram.
         engine.shard.sockets.put_off(slot);
         assert!(!engine.shard.flush_datagrams(now, slot));

@@ -1,6 +1,5 @@
-//! Makes a stream socket unconnected again, in the same slot. This is needed for connect(2) to
-//! AF_UNSPEC, shutdown(2) of a listener or of a pending connect, and a retry after a failed
-//! connect.
+//! Makes a stream socket unconnected again, in the same slot. Needed for connect(2) to AF_UNSPEC,
+//! shutdown(2) of a listener or of a pending connect, and a retry after a failed connect.
 
 use std::sync::atomic::Ordering::Release;
 
@@ -163,7 +162,7 @@ mod tests {
     }
 
     /// The old connection may end after the new one exists, because the work of the stack in one
-    /// turn is limited. This must not free the new connection's memory.
+    /// turn is limited. The end must not free the new connection's memory.
     #[test]
     fn an_old_connection_leaves_the_new_one_its_memory() {
         let (mut engine, slot) = connecting();
@@ -206,7 +205,7 @@ mod tests {
         connect(&mut engine, slot);
     }
 
-    /// One thread is in send(2) and another in recv(2), possibly in the middle of a copy, when the
+    /// A thread is in send(2) and another in recv(2), possibly in the middle of a copy, when the
     /// socket is disconnected.
     #[test]
     fn who_is_inside_while_it_is_disconnected_does_no_harm_to_the_next_connection() {

@@ -18,8 +18,8 @@ pub(crate) enum PendingEnd {
     Holds(ChannelId),
     /// A connection that no process accepted, identified by slot and generation.
     Connection(u32, u32),
-    /// A shard that asked to end the connection in the previous entry. It is notified when that
-    /// connection has ended.
+    /// A shard that asked to end the connection in the previous entry. The shard is notified when
+    /// that connection has ended.
     Told(ShardId),
 }
 
@@ -67,7 +67,8 @@ impl Ends {
         self.queue.pop_front();
     }
 
-    /// Adds the release of a process's sockets to the queue. It begins in the current turn.
+    /// Adds the release of a process's sockets to the queue. The release begins in the current
+    /// turn.
     pub fn push_holds(&mut self, id: ChannelId) {
         self.is_new = true;
         self.push(PendingEnd::Holds(id));
@@ -106,7 +107,7 @@ impl Ends {
         self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Begins a round. It is over when all entries that were in the queue before have finished.
+    /// Begins a round, which is over when all entries that were in the queue before have finished.
     pub fn begin_round(&mut self) {
         self.settling = None;
     }

@@ -22,8 +22,8 @@ const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
 /// Maximum number of sockets for which memory is tried in one turn of the event loop, for each of
 /// the two queues.
 const TRIES_A_TURN: usize = 64;
-/// Number of sockets without success after which a turn stops trying to provide memory. It is above
-/// one, because the next socket may need less memory.
+/// Number of sockets without success after which a turn stops trying to provide memory. The number
+/// is above one, because the next socket may need less memory.
 const REFUSALS_A_TURN: usize = 8;
 
 impl Sockets {

@@ -238,8 +238,8 @@ impl SocketOptions<'_> {
         self.apply_recv_capacity();
     }
 
-    /// Sets TCP_WINDOW_CLAMP in bytes. It limits the receive buffer, which limits the advertised
-    /// window. 0: no limit.
+    /// Sets TCP_WINDOW_CLAMP in bytes. The value limits the receive buffer, which limits the
+    /// advertised window. 0: no limit.
     fn set_window_clamp(&mut self, bytes: u32) {
         let Some(entry) = self.sockets.slots.get_mut(self.slot) else { return };
         entry.set_rare(|rare| rare.window_clamp = bytes);

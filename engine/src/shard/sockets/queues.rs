@@ -42,8 +42,8 @@ pub(crate) struct SendQueues {
 /// Sockets that no process has, and slots that are not free yet.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
-    /// Slots of sockets that neither the stack nor a process uses any more. They are freed after
-    /// the current turn.
+    /// Slots of sockets that neither the stack nor a process uses any more. The slots are freed
+    /// after the current turn.
     pub to_free: Vec<u32>,
     /// Connections that were removed from an accept queue and not claimed by a process. Contains
     /// the time at which to reset each, its slot and its generation.
@@ -63,8 +63,8 @@ pub(crate) struct Deferred {
     /// Generations of deferred connections, by slot and the time at which they can be accepted even
     /// without bytes. The backlog limits their number.
     pub to_accept: BTreeMap<(Instant, u32), u32>,
-    /// Slots of connections that failed while their accept was deferred. They are reset without
-    /// notifying programs, and their places in the backlog are freed.
+    /// Slots of connections that failed while their accept was deferred. The connections are reset
+    /// without notifying programs, and their places in the backlog are freed.
     pub to_reset: Vec<u32>,
     /// Deferred connections to be offered to a listener in a peer shard: slot and generation of
     /// each, and its listener.

@@ -120,7 +120,7 @@ mod tests {
         engine: Engine,
         now: Instant,
         dice: Dice,
-        /// The programs' ends of the control sockets, by channel. They are kept open.
+        /// The programs' ends of the control sockets, by channel, kept open.
         controls: BTreeMap<ChannelId, OwnedFd>,
     }
 

@@ -30,8 +30,8 @@ pub(crate) const AF_INET: u32 = 2;
 /// The address family AF_INET6.
 pub(crate) const AF_INET6: u32 = 10;
 
-/// Table of all sockets of a shard. It grows by chunks, so that entries are never moved, and less
-/// than one chunk is unused.
+/// Table of all sockets of a shard. The table grows by chunks, so that entries are never moved, and
+/// less than one chunk is unused.
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
@@ -128,8 +128,8 @@ impl Slots {
         }
     }
 
-    /// Frees the slot of a socket that has ended. It cannot be reused while a thread still holds
-    /// its lock.
+    /// Frees the slot of a socket that has ended. The slot cannot be reused while a thread still
+    /// holds its lock.
     pub fn release(&mut self, index: u32) {
         let Some(place) = self.place_mut(index) else { return };
         let SlotState::Taken(entry) = place else { return };
@@ -139,7 +139,8 @@ impl Slots {
         let shared = self.shared(index);
         let are_out = end_generation(shared, generation);
         shared.kind.store(Kind::Free as u32, Relaxed);
-        // Wake threads that sleep on this socket. They then notice that the generation has changed.
+        // Wake threads that sleep on this socket, which then notice that the generation has
+        // changed.
         towpath_ring::wake(shared);
         if are_out.is_ok() {
             self.free.push(index);

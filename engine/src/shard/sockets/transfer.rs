@@ -49,8 +49,8 @@ impl Sockets {
             self.telling.to_publish.push(slot);
         }
         if how & shut::READ != 0 {
-            // Wake the threads and processes that use this socket. They read from the slot that it
-            // is shut down.
+            // Wake the threads and processes that use this socket. The slot tells them that it is
+            // shut down.
             self.slots.post(slot, event::RX | event::RDHUP);
         }
         // Shutting down reading and writing one after the other has the same effect as both at

@@ -10,8 +10,8 @@ use crate::errno::{EINVAL, Errno};
 /// Maximum total number of filter instructions in a shard: 256 filters of maximum length, some 20
 /// MB.
 const ROOM: usize = 1 << 20;
-/// Number of instructions that a short filter counts as. This limits the number of filters, which
-/// are all visited when there is no room for another one.
+/// Number of instructions that a short filter counts as. The minimum limits the number of filters,
+/// which are all visited when there is no room for another one.
 const LEAST: usize = 64;
 /// Maximum number of incomplete filters, of which only some parts were received. A thread usually
 /// sends all parts without a pause.

@@ -50,7 +50,7 @@ impl SocketOptions<'_> {
         Ok(self.net.stack.set_filter(id, None)?)
     }
 
-    /// Sets SO_LOCK_FILTER, which prevents changes of the filter. It cannot be cleared.
+    /// Sets SO_LOCK_FILTER, which prevents changes of the filter and cannot be cleared.
     pub(crate) fn lock_filter(&mut self, lock: bool) -> Result<(), Errno> {
         let entry = self.sockets.slots.get_mut(self.slot).ok_or(Errno(EINVAL))?;
         if entry.rare().filter_locked && !lock {

@@ -19,7 +19,7 @@ pub(crate) struct SlotEntry {
     /// The stack's socket. `None` after the stack has closed it.
     pub id: Option<SocketId>,
     /// Number of earlier sockets of the stack in this slot that were replaced, and whose `Closed`
-    /// event is pending. That many `Closed` events of the slot are ignored.
+    /// event is pending. The same number of `Closed` events of the slot is ignored.
     pub former: u32,
     pub kind: Kind,
     /// Address family of the socket: [`AF_INET`] or [`AF_INET6`].
@@ -235,7 +235,7 @@ impl SlotEntry {
         }
     }
 
-    /// Returns the FIFOs of a listener or datagram socket. They are created when first needed.
+    /// Returns the FIFOs of a listener or datagram socket, which are created when first needed.
     pub fn owned(&mut self) -> &mut Owned {
         self.owned.get_or_insert_default()
     }

@@ -53,7 +53,8 @@ impl DatagramStamps {
     }
 
     /// Returns the kinds of timestamps to report for a datagram that the stack has accepted, and
-    /// the number of the datagram. It is scheduled and sent in the same turn of the event loop.
+    /// the number of the datagram. The datagram is scheduled and sent in the same turn of the event
+    /// loop.
     pub fn on_sent(&mut self) -> Option<(impl Iterator<Item = StampKind>, u32)> {
         let flags = self.flags;
         if flags & (flag::TX_SCHED | flag::TX_SOFTWARE) == 0 {
