@@ -89,8 +89,8 @@ impl Axis {
         Self { scale: Scale::Nines, from: 0., to: 1. - 10_f64.powf(-most), ticks }
     }
 
-    /// Returns the position of a value along the axis. It is 0 at the start of the axis, and 1 at
-    /// the end. For a value outside of the axis, it is less than 0 or more than 1.
+    /// Returns the position of a value along the axis: 0 at its start, and 1 at its end. For a
+    /// value outside of the axis, the position is less than 0 or more than 1.
     pub fn share(&self, value: f64) -> f64 {
         let (from, to) = (self.place(self.from), self.place(self.to));
         (self.place(value) - from) / (to - from).max(1e-12)

@@ -5,9 +5,9 @@
 //! published ports can open idle connections.
 //!
 //! Established TCP connections are never evicted. Therefore the number of connections of a client
-//! address is at most [`CLIENT_PART`] times the number of free descriptors. This leaves room for
-//! clients with few connections. Echo flows and DNS queries have separate limits, so that a program
-//! with many connections can still resolve names.
+//! address is at most [`CLIENT_PART`] times the number of free descriptors. The bound leaves room
+//! for clients with few connections. Echo flows and DNS queries have separate limits, so that a
+//! program with many connections can still resolve names.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -21,8 +21,8 @@ impl Client {
         })
     }
 
-    /// Returns whether per-client limits apply. They do not apply to the program, nor to clients
-    /// with a loopback address of this host.
+    /// Returns whether per-client limits apply. The limits apply neither to the program, nor to
+    /// clients with a loopback address of this host.
     pub(crate) fn has_share(self) -> bool {
         // The address of an IPv6 client is truncated to 64 bits, so ::1 appears as ::, the
         // unspecified address. No other unicast address has this prefix.

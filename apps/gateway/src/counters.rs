@@ -77,11 +77,9 @@ towpath_pool::counters! {
         dns_unanswered,
         /// DNS queries evicted because `DNS_QUERIES_MAX` was reached.
         dns_displaced,
-        /// Datagrams that the program sent to the forwarder and that are no DNS queries. They are
-        /// dropped.
+        /// Dropped datagrams that the program sent to the forwarder and that are no DNS queries.
         dns_malformed,
-        /// Datagrams received on the socket of a DNS query that do not answer the query. They are
-        /// dropped.
+        /// Dropped datagrams received on the socket of a DNS query that do not answer the query.
         dns_mismatched,
         /// UDP flows and pings ended because their source address was removed from the host.
         address_lost,

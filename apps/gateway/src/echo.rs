@@ -77,7 +77,7 @@ struct Flow {
 enum Lost {
     /// The host does not allow this user to send pings.
     NotPermitted,
-    /// Another error. It is reported to the program if it concerns the destination.
+    /// Another error, which is reported to the program if it concerns the destination.
     Failed,
 }
 
@@ -405,8 +405,8 @@ impl Flow {
     }
 }
 
-/// Derives the first identifier of raw sockets. It must be unpredictable, and equal in all gateways
-/// of a host, which share the second half of the seed.
+/// Derives the first identifier of raw sockets. The identifier must be unpredictable, and equal in
+/// all gateways of a host, which share the second half of the seed.
 fn first_ident(seed: &[u8; 32]) -> u16 {
     let key = *seed.last_chunk().expect("32 bytes");
     SipHasher13::new_with_key(&key).hash(b"echo") as u16
@@ -427,7 +427,7 @@ fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(Fd, bool), Errno> 
 }
 
 /// Writes the ICMP header before the request's data. The kernel computes the checksums for ICMPv6
-/// and for datagram sockets. It also replaces the identifier for datagram sockets.
+/// and for datagram sockets. For datagram sockets, the kernel also replaces the identifier.
 fn emit_request(message: &mut [u8], meta: &EchoMeta, ident: u16) {
     let seq = meta.seq;
     if meta.local.is_ipv4() {

@@ -167,8 +167,8 @@ impl FlowFifo {
 
     /// Ensures that no packet on the link refers to the free part of the memory, which will be
     /// overwritten. If one does, copies the FIFO's bytes to another mapping, and leaves the old one
-    /// to the packets. Such copies are rare, because acknowledged bytes are on the link only after
-    /// a retransmission. Returns false if the allocation failed.
+    /// to the packets. Copies are rare, because acknowledged bytes are on the link only after a
+    /// retransmission. Returns false if the allocation failed.
     fn leave_lent(&mut self) -> bool {
         let (head, len) = (self.head, self.len());
         if let Some(mapping) = self.mapping.as_ref().filter(|_| self.free != head)

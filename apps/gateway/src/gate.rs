@@ -35,8 +35,8 @@ impl Gate {
     /// # Errors
     /// Returns errors of ioctl(2) and setsockopt(2).
     pub(crate) fn new(socket: &Fd, protocol: ForwardProtocol, v6: bool) -> Result<Self, Errno> {
-        // Set O_NONBLOCK, because accept(2) has no flag like MSG_DONTWAIT. This affects the process
-        // that passed the socket, too, because both share the open file description.
+        // Set O_NONBLOCK, because accept(2) has no flag like MSG_DONTWAIT. O_NONBLOCK affects the
+        // process that passed the socket, too, because both share the open file description.
         ioctl_fionbio(socket, true)?;
         if protocol == ForwardProtocol::Udp {
             sys::enable_packet_info(socket.as_fd(), v6)?;

@@ -1,9 +1,9 @@
 //! ICMP errors: forwards errors about a flow's packets, which the host's kernel reports, to the
 //! program.
 //!
-//! The kernel reports type, code, reporter, and the payload quoted by the ICMP message. The original
-//! packet had the host's addresses, which mean nothing to the program. Therefore the error for the
-//! program quotes headers that we rebuild from the flow.
+//! The kernel reports type, code, reporter, and the payload quoted by the ICMP message. The
+//! original packet had the host's addresses, which mean nothing to the program. Therefore the error
+//! for the program quotes headers that we rebuild from the flow.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -73,11 +73,11 @@ impl Errors {
 
     /// Takes all reports from the error queue of a flow's socket, and returns their number.
     /// `refused` is the packet that the last send call refused, in the form that [`About`]
-    /// describes. It is quoted for errors that the host itself has generated, because these quote
-    /// no packet.
+    /// describes. Errors that the host itself has generated quote no packet, so `refused` is quoted
+    /// for them.
     ///
-    /// `about` finds the packet that caused a report, and the address of its peer on the host. It
-    /// returns `None` if the packet belongs to no flow.
+    /// `about` finds the packet that caused a report, and the address of its peer on the host. The
+    /// closure returns `None` if the packet belongs to no flow.
     pub(crate) fn hear(
         &mut self,
         fd: BorrowedFd<'_>,

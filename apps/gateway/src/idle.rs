@@ -237,8 +237,9 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// Evicts a flow to make room for a new flow of `client` in `class`. Chooses among flows of the
-    /// owner's class with the lowest worth. Of these, takes the client with the most flows, and
-    /// evicts its longest idle one. So if `client` itself has the most flows, it loses one.
+    /// owner's class with the lowest worth. Among the clients of these flows, takes the one with
+    /// the most flows, and evicts its longest idle one. So if `client` itself has the most flows,
+    /// it loses one.
     pub(crate) fn evict(&mut self, class: usize, client: Client) -> Option<Evicted<K, V>> {
         let owner = self.classes[class].owner;
         let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);

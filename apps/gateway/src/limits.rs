@@ -19,11 +19,12 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Maximum number of echo flows (one per `ping`). At the limit, flows are evicted like UDP flows.
 pub const ECHO_FLOWS_MAX: usize = 256;
-/// Maximum number of accepted connections that wait for the gateway of another shard. They count as
-/// TCP flows. Further connections wait in the host's accept queue ([`BACKLOG`]).
+/// Maximum number of accepted connections that wait for the gateway of another shard. Waiting
+/// connections count as TCP flows. Further connections wait in the host's accept queue
+/// ([`BACKLOG`]).
 pub const HANDED_MAX: usize = 256;
 /// Pause in accepting, in ns, after the queue of another gateway ([`HANDED_MAX`] connections) was
-/// full. That gateway empties its queue within a few turns.
+/// full. A gateway empties its queue within a few turns.
 pub const HANDED_PAUSE_NS: u64 = 1_000_000;
 /// Maximum number of accepted connections per published port that are held before they are divided
 /// among the gateways of the shards. Each counts as a TCP flow.
@@ -53,8 +54,8 @@ pub const DESCRIPTORS_USED_MAX: usize =
 
 /// Maximum number of epoll events of host sockets taken per call.
 pub const EVENTS_MAX: usize = 256;
-/// Maximum number of receive calls on one host socket before the next socket is served. One call
-/// may return several datagrams.
+/// Maximum number of receive calls on one host socket before the next socket is served. A call may
+/// return several datagrams.
 pub const DATAGRAMS_PER_TURN: usize = 64;
 /// Maximum number of connections accepted on one listener before the next is served.
 pub const ACCEPTS_PER_TURN: usize = 64;

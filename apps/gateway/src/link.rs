@@ -27,8 +27,7 @@ pub(crate) struct Link {
 /// Packet queues of a [`Link`].
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// Packets from the program. They refer to memory in the program's FIFOs until they are
-    /// dropped.
+    /// Packets from the program, which refer to memory in its FIFOs until they are dropped.
     pub(crate) from_program: Batch,
     /// Packets to the program.
     pub(crate) to_program: Batch,

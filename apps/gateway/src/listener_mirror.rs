@@ -1,7 +1,8 @@
 //! Host sockets of published ports, which refuse clients while the program does not listen.
 //!
-//! The socket is open while the program listens, and shut otherwise. It stays bound in both states,
-//! so that no other process gets the port. While it is shut, the host's kernel refuses clients:
+//! The socket is open while the program listens, and shut otherwise. The socket stays bound in both
+//! states, so that no other process gets the port. While it is shut, the host's kernel refuses
+//! clients:
 //!
 //! ```text
 //!        shut                                         open
@@ -67,8 +68,8 @@ pub(crate) fn reserve(
 pub(crate) fn open(socket: &Fd, protocol: ForwardProtocol) -> Result<(), Errno> {
     match protocol {
         ForwardProtocol::Tcp => {
-            // SO_REUSEADDR is needed because connections of earlier clients also hold the port.
-            // They have this option, too.
+            // SO_REUSEADDR is needed because connections of earlier clients, which have this option
+            // too, hold the port.
             sockopt::set_socket_reuseaddr(socket, true)?;
             listen(socket, BACKLOG)
         }

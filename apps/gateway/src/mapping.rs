@@ -78,8 +78,8 @@ fn share(host: &Fd, v6: bool, host_port: u16) -> Result<u16, Errno> {
 
 /// Binds a socket to a free host port, and returns the port. Prefers the program's port number.
 fn take(host: &Fd, port: Port) -> Result<u16, Errno> {
-    // Try the program's port number first (port preservation, RFC 4787 §4.2.1). This fails if the
-    // port is in use or privileged.
+    // Try the program's port number first (port preservation, RFC 4787 §4.2.1). The bind fails if
+    // the port is in use or privileged.
     bind_any(host, port.v6, port.number).or_else(|_| bind_any(host, port.v6, 0))?;
     // Set SO_REUSEPORT after the bind. Otherwise the bind could succeed on a port of another
     // gateway of this user, and one of the two would receive the other's answers.

@@ -68,11 +68,11 @@ struct Flights {
 #[derive(Debug)]
 pub(crate) struct FlightGuard(Arc<Flights>);
 
-/// What [`Order::next`] has decided for a connection.
+/// Decision of [`Order::next`] for a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// Give the connection to the gateway with this index. It keeps the guard until the program has
-    /// the connection.
+    /// Give the connection to the gateway with this index, which keeps the guard until the program
+    /// has the connection.
     Goes(usize, Option<FlightGuard>),
     /// Hold the connection, because it must wait. `since_now` is true if it did not wait before.
     Waits { since_now: bool },

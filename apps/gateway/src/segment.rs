@@ -77,8 +77,8 @@ pub(crate) fn report_why(
 }
 
 /// Returns how to refuse the program's SYN after the host connection failed with `error`. Returns
-/// `Ignore` if the program should retransmit its SYN until its own timeout. This is so if the peer
-/// timed out, or if resources ran out and a later SYN may succeed.
+/// `Ignore` if the program should retransmit its SYN until its own timeout. Reasons are that the
+/// peer timed out, or that resources ran out and a later SYN may succeed.
 pub(crate) fn refusal_for(error: Errno) -> Refusal {
     match error {
         // EADDRNOTAVAIL means that the host has no source address of the family, or no free port.

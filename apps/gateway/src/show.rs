@@ -126,7 +126,7 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
     })
 }
 
-/// One end of a TCP flow, with its byte counts.
+/// End of a TCP flow, with its byte counts.
 struct ShownEnd {
     addr: SocketAddr,
     ended: bool,

@@ -224,7 +224,7 @@ impl Place {
     }
 
     /// Returns the next address of `ip` with a port in `range` for which this gateway's shard owns
-    /// the flow to the program. Tries at most `tries` ports. That is what the caller has left of
+    /// the flow to the program. Tries at most `tries` ports, the remainder of the caller's
     /// [`PORTS_TRIED_MAX`](crate::limits::PORTS_TRIED_MAX).
     pub(crate) fn next_port(
         &mut self,

@@ -34,7 +34,7 @@ impl SlabKey {
         Self(bits & ((1 << Self::BITS) - 1))
     }
 
-    /// Returns the lower 32 bits of the key. They identify an entry while it exists: see
+    /// Returns the lower 32 bits of the key, which identify an entry while it exists: see
     /// [`KeyedSlab::living`].
     pub(crate) fn short(self) -> u32 {
         self.0 as u32

@@ -16,11 +16,11 @@
 //!
 //! The program's bytes are acknowledged once they are in the receive FIFO, before the host has
 //! them. A truncated stream must not look complete to the host. Therefore SO_LINGER with zero
-//! seconds makes each close a reset until the host has all bytes and the FIN. This also applies if
+//! seconds makes each close a reset until the host has all bytes and the FIN. The same applies if
 //! the kernel closes the socket because this process was killed.
 //!
-//! This module owns the flow table, and creates and removes flows. `clients` creates flows for
-//! clients of published ports, and `flow` moves the bytes of one flow.
+//! The module itself owns the flow table, and creates and removes flows. `clients` creates flows
+//! for clients of published ports, and `flow` moves the bytes of one flow.
 
 mod clients;
 mod deadlines;
@@ -252,7 +252,8 @@ impl TcpFlows {
     /// Handles the flows whose deadline has passed.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         let now_ns = cx.shared.now_ns;
-        // An empty vector allocates no memory. It is used only if clients wait for a listener.
+        // An empty vector allocates no memory. The vector is used only if clients wait for a
+        // listener.
         let mut unanswered = Vec::new();
         while let Some(key) = self.deadlines.pop_due(now_ns) {
             let Some(flow) = self.flows.get_mut(key) else { continue };

@@ -16,9 +16,9 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// Time in ns before a deadline in which a thread polls instead of sleeping. It is about the delay
-/// of a wake-up. A longer time takes CPU time from a server on the same machine. A shorter time
-/// makes requests late.
+/// Time in ns before a deadline in which a thread polls instead of sleeping. The value is about the
+/// delay of a wake-up. A longer time takes CPU time from a server on the same machine. A shorter
+/// time makes requests late.
 pub const SPIN_NS: u64 = 50_000;
 
 /// Clock of a run. Times are in ns since the start of the run, which fit into u64 for 584 years.
@@ -38,7 +38,7 @@ impl RunClock {
 /// Timer of the kernel (timerfd). mio reports its expiry as an event with its token.
 pub struct TimerAlarm {
     timer: OwnedFd,
-    /// Time at which the timer expires. It is in the past once the timer has expired.
+    /// Time at which the timer expires, or has expired.
     at: u64,
 }
 

@@ -254,7 +254,7 @@ impl Plan {
 
 /// Maximum number of users. More users would exhaust the ports of 64 local addresses of loopback.
 const USERS_MAX: usize = 1_000_000;
-/// Maximum duration in a plan. It prevents an overflow of sums of times in ns.
+/// Maximum duration in a plan, which prevents an overflow of sums of times in ns.
 const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Minimum rate per second, which corresponds to one request in 5000 s.
 const RATE_MIN: f64 = 0.0002;
@@ -263,8 +263,8 @@ const RATE_MAX: f64 = 1e8;
 /// Maximum payload of a datagram over IPv4 in bytes: 65535 minus the lengths of the IPv4 and UDP
 /// headers.
 const DATAGRAM_MAX: usize = 65_507;
-/// Placeholder for a random number in a redis command. It is that of redis-benchmark, and has 12
-/// letters for 12 digits.
+/// Placeholder for a random number in a redis command, as in redis-benchmark. Its 12 letters stand
+/// for 12 digits.
 pub const RANDOM: &str = "__rand_int__";
 /// Maximum number of different keys. Their numbers have as many digits as [`RANDOM`] has letters.
 const KEYSPACE_MAX: u64 = 1_000_000_000_000;
@@ -329,7 +329,7 @@ pub enum Protocol {
 pub enum Shape {
     /// Requests and answers on connections that stay open.
     Request,
-    /// One connection for each request. Response and service times include the connect.
+    /// A new connection for each request. Response and service times include the connect.
     ConnectEach,
     /// Bytes from the users to the server, as fast as possible.
     StreamUp,
@@ -396,8 +396,7 @@ pub enum PlannedAnswer {
         /// Length of an answer in bytes.
         bytes: usize,
     },
-    /// Any bytes that a single read returns. This is suitable for servers whose answers have no
-    /// fixed length.
+    /// Any bytes that a single read returns, for servers whose answers have no fixed length.
     Any,
 }
 

@@ -1,5 +1,5 @@
-//! Parser for replies in the redis protocol (RESP2 and RESP3). It parses only what is needed to
-//! find the end of a reply.
+//! Parser for replies in the redis protocol (RESP2 and RESP3). Only the parts that are needed to
+//! find the end of a reply are parsed.
 
 use crate::failure::Failure;
 use crate::plan::RANDOM;

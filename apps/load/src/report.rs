@@ -82,8 +82,8 @@ pub struct Period {
     pub bytes_received: u64,
     /// Number of users with a connection at the end of the period.
     pub connected: usize,
-    /// Median of the response times in seconds. This field and the next three are zero if there
-    /// were no answers.
+    /// Median of the response times in seconds. If there were no answers, this field and the next
+    /// three are zero.
     #[serde(rename = "p50_s", with = "as_seconds")]
     pub p50: Duration,
     /// 90th percentile of the response times.
@@ -146,8 +146,7 @@ pub struct Report {
     pub service: Histogram,
     /// Times from the SYN to the establishment of the connection.
     pub connect: Histogram,
-    /// Ages of lost requests when they were given up. They are lower bounds of the response times
-    /// of these requests.
+    /// Ages of lost requests when they were given up: lower bounds of their response times.
     pub lost: Histogram,
     /// Figures that show how well the tester itself kept to the schedule.
     pub generator: Generator,
@@ -276,8 +275,8 @@ pub struct FellBehind {
 }
 
 impl FellBehind {
-    /// Minimum delay of a request that counts as late. It is well above the delay of a wake-up on
-    /// an idle machine.
+    /// Minimum delay of a request that counts as late, well above the delay of a wake-up on an idle
+    /// machine.
     pub const LATE: Duration = Duration::from_millis(1);
     /// Maximum fraction of late or unsent requests. If it is exceeded, the report contains this
     /// mark.

@@ -1,5 +1,5 @@
-//! Parser for HTTP/1.1 responses (RFC 9112). It parses only what is needed to find the end of a
-//! response: status, length, chunks, and keep-alive.
+//! Parser for HTTP/1.1 responses (RFC 9112). Only the parts that are needed to find the end of a
+//! response are parsed: status, length, chunks, and keep-alive.
 
 use crate::failure::Failure;
 use crate::verdict::{Line, Step, Trouble, Verdict};
@@ -22,7 +22,7 @@ enum Part {
     #[default]
     Status,
     Header,
-    /// This number of bytes of the body, or of a chunk, is missing.
+    /// Number of bytes of the body, or of a chunk, that are missing.
     Bytes(u64),
     ChunkSize,
     /// The empty line after a chunk is expected.

@@ -35,8 +35,7 @@ pub struct Answered {
 /// State of the connection of a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// The user needs no connection. This is so between two requests that each have their own
-    /// connection.
+    /// The user needs no connection, as between two requests that each have their own connection.
     Closed,
     /// The user waits for the next attempt to connect, or is queued to connect.
     Waiting,
@@ -209,8 +208,8 @@ impl User {
         self.reader.has_begun()
     }
 
-    /// Drops datagrams that were sent at or before the time `limit`. They count as lost, and are
-    /// passed to `lost`.
+    /// Drops datagrams that were sent at or before the time `limit`, and passes them to `lost` as
+    /// lost requests.
     pub fn give_up(&mut self, limit: u64, mut lost: impl FnMut(&Request)) {
         while self.oldest().is_some_and(|it| it.sent <= limit) {
             self.under_way -= 1;

@@ -24,8 +24,7 @@ const WAKER: Token = Token(usize::MAX - 1);
 /// events.
 const EVENTS: usize = 1024;
 
-/// Descriptors of one thread. They are created before the thread, so that an error fails the run
-/// early.
+/// Descriptors of one thread, created before the thread, so that an error fails the run early.
 pub struct Post {
     poll: Poll,
     alarm: TimerAlarm,
@@ -39,8 +38,8 @@ pub struct Remains {
     pub connected: usize,
     /// Total time that the thread slept during the measurement, in ns.
     pub slept: u64,
-    /// Time at which the thread's measurement ended. It is later than planned if the planned end
-    /// had passed already.
+    /// Time at which the thread's measurement ended: later than planned if the planned end had
+    /// passed already.
     pub end: u64,
     /// Time at which the server closed the last stream. 0 if it closed none.
     pub last_end: u64,
@@ -144,8 +143,8 @@ impl<'a> LoadWorker<'a> {
         let is_beginning = window.traffic == u64::MAX;
         let mut end = self.moments.end.load(Acquire);
         if !is_beginning && end < window.end {
-            // End the measurement now, because the run was stopped. It includes the requests that
-            // were sent until now.
+            // End the measurement now, because the run was stopped. Requests that were sent until
+            // now are included.
             end = end.max(now);
         }
         let start = traffic.saturating_add(self.plan.warmup.as_nanos() as u64);

@@ -27,7 +27,7 @@ pub struct PlannedRoute {
     pub target: Target,
 }
 
-/// What happens to packets that match a route.
+/// Treatment of packets that match a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Forwards packets to these next hops. Flows are distributed among them.

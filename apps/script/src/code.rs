@@ -7,7 +7,7 @@ use towpath_tcp::State;
 
 use crate::syntax::symbols;
 
-/// Variables in the code of a script. They persist between the blocks of code.
+/// Variables in the code of a script, which persist between the blocks of code.
 pub type Variables = BTreeMap<String, f64>;
 
 /// Runs a block of code.
@@ -85,7 +85,7 @@ const LEVELS: &[&[&str]] = &[
     &["*", "//", "/", "%"],
 ];
 
-/// Maximum depth of nested operands. It prevents a stack overflow by a deeply nested assertion.
+/// Maximum depth of nested operands. Deeper assertions could overflow the stack.
 const DEPTH_MAX: usize = 64;
 
 /// Index in [`LEVELS`] of the comparisons, which can form chains.

@@ -1,4 +1,4 @@
-//! Owner of the stack. It records the events of sockets for the system calls of the script.
+//! Owner of the stack, which records the events of sockets for the system calls of the script.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

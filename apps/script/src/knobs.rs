@@ -175,8 +175,8 @@ impl Knobs {
     }
 
     fn set_receive(&mut self, default: u32, max: u32) {
-        // Limit the initial size to 64 KiB, with which the engine's buffers start, too. They grow
-        // as bytes arrive. A larger buffer would be announced by a window update after the
+        // Limit the initial size to 64 KiB, with which the engine's buffers start, too. Buffers
+        // grow as bytes arrive. A larger buffer would be announced by a window update after the
         // handshake.
         (self.sizes.recv, self.sizes.recv_max) = (default.min(RECV_FIRST), max.max(default));
         // Use the smallest shift for which the window covers the buffer (RFC 7323 §2.3).

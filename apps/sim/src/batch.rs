@@ -19,7 +19,7 @@ pub struct BatchOptions<'a> {
     pub captures: Option<&'a Path>,
     /// Whether to record the segments of the first connections, for the charts of a page.
     pub traces: bool,
-    /// Number of threads. It does not influence the results.
+    /// Number of threads, which does not influence the results.
     pub threads: usize,
 }
 

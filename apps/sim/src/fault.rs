@@ -5,7 +5,7 @@ use std::fmt;
 /// Rule that a simulated world violates, with details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleFault {
-    /// Name of the violated rule. It is the same for all worlds that violate this rule.
+    /// Name of the violated rule, the same for all worlds that violate this rule.
     pub rule: String,
     /// Details of the violation: time, place and numbers.
     pub what: String,

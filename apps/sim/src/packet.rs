@@ -13,7 +13,7 @@ pub struct SimPacket {
     packet: Box<QueuedPacket>,
     /// Time in ns at which the packet was passed to its current link.
     pub entered_ns: u64,
-    /// Destination of the packet. It is parsed only once, so that switches need not read the frame.
+    /// Destination of the packet, parsed only once, so that switches need not read the frame.
     towards: Towards,
     len: u32,
 }
@@ -156,8 +156,7 @@ impl Port for SimPort {
 mod tests {
     use super::*;
 
-    /// Returns an Ethernet frame to `to`. It contains an ARP message with this operation for
-    /// 10.0.1.7.
+    /// Returns an Ethernet frame to `to`, with an ARP message with this operation for 10.0.1.7.
     fn arp(to: [u8; 6], operation: u8) -> [u8; 42] {
         let mut frame = [0; 42];
         frame[..6].copy_from_slice(&to);

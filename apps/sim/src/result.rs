@@ -45,9 +45,9 @@ pub struct RunResult {
     pub links: Vec<LinkResult>,
     /// Goodput of all flows together over the whole run, in bits per second.
     pub goodput_bps: f64,
-    /// Jain's fairness index of the bulk flows' goodputs while all of them are active. It is 1 if
-    /// all goodputs are equal, and 1/n if one flow takes everything. `None` if the flows are never
-    /// active together. Flows that share fewer than ten samples are compared by their total
+    /// Jain's fairness index of the bulk flows' goodputs while all of them are active. The index is
+    /// 1 if all goodputs are equal, and 1/n if one flow takes everything. `None` if the flows are
+    /// never active together. Flows that share fewer than ten samples are compared by their total
     /// goodputs.
     pub fairness: Option<f64>,
     /// Times of the samples in seconds.
@@ -137,8 +137,8 @@ pub struct FlowResult {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Time series of a flow. TCP values are those of the endpoint that sends most. They are `None`
-/// before this endpoint is connected.
+/// Time series of a flow. TCP values are those of the endpoint that sends most, and `None` before
+/// this endpoint is connected.
 #[derive(Debug, Default, Serialize)]
 pub struct FlowSeries {
     /// Mean goodput since the previous sample, in bits per second.

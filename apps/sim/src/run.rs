@@ -166,7 +166,7 @@ impl SampleRecorder {
         for ((flow, plan), ends) in flows.iter_mut().zip(&plan.flows).zip(&ends) {
             flow.bytes = ends.bytes;
             flow.retransmitted_bytes = ends.tcp.as_ref().map(|tcp| tcp.bytes_retrans);
-            // A flow with a random start time may start after its stop time. It then transfers
+            // A flow with a random start time may start after its stop time, and then transfers
             // nothing.
             let whole_s = plan.stop_ns.saturating_sub(plan.start_ns) as f64 / 1e9;
             let active_s = flow.completion_s.unwrap_or(whole_s).max(f64::MIN_POSITIVE);

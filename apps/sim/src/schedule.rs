@@ -1,4 +1,4 @@
-//! Event queue of a simulation. It determines which actor is called next, and at which time.
+//! Event queue of a simulation, which determines which actor is called next, and at which time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -155,7 +155,7 @@ mod tests {
             for _ in 0..400 {
                 for _ in 0..dice.below(4) {
                     let actor = dice.below(actors as u64) as usize;
-                    // Most times are near, and some are the current time. Others are far, and
+                    // Most times are near, some are the current time, and some are far, and
                     // postponed later.
                     let at = now + [0, dice.below(3), dice.below(50)][dice.below(3) as usize];
                     schedule.arm(actor, at);

@@ -1,4 +1,4 @@
-//! One direction of a link, together with the network device that feeds it.
+//! Direction of a link, together with the network device that feeds it.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use crate::queue::{QueueSpec, Sojourns};
 use crate::result::TimeDistribution;
 use crate::scenario::{DevicePlan, Outage, Place, WayPlan};
 
-/// Maximum number of packets in a host's device without a queueing discipline. This number suffices
-/// to keep the device from becoming idle.
+/// Maximum number of packets in a host's device without a queueing discipline: enough to keep the
+/// device from becoming idle.
 const DEVICE_RING: usize = 4;
 
 /// Maximum length of a frame in bytes.
@@ -23,7 +23,7 @@ const FRAME_MAX: u64 = 1_514;
 /// of packets.
 const WAKE_ROOM: usize = 32;
 
-/// One direction of a link.
+/// Direction of a link.
 ///
 /// If the plan has a device with a ring, the device is the bottleneck instead of the link. The
 /// queueing discipline is then above the device, and the link only adds delay and impairments.

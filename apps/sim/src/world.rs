@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Sends the queued packets of a link up to the current time. This delivers no packet, because
+    /// Sends the queued packets of a link up to the current time. No packet is delivered, because
     /// the delivery would have been an event of its own.
     fn settle(&mut self, at: usize, drops: &mut Vec<Dropped<SimPacket>>) {
         let first = drops.len();

@@ -64,9 +64,9 @@ pub(crate) fn list(ips: impl Iterator<Item = IpAddr>) -> String {
     ips.map(|ip| ip.to_string()).collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns the Ethernet address of a stack that shares a device with the kernel. It is the same at
-/// each start, so that neighbors that have cached it reach the next run at once. It also depends on
-/// the IP addresses, so that two stacks on one device have different ones.
+/// Returns the Ethernet address of a stack that shares a device with the kernel. The address is the
+/// same at each start, so that neighbors that have cached it reach the next run at once. The
+/// address also depends on the IP addresses, so that two stacks on one device have different ones.
 ///
 /// The first byte, 02, means locally administered and unicast. The remaining bytes are an FNV-1a
 /// hash.

@@ -16,7 +16,7 @@
 //!
 //! A run holds a lock while it checks the claims, opens its device and binds its own names. A
 //! stopped process must not block other runs forever, so a run continues without the lock after
-//! some time. Therefore each run checks the claims again after it has bound its own names. Of two
+//! some time. Therefore each run checks the claims again after it has bound its own names. With two
 //! concurrent runs, at least one then sees the other's names. If both do, the run whose packet
 //! socket has the higher inode gives up, and the other run waits for this.
 

@@ -58,7 +58,7 @@ impl LeaseServer {
         move |all| service.with(|service| service.server.set_nameservers(all))
     }
 
-    /// Starts a thread that writes changed leases to the file. It ends after the engine has closed
+    /// Starts a thread that writes changed leases to the file, and ends after the engine has closed
     /// the port. `tell` is called with messages for the user.
     ///
     /// # Errors

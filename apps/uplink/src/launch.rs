@@ -37,12 +37,12 @@ use crate::shape::{PackedLink, Shape};
 
 /// Maximum number of descriptors in one packet. The kernel's limit, SCM_MAX_FD, is 253.
 const PASSED_MAX: usize = 250;
-/// Maximum length of a packet in bytes. It must fit into a socket's default send buffer of 212,992
-/// bytes (net.core.wmem_default).
+/// Maximum length of a packet in bytes. A packet must fit into a socket's default send buffer of
+/// 212,992 bytes (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// Launch spec: description of an engine that is created in PROGRAM's process. It is sent together
-/// with descriptors: the read end of the run's parent-death pipe, and those of the link.
+/// Launch spec: description of an engine that is created in PROGRAM's process. The spec is sent
+/// together with descriptors: the read end of the run's parent-death pipe, and those of the link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
     /// Configuration of the stack on its link.
@@ -119,7 +119,7 @@ pub enum Said {
     Counters(Vec<Layer>),
 }
 
-/// One end of the socket between `towpath run` and PROGRAM's process.
+/// End of the socket between `towpath run` and PROGRAM's process.
 #[derive(Debug, Clone)]
 pub struct LaunchSocket(Arc<Fd>);
 
@@ -318,8 +318,8 @@ mod tests {
             let sent = launch_spec(ports);
             let (read, _write) = io::pipe().expect("a pipe");
             let descriptors = vec![read.as_fd(); usize::from(ports) + 1];
-            // This request is meant for the program that the process executed before, and must be
-            // ignored.
+            // The first request is meant for the program that the process executed before, and must
+            // be ignored.
             ours.say(&LaunchMessage::Sockets).expect("room");
             ours.equip(&sent, &descriptors).expect("it is taken");
             let (received, descriptors) =

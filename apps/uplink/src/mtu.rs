@@ -83,8 +83,8 @@ impl MtuFollower {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Starts the thread for the only interface of an engine. It sets the engine's MTU, and calls
-    /// `tell` with messages for the user.
+    /// Starts the thread for the only interface of an engine. The thread sets the engine's MTU, and
+    /// calls `tell` with messages for the user.
     ///
     /// # Errors
     /// Returns the errors of [`Self::start`].

@@ -41,12 +41,12 @@ pub enum Dns {
     None,
 }
 
-/// The user's specification of a stack's uplink. It implements `Send`.
+/// The user's specification of a stack's uplink. The type implements `Send`.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Host ports that are forwarded to the program. [`Plan::check`] sorts them.
     pub publish: Vec<Publish>,
-    /// Host sockets that another process has bound and passed. They are published as further ports.
+    /// Host sockets that another process has bound and passed, published as further ports.
     pub passed: Vec<(Publish, Arc<OwnedFd>)>,
     /// Device of the link; `None` for the rootless gateway.
     pub device: Option<DeviceSpec>,
@@ -120,8 +120,7 @@ pub struct Connected {
 pub struct Packed {
     /// Launch spec that is sent to PROGRAM's process.
     pub spec: LaunchSpec,
-    /// Descriptors that must be sent with the launch spec. That of the parent-death pipe is not
-    /// included.
+    /// Descriptors that must be sent with the launch spec, except that of the parent-death pipe.
     pub descriptors: Vec<OwnedFd>,
     /// Name of the device for messages, such as "the TAP device tw0"; empty without a device.
     pub device: String,
@@ -296,7 +295,7 @@ impl Plan {
         }
     }
 
-    /// Returns the counters of the ports. They are final after the ports were dropped.
+    /// Returns the counters of the ports, which are final after the ports were dropped.
     pub fn port_counters(&self) -> PortCounters {
         self.port_counters.counted()
     }

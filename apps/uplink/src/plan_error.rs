@@ -163,7 +163,7 @@ pub enum PlanError {
         /// Reason why the device cannot be passed to another process.
         why: &'static str,
     },
-    /// This host's end of the TAP device cannot be configured.
+    /// The host's end of the TAP device cannot be configured.
     #[error(transparent)]
     Host(#[from] HostError),
     /// The capture file cannot be written.
@@ -222,7 +222,7 @@ pub(crate) fn system(step: &'static str) -> impl Fn(io::Error) -> PlanError {
     move |source| PlanError::System { step, source }
 }
 
-/// Returns advice for the user about a port that cannot be bound. It is appended to the message.
+/// Returns advice for the user about a port that cannot be bound, to be appended to the message.
 fn listen_advice(publish: &Publish, error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::AddrInUse if publish.at_free_port() => {

@@ -23,8 +23,8 @@ impl Recording {
         options.write(true).create(true).truncate(true).mode(0o600).open(path)
     }
 
-    /// Starts the thread that writes packets to `file`. It inherits the signal mask of the calling
-    /// thread.
+    /// Starts the thread that writes packets to `file`. The thread inherits the signal mask of the
+    /// calling thread.
     ///
     /// # Errors
     /// Fails if no thread can be created.

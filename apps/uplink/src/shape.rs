@@ -14,7 +14,7 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::netem::NetemSpec;
 
-/// Interface name that programs see. It is the usual one on a machine with one network.
+/// Interface name that programs see: the usual one on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
 /// Default range of ephemeral ports, as Linux's net.ipv4.ip_local_port_range.

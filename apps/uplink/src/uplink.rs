@@ -24,7 +24,7 @@ pub struct Uplink {
     pub config: EngineConfig,
     /// Port of the engine's interface.
     pub port: Box<dyn Port + Send>,
-    /// Counters of the port. They are final after the port was dropped.
+    /// Counters of the port, which are final after the port was dropped.
     pub counters: Arc<Tally>,
     /// Reports when a replay has ended; `None` for links that are no replay.
     pub replay: Option<ReplayEnd>,

@@ -80,7 +80,7 @@ struct Wanted {
 /// Reason why a nameserver gave no usable answer.
 #[derive(Debug)]
 enum Failure {
-    /// The nameserver answered with an error. These are the bytes of its answer.
+    /// The nameserver answered with an error. Contains the bytes of the answer.
     Answer(Vec<u8>),
     /// The host could not send to the nameserver.
     Error(Errno),

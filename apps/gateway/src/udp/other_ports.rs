@@ -8,8 +8,8 @@
 //!
 //! All these sockets are bound to one port of the host. The kernel prefers a socket that is
 //! connected to the datagram's sender. So the socket without a peer receives only datagrams from
-//! ports to which the program has not sent. Such a datagram creates no flow; the program's answer
-//! to it does.
+//! ports to which the program has not sent. Datagrams from these ports create no flows; the
+//! program's answers do.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};

@@ -138,7 +138,7 @@ impl UdpFlows {
             };
             let key = *key;
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
-                // Drop datagrams of other senders. They arrived after the socket was bound, but
+                // Drop datagrams of other senders, which arrived after the socket was bound, but
                 // before it was connected.
                 Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
                     cx.shared.counters.udp_dropped += 1;

@@ -16,7 +16,7 @@ pub struct Comparison {
     pub verdicts: Vec<Verdict>,
 }
 
-/// One of the two servers, with its runs.
+/// Server in a comparison of two, with its runs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Side {
     /// Name of the server as given on the command line.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Histogram;
 
-/// Bin of a distribution. It contains the times from `from` to `to`.
+/// Bin of a distribution, with the times from `from` to `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bin {
     /// Minimum of the times in the bin.
@@ -15,8 +15,8 @@ pub struct Bin {
     pub count: u64,
 }
 
-/// Fraction of the times at either end that a plot does not show. These times are counted in the
-/// first and the last bin.
+/// Fraction of the times at either end that a plot does not show. The first and the last bin also
+/// count the times outside of the plot.
 const CUT: f64 = 0.001;
 
 /// Counts times in bins. The bins have equal widths on a logarithmic scale, which covers the
@@ -34,8 +34,8 @@ pub fn bins(times: &Histogram, number: usize) -> Vec<Bin> {
     let bin = |n: usize| Bin { from: edge(n), to: edge(n + 1), count: 0 };
     let mut bins: Vec<Bin> = (0..number).map(bin).collect();
     for it in times.buckets() {
-        // Use the middle of the bucket. This is precise enough, because a bucket is narrower than a
-        // bin, unless all times are nearly equal.
+        // Use the middle of the bucket. The middle is precise enough, because a bucket is narrower
+        // than a bin, unless all times are nearly equal.
         let middle = (it.from + it.to) / 2;
         let at = ((log(middle) - low) / width).max(0.) as usize;
         bins[at.min(number - 1)].count += it.count;

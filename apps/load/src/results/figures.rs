@@ -88,7 +88,7 @@ pub fn bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} bytes") } else { format!("{} {}", digits(value), units[unit]) }
 }
 
-/// Formats a fraction as a percentage. It is never rounded to 0 % or 100 %.
+/// Formats a fraction as a percentage, but never rounds to 0 % or 100 %.
 pub fn percent(share: f64) -> String {
     match share * 100. {
         percent if percent > 0. && percent < 0.05 => "less than 0.1 %".to_owned(),

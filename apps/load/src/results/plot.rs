@@ -20,7 +20,7 @@ const BOTTOM: f64 = 26.;
 const AREA: Area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BOTTOM };
 /// Height of a row of dots, in units of the drawing.
 const ROW: f64 = 30.;
-/// Number of points of a percentile curve. This is one point per few units of the drawing.
+/// Number of points of a percentile curve: one point per few units of the drawing.
 const POINTS: usize = 160;
 /// Number of bars in the plot of a distribution.
 const BARS: usize = 56;
@@ -43,7 +43,7 @@ pub struct Curve {
 /// Function that formats a value of an axis.
 type Words = fn(f64) -> String;
 
-/// Creates an axis of times. It is logarithmic if the values are far apart, and otherwise linear
+/// Creates an axis of times, which is logarithmic if the values are far apart, and otherwise linear
 /// from zero.
 fn times_axis(values: impl Iterator<Item = f64> + Clone) -> Axis {
     let most = values.clone().fold(0., f64::max);

@@ -72,7 +72,7 @@ impl Missed {
 }
 
 impl Step {
-    /// Evaluates a run. It meets the bound if the required fraction of all due requests was
+    /// Evaluates a run. The run meets the bound if the required fraction of all due requests was
     /// answered in time.
     pub fn new(rate: f64, limit: &Limit, report: Report) -> Self {
         let due = report.scheduled.max(report.sent).max(1) as f64;

@@ -9,7 +9,7 @@ use super::figures::{self, QUANTILES};
 use super::outcome::{Document, Labelled};
 use super::text::quantile;
 
-/// Version of the schema. It is incremented when a field is removed or changes its meaning.
+/// Version of the schema, incremented when a field is removed or changes its meaning.
 const SCHEMA: u32 = 1;
 
 /// Formats the whole document as JSON.

@@ -8,7 +8,7 @@ use crate::{PlannedAnswer, Report};
 
 use super::figures;
 
-/// Maximum time in an option, in seconds. It prevents an overflow of sums of times.
+/// Maximum time in an option, in seconds. Larger times could overflow when added.
 const SECONDS_MAX: f64 = 366. * 86400.;
 /// Maximum value of `--message-size` in bytes. Streams (`--shape up`) are more suitable for larger
 /// requests.

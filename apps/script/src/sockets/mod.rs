@@ -34,7 +34,7 @@ pub struct CallResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallOutcome {
     Done(CallResult),
-    /// The call blocks. It is attempted again after events, with the same [`CallProgress`].
+    /// The call blocks, and is attempted again after events, with the same [`CallProgress`].
     Blocked,
 }
 

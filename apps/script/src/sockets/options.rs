@@ -35,7 +35,7 @@ impl ScriptSocket {
             Some(option) => {
                 let id = self.id(cx.world);
                 let set = cx.world.stack.set_option(id, option);
-                // Before connect(2), remember the cork. It is applied to the connection later.
+                // Before connect(2), remember the cork, and apply it to the connection later.
                 let later = self.stage == SocketStage::Fresh;
                 match set {
                     Err(OptionError::NotApplicable) if later => {}

@@ -11,7 +11,7 @@ pub struct SyntaxError {
     pub message: String,
 }
 
-/// Maximum depth of nested values. It prevents a stack overflow by a deeply nested script.
+/// Maximum depth of nested values. Deeper scripts could overflow the stack.
 const DEPTH_MAX: usize = 64;
 
 /// Reads a text from its start to its end. Line breaks count as white space.

@@ -32,8 +32,8 @@ pub use shrink::{Shrunk, shrink};
 /// Additional rules that a world is checked against.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExtraRules {
-    /// Maximum number of payload bytes that may arrive in a world. This artificial rule is for
-    /// tests of the shrinker.
+    /// Maximum number of payload bytes that may arrive in a world: an artificial rule for tests of
+    /// the shrinker.
     pub bytes_max: Option<u64>,
 }
 
@@ -50,10 +50,10 @@ pub struct Outcome {
     pub failed: u64,
 }
 
-/// Maximum number of events in a world. It is thousands of times the number that its bytes require.
+/// Maximum number of events in a world: thousands of times the number that its bytes require.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// Maximum number of events at the same time. It detects a host that requests turns in an endless
+/// Maximum number of events at the same time, to detect a host that requests turns in an endless
 /// loop.
 const MOMENT_EVENTS_MAX: u64 = 20_000;
 

@@ -1,5 +1,5 @@
-//! Random worlds. A world is generated from a seed, and stored as parts that the shrinker can
-//! remove. It is written as a scenario for [`read`](crate::read).
+//! Random worlds. A world is generated from a seed, stored as parts that the shrinker can remove,
+//! and written as a scenario for [`read`](crate::read).
 
 use std::fmt::Write as _;
 

@@ -5,8 +5,8 @@ use crate::result::{FlowResult, LinkResult, RunResult};
 use crate::trace::Trace;
 use crate::units::bits_per_second;
 
-/// Caption of goodput charts. It explains peaks above the link's rate, which otherwise look like
-/// errors.
+/// Caption of goodput charts. The caption explains peaks above the link's rate, which otherwise
+/// look like errors.
 const GOODPUT: &str = "payload in order, by flow. Bytes behind a hole count when it is filled.";
 const GOODPUT_OF_ALL: &str = "payload in order. Bytes behind a hole count when it is filled.";
 

@@ -141,7 +141,8 @@ fn overview(out: &mut String, report: &Report, drawn: &[&RunResult]) {
 /// Maximum number of rows in a table of flows or links. A further line contains the number of
 /// omitted rows.
 const ROWS_MAX: usize = 60;
-/// Maximum number of rows in the table of means. It limits the size of the page to some megabytes.
+/// Maximum number of rows in the table of means, which limits the size of the page to some
+/// megabytes.
 const MEANS_MAX: usize = 20_000;
 
 /// Writes a line with the number of omitted rows, and with the place where they can be found.

@@ -59,7 +59,7 @@ pub(super) enum SeriesMark {
     Line,
     /// Points joined by steps. A value holds until the next point.
     Steps,
-    /// One dot for each point.
+    /// A dot for each point.
     Dots,
     /// Vertical bars. Each pair of points is the lower and the upper end of a bar.
     Bars,

@@ -44,8 +44,8 @@ pub fn table(report: &Report) -> String {
     out
 }
 
-/// Returns a note if all seeds gave the same figures. It prevents a misinterpretation of an
-/// interval of 0. `None` if figures differ.
+/// Returns a note if all seeds gave the same figures, to prevent a misinterpretation of an interval
+/// of 0. `None` if figures differ.
 pub(super) fn same(report: &Report) -> Option<String> {
     let same = report.summaries.iter().filter(|summary| summary.is_same).count();
     if same == 0 {
@@ -151,7 +151,7 @@ fn in_device(device: &DeviceResult) -> String {
     format!("{} kB, {limits}", short(device.inflight_mean() / 1e3))
 }
 
-/// Returns whether the direction of a link is listed. It must have a utilization of over 10 %,
+/// Returns whether the direction of a link is listed, because it has a utilization of over 10 %,
 /// drops, losses, or a queue.
 fn is_busy(link: &LinkResult) -> bool {
     let is_used = link.utilization.is_some_and(|share| share > 0.1);

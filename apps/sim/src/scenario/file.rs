@@ -161,7 +161,7 @@ macro_rules! with_way {
         }
 
         impl $name {
-            /// Returns the forward and the backward direction. They differ only in the keys of
+            /// Returns the forward and the backward direction, which differ only in the keys of
             /// `back`.
             pub fn ways(&self) -> [Way; 2] {
                 let there = Way {

@@ -32,8 +32,8 @@ const DURATION_MAX_NS: u64 = 86_400_000_000_000;
 const SAMPLES_MAX: u64 = 20_000;
 /// Default number of samples of a series in scenarios that are not large.
 const SAMPLES: u64 = 400;
-/// Default maximum number of values in all series together. This number of values needs some 20 MB
-/// of JSON.
+/// Default maximum number of values in all series together. A million values need some 20 MB of
+/// JSON.
 const VALUES_MAX: u64 = 1_000_000;
 /// Default minimum number of samples of a series in large scenarios.
 const SAMPLES_MIN: u64 = 10;

@@ -22,8 +22,8 @@ const PLACES_MAX: usize = 20_000;
 /// each switch has an entry per host.
 const HOPS_MAX: usize = 1_000;
 
-/// Default receive buffer in bytes. It is larger than the bandwidth-delay products of typical
-/// scenarios, so that congestion control limits the flows instead of the receive window.
+/// Default receive buffer in bytes. The buffer is larger than the bandwidth-delay products of
+/// typical scenarios, so that congestion control limits the flows instead of the receive window.
 const RECV_BUFFER: u32 = 4 << 20;
 /// Minimum size of a connection's buffer in bytes.
 const BUFFER_MIN: u32 = 512;

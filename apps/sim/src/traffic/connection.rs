@@ -84,7 +84,7 @@ fn options(congestion: CongestionKind) -> StreamOptions {
     StreamOptions { congestion: Some(congestion), ..StreamOptions::default() }
 }
 
-/// Listener at the destination of a flow. It is created before the first SYN arrives.
+/// Listener at the destination of a flow, created before the first SYN arrives.
 pub(super) struct FarEnd {
     local: SocketAddr,
     congestion: CongestionKind,

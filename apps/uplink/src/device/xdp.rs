@@ -60,7 +60,7 @@ fn open(name: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     })
 }
 
-/// Returns text for the user about how frames reach an XDP socket. It is appended to the
+/// Returns text for the user about how frames reach an XDP socket, to be appended to the
 /// interface's name.
 fn mode_words(mode: Mode) -> &'static str {
     match (mode.in_driver, mode.zero_copy) {
