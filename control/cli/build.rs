@@ -12,7 +12,7 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let given = LIBRARIES.map(|(_, variable)| given(variable));
-    // Do not watch the built libraries. They are newer than the start of this build script, so
+    // Do not watch the built libraries. Because they are newer than the start of this build script,
     // Cargo would run the script again in every build.
     let folder = given.iter().any(Option::is_none).then(build);
     let mut hasher = DefaultHasher::new();

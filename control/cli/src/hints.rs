@@ -16,7 +16,7 @@ use towpath_gateway::{ForwardProtocol, Notice};
 
 use crate::messages::Messages;
 
-/// Starts the thread that reports `notices` to the user. It ends when all senders of the channel
+/// Starts the thread that reports `notices` to the user, and ends when all senders of the channel
 /// are dropped.
 ///
 /// # Errors
@@ -82,7 +82,8 @@ fn text(
     };
     let mut found = sockets.iter().filter_map(|entry| Some((on_port(entry)?, entry))).peekable();
     let Some(&(local, server)) = found.peek() else { return plain() };
-    // The program may have opened a suitable socket in the meantime. It will serve the next client.
+    // In the meantime, the program may have opened a suitable socket, which will serve the next
+    // client.
     if !found.all(|(local, _)| local.ip().to_canonical().is_loopback()) {
         return plain();
     }

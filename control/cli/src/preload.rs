@@ -16,9 +16,9 @@ static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
 /// Preload library for PROGRAM if the engine runs in PROGRAM's process (`--inline`).
 static INLINE: &[u8] = include_bytes!(env!("TOWPATH_INLINE_LIBRARY"));
 
-/// File name of the library without extension. It is derived from the content, so runs of different
-/// versions use different files. A program that executes another one later still finds its own
-/// version.
+/// File name of the library without extension. The name is derived from the content, so runs of
+/// different versions use different files. A program that executes another one later still finds
+/// its own version.
 const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 
 /// Installed preload library. Its file is not removed while this value exists.

@@ -200,7 +200,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
 
-    /// Private directory of a test. It is removed when this is dropped.
+    /// Private directory of a test, removed when this is dropped.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -399,7 +399,7 @@ fn turn(
     // The send cannot fail, because the receiver waits for this message.
     let _ = ready.send(first);
     let report = engine.map_or_else(Report::default, Engine::run);
-    // Wait for the reporting threads. They end after their last messages, because the engine has
+    // Wait for the reporting threads, which end after their last messages, because the engine has
     // dropped its ports.
     reporters.into_iter().for_each(|thread| drop(thread.join()));
     report
@@ -487,8 +487,8 @@ fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result
     Ok(Some(instance.context("a thread for answers")?))
 }
 
-/// Descriptor limits (RLIMIT_NOFILE) before and after raising the soft limit. It is raised because
-/// the gateway needs one descriptor for each flow.
+/// Descriptor limits (RLIMIT_NOFILE) before and after raising the soft limit. The limit is raised
+/// because the gateway needs one descriptor for each flow.
 pub struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,

@@ -19,8 +19,8 @@ const FORWARDED: [Signal; 9] = [
     Signal::SIGTSTP,
 ];
 
-/// The signals to forward. They are blocked in this thread and threads that it starts, and are read
-/// from a descriptor.
+/// The signals to forward, which are blocked in this thread and threads that it starts, and are
+/// read from a descriptor.
 pub struct Signals {
     fd: SignalFd,
     original: SigSet,
@@ -94,8 +94,7 @@ pub fn act(signal: Signal) -> Result<()> {
 
 /// Ends this process by the signal that killed PROGRAM, so that the parent sees the same status.
 /// Disables core dumps, because they would be of towpath. If the signal does not end this process,
-/// returns the exit code that a shell uses. This happens if the signal is ignored (SIGPIPE) or
-/// unknown.
+/// because it is ignored (SIGPIPE) or unknown, returns the exit code that a shell uses.
 pub fn die(number: i32) -> u8 {
     let no_core = Rlimit { current: Some(0), maximum: Some(0) };
     if let (Ok(signal), Ok(())) =

@@ -112,9 +112,8 @@ const LISTED_RUNS_MAX: usize = 256;
 /// A run with its answer.
 pub type Told = (Run, Result<Vec<u8>, NoAnswer>);
 
-/// A run that has a control socket. It is identified by the owner of the socket's directory and the
-/// name of its files. A user can choose any name and process id for files in the user's own
-/// directory.
+/// A run that has a control socket, identified by the owner of the socket's directory and the name
+/// of its files. A user can choose any name and process id for files in the user's own directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Owner of the directory that contains the socket.

@@ -26,7 +26,7 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This user has no run that matches the selection.
+    /// The user has no run that matches the selection.
     #[error("{0}")]
     NoRun(Missing),
     /// Several runs match the selection, so one must be named.

@@ -1,5 +1,5 @@
-//! Connections to a run's control socket. One thread handles all of them without blocking, so that
-//! a slow client does not delay others.
+//! Connections to a run's control socket. A single thread handles all of them without blocking, so
+//! that a slow client does not delay others.
 //!
 //! Limits apply per user, because both the run's user and root may send requests: neither can
 //! exhaust the connections or memory of the other. A request beyond a limit fails with the error

@@ -53,7 +53,7 @@ pub enum NatChange {
 /// A flow that the router tracks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownFlow {
-    /// Number of the flow. It is never reused.
+    /// Number of the flow, which is never reused.
     pub id: u64,
     /// Event for which the flow is listed: `new`, `expired`, `evicted` or `deleted`. `None` if the
     /// flow is listed for another reason.

@@ -214,7 +214,7 @@ pub enum NeighborState {
     Incomplete,
     /// The neighbor was recently confirmed to be reachable.
     Reachable,
-    /// It is unknown whether the neighbor is still reachable. No packet was sent to it since.
+    /// Whether the neighbor is still reachable is unknown. No packet was sent to it since.
     Stale,
     /// Packets are sent, although reachability is not confirmed. A connection may soon confirm it.
     Delay,
@@ -251,7 +251,7 @@ pub enum Change {
     SetRoute {
         /// The route.
         route: Route,
-        /// What to do if a route to the same prefix with the same metric exists.
+        /// Action if a route to the same prefix with the same metric exists.
         how: How,
     },
     /// Deletes the route with the lowest metric that matches all given fields. If no router is
@@ -269,7 +269,7 @@ pub enum Change {
         /// Ethernet address of the neighbor.
         #[serde(with = "text")]
         mac: MacAddr,
-        /// What to do if an entry for the address exists.
+        /// Action if an entry for the address exists.
         how: How,
     },
     /// Deletes an entry of the neighbor table.
@@ -310,7 +310,7 @@ pub enum Change {
     },
 }
 
-/// What to do if an entry (a route or neighbor) exists already.
+/// Action if an entry (a route or neighbor) exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {

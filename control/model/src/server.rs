@@ -69,8 +69,8 @@ impl Instance {
         let mut is_taken = false;
         let bound = folder::first_that(|folder| {
             let held = match &name {
-                // Fail if the name is locked in the first usable directory. It must not be locked
-                // in another one instead, because two runs would then have the same name.
+                // Fail if the name is locked in the first usable directory. Do not lock it in
+                // another one instead, because two runs would then have the same name.
                 Some(_) if is_taken => {
                     return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
                 }

@@ -78,8 +78,8 @@ fn with_runs(shell: Shell, script: String) -> String {
     }
 }
 
-/// Bash function that wraps the generated function. It completes the value of `--name`, the first
-/// word after `ss`, and the words of `ip`, `acl`, `nat`, `conntrack` and `port`.
+/// Bash function that wraps the generated function. The wrapper completes the value of `--name`,
+/// the first word after `ss`, and the words of `ip`, `acl`, `nat`, `conntrack` and `port`.
 const BASH: &str = r#"
 _towpath_live() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" kind=""

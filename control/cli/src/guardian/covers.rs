@@ -26,7 +26,7 @@ use rustix::mount::{
     open_tree, unmount,
 };
 
-/// Directory that contains all private files. It exists on every system.
+/// Directory that contains all private files, and exists on every system.
 const FOLDER: &str = "/etc";
 /// Size of the buffer for inotify events in bytes. The content of the events is ignored, because
 /// they only wake the thread.

@@ -25,10 +25,10 @@ pub enum GuardianCommand {
 /// Report from the guardian to towpath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardianReport {
-    /// PROGRAM was started with this process id. This is the first report, unless [`Self::Refused`]
-    /// is sent.
+    /// PROGRAM was started with this process id: the first report, unless [`Self::Refused`] is
+    /// sent.
     Started(u32),
-    /// PROGRAM could not be executed, with this errno. This is the last report.
+    /// PROGRAM could not be executed, with this errno. No report follows.
     Refused(i32),
     /// PROGRAM has exited with this status.
     Exited(u8),
@@ -36,7 +36,7 @@ pub enum GuardianReport {
     Killed(i32),
     /// PROGRAM is stopped, as requested by [`GuardianCommand::AwaitStop`].
     Stopped,
-    /// No descendant of PROGRAM is alive. This is the last report.
+    /// No descendant of PROGRAM is alive. No report follows.
     Alone,
 }
 

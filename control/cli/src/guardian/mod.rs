@@ -59,7 +59,7 @@ pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// Signal that the kernel sends to the guardian when the thread that started it ends.
 const OWNER_ENDS: Signal = Signal::SIGUSR1;
 
-/// Returns the name of the guardian's process, with the id of its run. It must not contain
+/// Returns the name of the guardian's process, with the id of its run. The name must not contain
 /// "towpath". Otherwise `pkill -9 -f towpath` would kill the guardian, too, and PROGRAM would
 /// remain.
 pub fn name(of: u32) -> String {
@@ -179,7 +179,7 @@ impl Guardian {
     fn run(mut self) -> Result<()> {
         loop {
             self.wait()?;
-            // Signals only wake this thread. One SIGCHLD may report several children, so wait(2)
+            // Signals only wake this thread. A SIGCHLD may report several children, so wait(2)
             // determines which have ended. Any process of the user can send OWNER_ENDS, so we check
             // whether towpath has really ended.
             let mut ends = false;
@@ -290,7 +290,7 @@ impl Guardian {
         }
     }
 
-    /// Requests all processes to end, and sets the time of SIGKILL. This time is never later than
+    /// Requests all processes to end, and sets the time of SIGKILL, which is never later than
     /// requested before.
     fn end_within(&mut self, grace: Duration) {
         let until = Instant::now() + grace;

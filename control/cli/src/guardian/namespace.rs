@@ -144,7 +144,7 @@ impl Namespace {
     }
 }
 
-/// Returns sysctl settings for a new network namespace. They permit what a stack of `towpath run`
+/// Returns sysctl settings for a new network namespace, which permit what a stack of `towpath run`
 /// permits.
 fn settings() -> [(&'static str, String); 4] {
     let group = getegid().as_raw();

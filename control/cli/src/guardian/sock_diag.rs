@@ -29,7 +29,7 @@ pub struct SockDiag {
     seq: u32,
 }
 
-/// Properties of a namespace that queries need. They can be sent to another process.
+/// Properties of a namespace that queries need, in a form that can be sent to another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Index of the network device on which packets of clients arrive.
@@ -195,8 +195,7 @@ impl ProgramKernel for SockDiag {
 fn lookup(question: &SocketQuestion, device: u32) -> [u8; REQUEST_LEN] {
     let program = question.program;
     let family = if program.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // Use 0 as the client's port. It matches no existing connection, because no packet has source
-    // port 0.
+    // Use 0 as the client's port, to match no existing connection: no packet has source port 0.
     let (own, client) = ((program.ip(), program.port()), (unspecified(family), 0));
     let interface = if program.ip().is_loopback() { LOOPBACK } else { device };
     let (protocol, ends) = match question.protocol {

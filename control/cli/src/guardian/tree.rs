@@ -1,7 +1,7 @@
 //! Finds and ends the descendants of this process, without affecting unrelated processes.
 //!
-//! A process id is reused only after the parent has waited for the process. This process is the
-//! parent of its own children, and does not wait between lookup and kill. For other descendants, it
+//! A process id is reused only after the parent has waited for the process. As the parent of its
+//! own children, this process does not wait between lookup and kill. For other descendants, it
 //! opens a pidfd (pidfd_open(2)), which never refers to another process. After opening the pidfd,
 //! it checks again whether the process is a descendant.
 
@@ -121,7 +121,7 @@ fn parent_of(pid: Pid) -> Option<Pid> {
 }
 
 /// Parses the parent's process id from a line of proc_pid_stat(5). The process name in parentheses
-/// may contain parentheses. It is followed by the state and the parent.
+/// may contain parentheses. State and parent follow the name.
 fn parent_in(stat: &[u8]) -> Option<Pid> {
     Pid::from_raw(field(stat, 1)?.parse().ok()?)
 }

@@ -459,7 +459,7 @@ fn next_hop<'a>(words: &mut Words<'a>) -> Parsed<NextHopWords<'a>> {
     }
 }
 
-/// Parses the address that follows `via`. It may be preceded by an address family.
+/// Parses the address that follows `via`, possibly preceded by an address family.
 fn router(words: &mut Words<'_>) -> Parsed<IpAddr> {
     let mut text = words.value()?;
     if ["inet", "inet6"].contains(&text) {

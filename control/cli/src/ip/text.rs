@@ -318,8 +318,8 @@ pub(super) fn source(route: &Route, net: &Net) -> Option<IpAddr> {
     Some(own.address.addr())
 }
 
-/// Returns the preference of an IPv6 route that was learned from a router advertisement. It is
-/// derived from the metric.
+/// Returns the preference of an IPv6 route that was learned from a router advertisement, derived
+/// from the metric.
 pub(super) fn preference(route: &Route) -> Option<&'static str> {
     if route.to.addr().is_ipv4() {
         return None;

@@ -55,7 +55,7 @@ impl FlowQueries {
 
     /// Sends the flows as the answer to a request. Must be called when the eventfd is readable.
     pub fn answer(&self, gateway: &Gateway) {
-        // Reset the eventfd. One answer is enough for several requests.
+        // Reset the eventfd. A single answer is enough for several requests.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         // Ignore errors: the receiver exists as long as the process.
         let _ = self.answers.send(gateway.flows());

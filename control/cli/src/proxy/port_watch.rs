@@ -1,8 +1,8 @@
 //! Thread of `towpath proxy run` that opens published ports while a program in the namespace
 //! listens, and closes them otherwise.
 //!
-//! Linux does not report new listeners, so the thread polls. It is separate from the gateway's
-//! thread, so that polling does not delay packets.
+//! Linux does not report new listeners, so the thread polls. The gateway has a separate thread, so
+//! that polling does not delay packets.
 //!
 //! Most of the cost of a poll is the wake-up: 0.15 ms for one port if the processor was idle. The
 //! interval therefore grows when no port changes for a while.

@@ -184,8 +184,8 @@ fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
     }
 }
 
-/// Returns the sysctl setting that accepts packets with own addresses as sources. It is in the
-/// syntax of sysctl(8) for names that contain dots.
+/// Returns the sysctl setting that accepts packets with own addresses as sources, in the syntax of
+/// sysctl(8) for names that contain dots.
 fn accept_local(name: &str) -> String {
     format!("net/ipv4/conf/{name}/accept_local=1")
 }

@@ -1,5 +1,5 @@
-//! The worker of `towpath proxy run` has two threads. One runs the gateway on the device of
-//! PROGRAM's namespace, the other watches published ports ([`port_watch`]).
+//! The worker of `towpath proxy run` has two threads. The first runs the gateway on the device of
+//! PROGRAM's namespace, and the second watches published ports ([`port_watch`]).
 //!
 //! When all processes of the namespace have ended, the namespace's kernel and the gateway may still
 //! have bytes to send. The worker checks every [`LOOK_EVERY`], and ends when all bytes are
@@ -73,7 +73,7 @@ pub struct ProxyWorker {
     look: OwnedFd,
     unsent: Arc<AtomicU64>,
     thread: JoinHandle<Vec<Layer>>,
-    /// Thread that watches published ports. It ends when the gateway's thread ends.
+    /// Thread that watches published ports, and ends when the gateway's thread ends.
     ports: Option<JoinHandle<()>>,
 }
 

@@ -199,7 +199,7 @@ fn device(
     Ok(PortPart { queues: ports, mac: site.mac, mtu: site.mtu })
 }
 
-/// Splits the packets of a device among its VLANs. This is also done for a member of a bridge,
+/// Splits the packets of a device among its VLANs. The packets of a bridge's member are split, too,
 /// because tagged frames must not leave untagged through another member.
 fn split(
     words: &[PortArg],

@@ -81,8 +81,8 @@ impl Filter {
         let default: Vec<&str> = match (args.all, args.listening) {
             (true, _) => states("all")?,
             (_, true) => WAITING.to_vec(),
-            // As in ss(8), exclude TIME-WAIT and SYN-RECV. They belong to no socket, and the list
-            // would be long after many short connections.
+            // As in ss(8), exclude TIME-WAIT and SYN-RECV, which belong to no socket. Otherwise the
+            // list would be long after many short connections.
             _ => states("big")?.into_iter().filter(|state| !WAITING.contains(state)).collect(),
         };
         let mut named: Option<Vec<&str>> = None;

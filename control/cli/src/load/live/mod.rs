@@ -64,7 +64,7 @@ impl Heading {
 pub enum Live {
     /// Full-screen view, redrawn for each snapshot.
     View(Box<LiveView>),
-    /// One line per second.
+    /// A line per second.
     Lines(Lines),
     /// No progress display.
     Silent,

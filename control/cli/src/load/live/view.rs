@@ -16,8 +16,7 @@ use towpath_model::printable;
 
 use super::{Heading, RunEnd, Screen};
 
-/// Maximum number of rates that are kept for the curve. It exceeds the number of columns of wide
-/// terminals.
+/// Maximum number of rates that are kept for the curve, more than the columns of wide terminals.
 const RATES_MAX: usize = 1000;
 /// Maximum number of earlier runs whose results are shown.
 const TOLD_MAX: usize = 4;
