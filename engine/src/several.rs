@@ -158,7 +158,8 @@ impl TestProgram {
         self.ring_all();
     }
 
-    /// Returns a bit set of those `sockets` that the process has.
+    /// Asks this program's process which of `sockets` it has descriptors for. Bit `i` of the result
+    /// stands for `sockets[i]`.
     fn held(&self, sockets: &[(u32, u32)]) -> u32 {
         let mut request = Request { call: call::TOKENS, ..Request::default() };
         for (to, (slot, generation)) in request.data.chunks_exact_mut(8).zip(sockets) {

@@ -90,8 +90,8 @@ fn clients_of(tcp: usize) -> usize {
     tcp - tcp / FLOWS_LEFT_TO_PROGRAM
 }
 
-/// Kind of flow that uses a descriptor. Its number is the index of the first element of
-/// [`FlowBudget::counts`] that includes the flow.
+/// Kind of flow that uses a descriptor. A flow of kind `k` is counted in
+/// [`FlowBudget::counts`]`[k as usize]` and in all elements after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     /// TCP connection from a client of a published port.

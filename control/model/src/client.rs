@@ -280,7 +280,8 @@ impl Client {
     /// Looks up the route to a destination.
     ///
     /// # Errors
-    /// The run does not answer, does not support this request, or has no such route.
+    /// Fails if the `towpath` process does not answer or does not support this request, or if no
+    /// route leads to the destination.
     pub fn route(&self, lookup: RouteLookup) -> Result<FoundRoute, Error> {
         self.ask(&Call::Route { lookup })?.route.ok_or_else(|| self.unreadable())
     }

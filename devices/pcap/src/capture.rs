@@ -241,7 +241,8 @@ impl Shared {
         self.check(result);
     }
 
-    /// Flushes the file once a second, and adopts changes of the system clock.
+    /// Once a second, flushes the capture file, and reads the system clock again for the Unix times of
+    /// later packets.
     fn tick(&mut self, now_ns: u64) {
         if self.last_flush_ns.is_some_and(|last| now_ns.saturating_sub(last) < FLUSH_INTERVAL_NS) {
             return;

@@ -17,7 +17,7 @@ const READ_EVERY_NS: u64 = 10_000_000;
 /// different bytes.
 const BACK_OFFSET: usize = 7_919;
 
-/// Program at one endpoint of an exchange.
+/// Simulated program at one end of a TCP connection: sends its bytes, and checks those of its peer.
 pub(super) struct Exchange {
     end: FlowEnd,
     /// Local address of the listener. At the endpoint that connects: the remote address.

@@ -58,7 +58,7 @@ pub enum Way {
     Namespace(Namespace),
 }
 
-/// Job as received by the guardian, with the descriptors for PROGRAM.
+/// Job of the guardian process: which program to start, and the descriptors that it inherits.
 pub struct Received {
     job: Job,
     stdin: OwnedFd,

@@ -15,7 +15,7 @@ pub enum Command {
     Change(Vec<Change>),
 }
 
-/// Objects to print, with conditions.
+/// Table that `ip … show` prints, with the conditions that select its rows.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Look {
     /// `ip addr show`.

@@ -330,7 +330,8 @@ pub(in crate::net) fn is_control(packet: &Packet) -> bool {
     }
 }
 
-/// Like [`is_control`], for a packet whose transport header is at offset `at`.
+/// Returns whether a packet is an ICMP message other than an echo, a membership report (IGMP, MLD),
+/// or a TCP segment without payload and SYN. `at` is the offset of the transport header.
 pub(in crate::net) fn is_control_message(protocol: IpProtocol, packet: &Packet, at: usize) -> bool {
     const ECHO_V4: [u8; 2] = [0, 8];
     const ECHO_V6: [u8; 2] = [128, 129];
