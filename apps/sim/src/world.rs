@@ -250,8 +250,8 @@ impl World {
             .then(|| format!("{kept} of {expected} buffers are back in the pool"))
     }
 
-    /// Calls `look` once for each simulated program, with the index of its flow, whether the program
-    /// is the source of the flow, and its measurements.
+    /// Calls `look` for each simulated program, with the index of its flow, whether the program is
+    /// the source of the flow, and its measurements.
     pub fn each_tally(&mut self, mut look: impl FnMut(usize, bool, &mut crate::traffic::Tally)) {
         for host in &mut self.hosts {
             let SimHost { node, programs, .. } = host;

@@ -241,8 +241,8 @@ impl Shared {
         self.check(result);
     }
 
-    /// Once a second, flushes the capture file, and reads the system clock again for the Unix times of
-    /// later packets.
+    /// Once a second, flushes the capture file, and reads the system clock again for the Unix times
+    /// of later packets.
     fn tick(&mut self, now_ns: u64) {
         if self.last_flush_ns.is_some_and(|last| now_ns.saturating_sub(last) < FLUSH_INTERVAL_NS) {
             return;

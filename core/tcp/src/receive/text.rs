@@ -109,7 +109,7 @@ impl Connection {
     }
 
     /// Returns the number of bytes after RCV.NXT that the receive buffer needs for the payload of a
-    /// segment, at most `free`; 0 if no byte can be stored.
+    /// segment. Returns at most `free`, and 0 if no byte can be stored.
     #[inline]
     pub fn needed_space(&self, segment: &Segment, free: u32) -> u32 {
         let len = segment.payload_len;
