@@ -68,6 +68,18 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// Copies bytes into the ranges of a FIFO, which are offsets in a mapping and lengths. If the
+    /// ranges are shorter than the payload, its last bytes are not copied.
+    #[inline]
+    pub(crate) fn write_to_stretches(&self, mapping: &Mapping, stretches: [(usize, u32); 2]) {
+        let [(first, len), (second, wrapped)] = stretches;
+        if len == self.len() {
+            return self.write_to(mapping, first);
+        }
+        self.slice(0, len).write_to(mapping, first);
+        self.slice(len, wrapped).write_to(mapping, second);
+    }
+
     /// Copies the payload to `mapping`, from `offset` on.
     ///
     /// # Panics

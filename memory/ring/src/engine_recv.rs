@@ -377,13 +377,8 @@ impl RecvBuffer for EngineRecv {
         if !self.prepare(end) || end > self.geometry().cap.saturating_sub(self.unread()) {
             return false;
         }
-        let mut done = 0;
-        for (at, len) in self.geometry().stretches(self.tail.wrapping_add(offset), data.len()) {
-            if len > 0 {
-                data.slice(done, len).write_to(self.windows.region().mapping(), at);
-                done += len;
-            }
-        }
+        let stretches = self.geometry().stretches(self.tail.wrapping_add(offset), data.len());
+        data.write_to_stretches(self.windows.region().mapping(), stretches);
         self.ahead = self.ahead.max(end);
         true
     }

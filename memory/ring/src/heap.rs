@@ -102,13 +102,9 @@ impl Memory {
         let Some(mapping) = &self.mapping else {
             return;
         };
-        let mut done = 0;
-        for (at, len) in stretches {
-            if len > 0 {
-                data.slice(done, len).write_to(mapping, at);
-                done += len;
-                self.touched = self.touched.max(at as u32 + len);
-            }
+        data.write_to_stretches(mapping, stretches);
+        for (at, len) in stretches.into_iter().filter(|(_, len)| *len > 0) {
+            self.touched = self.touched.max(at as u32 + len);
         }
     }
 

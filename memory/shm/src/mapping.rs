@@ -498,10 +498,12 @@ impl Fragments {
     /// Iterates over the nonempty ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Part<'_>> {
         let mapping = self.backing.as_ref().map(|backing| backing.mapping());
-        let places = self.offsets.into_iter().zip(self.lens).filter(|(_, len)| *len > 0);
-        mapping.into_iter().flat_map(move |mapping| {
-            places.clone().map(move |(offset, len)| Part { mapping, offset, len })
-        })
+        let part = move |n: usize| {
+            let (offset, len) = (self.offsets[n], self.lens[n]);
+            mapping.filter(|_| len > 0).map(|mapping| Part { mapping, offset, len })
+        };
+        // Two options are much faster to iterate over than a flattened array.
+        part(0).into_iter().chain(part(1))
     }
 
     /// Returns the bytes `skip..skip + len` of the ranges as fragments, without copying.
