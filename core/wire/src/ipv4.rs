@@ -102,7 +102,8 @@ impl Header {
     }
 
     /// Writes the header with its checksum to `buf`, and returns its length in bytes.
-    #[inline]
+    // Most fields are constants of the caller, and become a few stores.
+    #[inline(always)]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let header_len = self.header_len();
         let mut fragment = self.fragment_offset >> 3;
@@ -125,7 +126,7 @@ impl Header {
             + u64::from(self.dst.to_bits());
         let sum = match self.options.is_empty() {
             true => fields,
-            false => checksum::sum(self.options.padded(), fields),
+            false => self.options.add_to(fields),
         };
         let sum = checksum::finish(sum);
         let h = head_mut::<HEADER_LEN>(buf);
@@ -135,7 +136,7 @@ impl Header {
         h[12..16].copy_from_slice(&self.src.octets());
         h[16..].copy_from_slice(&self.dst.octets());
         if header_len > HEADER_LEN {
-            buf[HEADER_LEN..header_len].copy_from_slice(self.options.padded());
+            self.options.emit(&mut buf[HEADER_LEN..header_len]);
         }
         header_len
     }
@@ -257,6 +258,18 @@ impl Options {
 
     fn padded(&self) -> &[u8] {
         &self.bytes[..self.padded_len()]
+    }
+
+    /// Adds the options to the checksum of a header. Not inlined, because options are rare and
+    /// headers are written for each packet.
+    #[cold]
+    fn add_to(&self, sum: u64) -> u64 {
+        checksum::sum(self.padded(), sum)
+    }
+
+    #[cold]
+    fn emit(&self, buf: &mut [u8]) {
+        buf.copy_from_slice(self.padded());
     }
 }
 

@@ -526,6 +526,8 @@ fn ip_header_len(dst: IpAddr) -> usize {
 
 /// Returns whether a packet is too long for the IP length field, or exceeds `mtu` although it must
 /// not be fragmented.
+// Called for each packet; the compiler does not inline a function with two callers by itself.
+#[inline(always)]
 fn is_too_big(packet: &Packet, ip: Ip, dst: IpAddr, mtu: u32) -> bool {
     let (ip_len, mtu) = (ip_header_len(dst), mtu as usize);
     let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };

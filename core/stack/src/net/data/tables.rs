@@ -98,23 +98,29 @@ impl Data {
     /// Replaces the snapshot of the configuration that this data part uses.
     #[inline]
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
+        // Called for each packet; changes are rare.
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
-            let before = std::mem::replace(&mut self.snapshot, Arc::clone(snapshot));
-            let is_other_host = !Arc::ptr_eq(&before.host, &snapshot.host);
-            self.hooks.set_rules(snapshot.rules.clone());
-            self.plans.clear();
-            let count = self.snapshot.host.links.len();
-            self.outputs.resize_with(count, Output::default);
-            self.traffic.resize(count, Traffic::default());
-            let links = before.host.links.iter().zip(&self.snapshot.host.links);
-            for ((before, now), traffic) in links.zip(&mut self.traffic) {
-                if before.added_at != now.added_at {
-                    *traffic = Traffic::default();
-                }
+            self.adopt(snapshot);
+        }
+    }
+
+    #[cold]
+    fn adopt(&mut self, snapshot: &Arc<Snapshot>) {
+        let before = std::mem::replace(&mut self.snapshot, Arc::clone(snapshot));
+        let is_other_host = !Arc::ptr_eq(&before.host, &snapshot.host);
+        self.hooks.set_rules(snapshot.rules.clone());
+        self.plans.clear();
+        let count = self.snapshot.host.links.len();
+        self.outputs.resize_with(count, Output::default);
+        self.traffic.resize(count, Traffic::default());
+        let links = before.host.links.iter().zip(&self.snapshot.host.links);
+        for ((before, now), traffic) in links.zip(&mut self.traffic) {
+            if before.added_at != now.added_at {
+                *traffic = Traffic::default();
             }
-            if is_other_host {
-                self.notify_tracker();
-            }
+        }
+        if is_other_host {
+            self.notify_tracker();
         }
     }
 
