@@ -427,8 +427,9 @@ impl Connection {
     /// Leaves quick ACK mode if the program sends data soon after receiving, because that data
     /// carries the ACKs.
     fn leave_quick_acks(&mut self, now: Instant) {
-        let received = self.counters.last_data_recv;
-        if self.counters.data_segs_in > 0 && now.since(received) < self.settings.delayed_ack() {
+        let delay_ms = u32::from(self.settings.delayed_ack_ms);
+        let ack_due = self.counters.last_data_recv.after_millis(delay_ms);
+        if self.counters.data_segs_in > 0 && now < ack_due {
             self.timers.quick_acks = 0;
             self.rcv.when_read = WhenRead::Answers;
         }

@@ -118,7 +118,12 @@ impl Extensions {
     }
 
     /// Returns the number of SACK blocks that [`Self::sack_blocks`] will return.
+    #[inline]
     pub(crate) fn sack_blocks_count(&self, dsack: bool, assembler: Option<&Assembler>) -> usize {
+        // Fast path: all bytes arrived once and in order.
+        if !dsack && assembler.is_none() {
+            return 0;
+        }
         let max = self.sack_blocks_max() - usize::from(dsack);
         let blocks = assembler.filter(|_| self.sack).map_or(0, |it| it.blocks_count(max));
         usize::from(dsack) + blocks

@@ -9,6 +9,7 @@ use crate::rack::{AckTiming, LossTiming};
 use crate::recovery::{Phase, ProbeAck, RecoveryAck};
 use crate::segment::Segment;
 use crate::time::Instant;
+use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
 /// State of the sender before an ACK is processed.
@@ -46,6 +47,10 @@ impl Connection {
     /// repeats the timestamp of an earlier segment (RFC 7323 §4.3).
     #[inline]
     pub(crate) fn timing_of(&self, segment: &Segment) -> AckTiming {
+        // Without a record, no transmission has a send time or was retransmitted.
+        if !self.recovery.is_tracking() {
+            return AckTiming { now: segment.arrival, echo: None, rtt_min: Duration::ZERO };
+        }
         //= https://www.rfc-editor.org/rfc/rfc7323#section-4.1
         //# A TSecr value received in a segment MAY be used to update the averaged RTT measurement
         //# only if the segment advances the left edge of the send window
@@ -317,8 +322,7 @@ impl Connection {
     pub(crate) fn schedule_probe(&mut self, now: Instant) {
         let flight = self.snd.flight();
         if flight > 0 && self.may_probe() {
-            let timeout = self.rtt.probe_timeout(flight <= self.mss());
-            self.timers.schedule_probe(now + timeout);
+            self.timers.schedule_probe(self.rtt.probe_at(now, flight <= self.mss()));
         } else {
             self.timers.cancel_probe();
         }

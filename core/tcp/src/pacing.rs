@@ -48,11 +48,19 @@ impl Connection {
     }
 
     /// Limits `max_payload` to the size of a burst in bytes.
+    #[inline]
     pub(crate) fn within_burst(&self, max_payload: u32) -> u32 {
         match self.counters.pacing() {
-            Some(pacer) => max_payload.min(pacer.burst(self.segment_size())),
+            Some(pacer) => max_payload.min(self.burst(pacer)),
             None => max_payload,
         }
+    }
+
+    /// Returns the maximum size of a burst. Not inlined, so that `within_burst` is cheap for
+    /// connections without pacing.
+    #[inline(never)]
+    fn burst(&self, pacer: &Pacer) -> u32 {
+        pacer.burst(self.segment_size())
     }
 
     /// Returns the plan to send if the pacing rate allows it now, otherwise [`Idle::Pacing`].

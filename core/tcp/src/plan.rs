@@ -183,10 +183,11 @@ impl Connection {
 
     /// Plans a segment without data, unless a data segment is about to carry the same information.
     fn plan_bare(&self, buffers: FifoLevels, idle: Idle) -> Option<TransmitKind> {
-        let waiting = self.unsent(buffers) > 0 || self.snd.fin_queued && !self.snd.fin_sent;
-        if self.owed.window_probe && waiting && idle == Idle::ClosedWindow && self.snd.flight() == 0
-        {
-            return Some(TransmitKind::WindowProbe);
+        if self.owed.window_probe && idle == Idle::ClosedWindow && self.snd.flight() == 0 {
+            let fin_wanted = self.snd.fin_queued && !self.snd.fin_sent;
+            if fin_wanted || self.unsent(buffers) > 0 {
+                return Some(TransmitKind::WindowProbe);
+            }
         }
         if self.owed.keepalive && self.snd.flight() == 0 {
             return Some(TransmitKind::KeepAlive);
@@ -296,12 +297,12 @@ impl Connection {
     pub(crate) fn is_restart(&self, now: Instant) -> bool {
         self.snd.flight() == 0
             && self.counters.last_data_sent != Instant::ZERO
-            && now.since(self.counters.last_data_sent) > self.rtt.rto_base()
+            && self.rtt.has_rto_passed(self.counters.last_data_sent, now)
     }
 
     fn plan_retransmit(&self, room: u32, max_payload: u32) -> Option<Transmit> {
-        let mss = self.segment_size();
         let hole = self.in_flight(self.recovery.next_hole()?)?;
+        let mss = self.segment_size();
         let len = self.within_record(hole.left, hole.right - hole.left);
         let hole = Hole { right: hole.left + len, ..hole };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6

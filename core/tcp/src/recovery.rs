@@ -414,6 +414,12 @@ impl Recovery {
         self.board().is_some()
     }
 
+    /// Returns whether there is a flight record, or other state of outstanding bytes.
+    #[inline]
+    pub(crate) fn is_tracking(&self) -> bool {
+        self.outstanding.is_some()
+    }
+
     /// Marks lost bytes: by time with SACK, otherwise the first segment after three duplicate ACKs.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-1
     //# it is RECOMMENDED as an alternative to that earlier approach.

@@ -131,18 +131,18 @@ impl Rtt {
         }
     }
 
-    /// Returns the time after which a tail loss probe is sent. `is_alone` means that only one
-    /// segment is in flight, whose ACK the peer may delay.
-    pub(crate) fn probe_timeout(&self, is_alone: bool) -> Duration {
+    /// Returns the time at which a tail loss probe is due if its timer starts at `start`.
+    /// `is_alone` means that only one segment is in flight, whose ACK the peer may delay.
+    pub(crate) fn probe_at(&self, start: Instant, is_alone: bool) -> Instant {
         if !self.is_measured() {
             //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
             //# when there is no SRTT estimate available, the PTO SHOULD be 1 second.
-            return Duration::from_secs(1);
+            return start.after_millis(1_000);
         }
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2
         //# when the FlightSize is one segment, the sender MAY inflate the PTO by TLP.max_ack_delay
         let delay = if is_alone { self.rto_min_us } else { 0 };
-        Duration::from_micros(2 * u64::from(self.srtt_us) + u64::from(delay))
+        start.after_micros(2 * u64::from(self.srtt_us) + u64::from(delay))
     }
 
     /// Raises the timeout to three seconds if a SYN was lost and there is no measurement yet (RFC
@@ -162,8 +162,19 @@ impl Rtt {
 
     /// Returns the retransmission timeout after it was doubled `doublings` times.
     pub(crate) fn rto_after(&self, doublings: u8) -> Duration {
+        Duration::from_micros(self.rto_after_us(doublings))
+    }
+
+    fn rto_after_us(&self, doublings: u8) -> u64 {
         let backed_off = u64::from(self.rto_us) << doublings.min(24);
-        Duration::from_micros(backed_off.min(u64::from(self.rto_max_us)))
+        backed_off.min(u64::from(self.rto_max_us))
+    }
+
+    /// Returns the time at which a retransmission timer that starts now expires. Faster than adding
+    /// [`Self::rto`], which has to be divided into seconds and nanoseconds.
+    #[inline]
+    pub(crate) fn rto_at(&self, now: Instant) -> Instant {
+        now.after_micros(self.rto_after_us(self.backoff))
     }
 
     /// Returns the maximum retransmission timeout.
@@ -171,9 +182,11 @@ impl Rtt {
         Duration::from_micros(self.rto_max_us.into())
     }
 
-    /// Returns the retransmission timeout without backoff.
-    pub(crate) fn rto_base(&self) -> Duration {
-        Duration::from_micros(u64::from(self.rto_us))
+    /// Returns whether more than the retransmission timeout without backoff has passed since
+    /// `start`.
+    #[inline]
+    pub(crate) fn has_rto_passed(&self, start: Instant, now: Instant) -> bool {
+        now > start.after_micros(self.rto_us.into())
     }
 
     pub(crate) fn back_off(&mut self) {

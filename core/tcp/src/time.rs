@@ -36,8 +36,14 @@ impl Instant {
     }
 
     #[inline]
-    pub(crate) fn after_millis(self, millis: u32) -> Instant {
-        self + Duration::from_millis(u64::from(millis))
+    pub(crate) const fn after_millis(self, millis: u32) -> Instant {
+        Instant(self.0.saturating_add(millis as u64 * 1_000_000))
+    }
+
+    /// Returns the time `micros` microseconds later.
+    #[inline]
+    pub(crate) const fn after_micros(self, micros: u64) -> Instant {
+        Instant(self.0.saturating_add(micros.saturating_mul(1_000)))
     }
 
     /// Returns the microseconds since the origin of the clock.

@@ -12,45 +12,40 @@ use crate::watch::{PeerWatch, Silence};
 use core::time::Duration;
 
 impl Connection {
-    /// Returns the earliest deadline and its kind of timer; `None` if no timer runs.
+    /// Returns the earliest deadline, or [`Instant::FAR`] if no timer runs.
+    #[inline]
+    pub fn next_deadline(&self) -> Instant {
+        let timers = &self.timers;
+        let next = timers.probe().min(timers.retransmit).min(timers.delayed_ack).min(timers.hold);
+        let next = next.min(self.recovery.reorder_deadline()).min(self.pacing_deadline());
+        match &self.watch {
+            Some(watch) => next.min(watch.keepalive).min(self.user_deadline()),
+            None => next,
+        }
+    }
+
+    /// Returns the earliest deadline and its timer; `None` if no timer runs.
     pub fn next_timeout(&self) -> Option<(Instant, TimerKind)> {
+        let next = self.next_deadline();
         let timers = &self.timers;
         let retransmit = if timers.persisting { TimerKind::Persist } else { TimerKind::Retransmit };
-        // If a tail loss probe and the retransmission timeout are due at the same time, send the
-        // probe.
-        let mut earliest = match timers.probe() {
-            probe if probe <= timers.retransmit => (probe, TimerKind::TailLossProbe),
-            _ => (timers.retransmit, retransmit),
-        };
         let hold = match self.state {
             State::FinWait2 => TimerKind::FinWait2,
             _ => TimerKind::Cork,
         };
-        let reordering = self.recovery.reorder_deadline();
-        for timer in [
+        let keepalive = self.watch.as_ref().map_or(Instant::FAR, |watch| watch.keepalive);
+        let all = [
+            // A probe replaces a timeout that is due at the same time.
+            (timers.probe(), TimerKind::TailLossProbe),
+            (timers.retransmit, retransmit),
             (timers.delayed_ack, TimerKind::DelayedAck),
             (timers.hold, hold),
-            (reordering, TimerKind::Reordering),
-        ] {
-            if timer.0 < earliest.0 {
-                earliest = timer;
-            }
-        }
-        let pacing = self.pacing_deadline();
-        if pacing < earliest.0 {
-            earliest = (pacing, TimerKind::Pacing);
-        }
-        if let Some(watch) = &self.watch {
-            for timer in [
-                (watch.keepalive, TimerKind::KeepAlive),
-                (self.user_deadline(), TimerKind::UserTimeout),
-            ] {
-                if timer.0 < earliest.0 {
-                    earliest = timer;
-                }
-            }
-        }
-        (earliest.0 != Instant::FAR).then_some(earliest)
+            (self.recovery.reorder_deadline(), TimerKind::Reordering),
+            (self.pacing_deadline(), TimerKind::Pacing),
+            (keepalive, TimerKind::KeepAlive),
+            (self.user_deadline(), TimerKind::UserTimeout),
+        ];
+        all.into_iter().find(|(at, _)| *at == next && next != Instant::FAR)
     }
 
     /// Handles all timers that expired until `due`, which must not be after `now`. Call `plan`
@@ -211,7 +206,7 @@ impl Connection {
         }
         if self.timers.retransmit == Instant::FAR || self.timers.persisting {
             self.timers.persisting = false;
-            self.timers.retransmit = now + self.rtt.rto();
+            self.timers.retransmit = self.rtt.rto_at(now);
         }
     }
 

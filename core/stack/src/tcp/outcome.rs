@@ -14,7 +14,7 @@ use crate::tables::timer::TimerId;
 use crate::tcp::fast_open::HandshakeEnd;
 use crate::tcp::stream::StreamSocket;
 use crate::tcp::time_wait::TimeWaitFlow;
-use crate::tcp::tuning::period;
+use crate::tcp::tuning::{PERIOD_MIN, period};
 use crate::unreached::Unreached;
 
 impl<H: Host> Stack<H> {
@@ -27,7 +27,7 @@ impl<H: Host> Stack<H> {
             let SocketRole::Stream(stream) = &mut socket.kind else { return };
             let Some(connection) = &mut stream.connection else { return };
             let Some(event) = connection.poll_event() else {
-                let next = connection.next_timeout().map(|(at, _)| at);
+                let next = Some(connection.next_deadline()).filter(|at| *at != Instant::FAR);
                 self.wheel.set(&mut stream.timer, next, TimerOwner::Socket(index));
                 if !orphan && stream.send.is_room_made_by_sending() {
                     cx.host.event(user, SocketEvent::Writable);
@@ -177,6 +177,10 @@ pub(crate) fn notify_owner<H: Host>(
 /// rate at which the program reads. The send buffer is sized as twice the congestion window: one
 /// window is in flight, and one waits to be sent.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
+    // Fast path: less than the minimum period has passed.
+    if now < stream.tuned_at + PERIOD_MIN {
+        return;
+    }
     let Some(connection) = &stream.connection else { return };
     if now < stream.tuned_at + period(connection.recv_rtt()) {
         return;

@@ -14,7 +14,7 @@ pub(crate) struct RecvTuning {
 
 /// Length of a measuring period while the round-trip time is unknown, and its minimum length.
 const PERIOD_DEFAULT: Duration = Duration::from_millis(100);
-const PERIOD_MIN: Duration = Duration::from_millis(1);
+pub(crate) const PERIOD_MIN: Duration = Duration::from_millis(1);
 
 /// Returns the length of a measuring period for a round-trip time.
 pub(crate) fn period(rtt: Option<Duration>) -> Duration {

@@ -69,8 +69,11 @@ impl Connection {
         } else if self.is_duplicate(segment, window, report.has_news) {
             self.count_duplicate(segment);
         }
-        self.check_probe(segment, before, report, window);
-        self.check_spurious(ack, report, phase);
+        // Fast path: a single transmission was in flight, and nothing was probed or retransmitted.
+        if self.recovery.is_tracking() || report.dsack.is_some() {
+            self.check_probe(segment, before, report, window);
+            self.check_spurious(ack, report, phase);
+        }
         if self.recovery.is_watching() {
             //= https://www.rfc-editor.org/rfc/rfc6675#section-5
             //# (B) Upon receipt of an ACK that does not cover RecoveryPoint, the following actions
@@ -246,7 +249,7 @@ impl Connection {
         self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
-            if self.snd.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
+            if self.snd.flight() == 0 { Instant::FAR } else { self.rtt.rto_at(now) };
     }
 
     /// Sends bytes held back by MSG_MORE when an ACK arrives, unless Nagle's algorithm also holds

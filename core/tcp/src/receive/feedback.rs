@@ -49,9 +49,8 @@ impl Connection {
     /// in flight any more.
     #[inline]
     pub(super) fn update_delivery_rate(&mut self, now: Instant, progress: &mut AckProgress) {
-        let rtt_min = self.rtt.min().unwrap_or_default();
         let Some(record) = self.recovery.record_mut() else { return };
-        progress.sample = record.take_sample(now, rtt_min);
+        progress.sample = record.take_sample(now, self.rtt.min().unwrap_or_default());
         if self.snd.flight() == 0
             && let Some(rate) = self.recovery.end_record()
         {

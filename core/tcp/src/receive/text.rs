@@ -245,7 +245,7 @@ impl Connection {
         } else if self.timers.delayed_ack == Instant::FAR {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
             //# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18)
-            self.timers.delayed_ack = now + self.settings.delayed_ack();
+            self.timers.delayed_ack = now.after_millis(self.settings.delayed_ack_ms.into());
         }
     }
 
