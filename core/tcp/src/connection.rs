@@ -38,6 +38,8 @@ pub struct Connection {
     pub(crate) orphaned: bool,
     /// Whether this end opened the connection (active open).
     pub(crate) is_active: bool,
+    /// Result of [`Self::mss`], which each segment needs several times.
+    mss: u16,
     pub(crate) snd: SendSpace,
     pub(crate) rcv: ReceiveSpace,
     pub(crate) ext: Extensions,
@@ -110,7 +112,7 @@ impl Connection {
     /// Creates a connection that has not sent or received any segment. Module `open` uses it for
     /// both active and passive opens.
     pub(crate) fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
-        Connection {
+        let mut connection = Connection {
             state: State::SynSent,
             owed: Owed::default(),
             settings: ConnectionSettings::new(config),
@@ -118,6 +120,7 @@ impl Connection {
             ecn: EcnState::offer(config.ecn),
             orphaned: false,
             is_active: false,
+            mss: 0,
             snd: SendSpace::new(config, iss),
             rcv: ReceiveSpace::new(config),
             ext: Extensions::new(config, ts_offset, now),
@@ -132,13 +135,26 @@ impl Connection {
             timers: Timers::new(now),
             watch: None,
             counters: ConnectionCounters::default(),
-        }
+        };
+        connection.update_mss();
+        connection
     }
 
-    /// Returns the payload size in bytes of a full segment without SACK blocks, the unit of
-    /// congestion control.
+    /// Returns the payload of a full segment without SACK blocks, the unit of congestion control.
+    #[inline]
     pub(crate) fn mss(&self) -> u32 {
-        u32::from(self.snd.mss_with_options() - self.ext.options_len())
+        debug_assert_eq!(self.mss, self.effective_mss(), "update_mss was not called");
+        u32::from(self.mss)
+    }
+
+    fn effective_mss(&self) -> u16 {
+        self.snd.mss_with_options() - self.ext.options_len()
+    }
+
+    /// Updates [`Self::mss`] after the options, the path's segment size or the largest window of
+    /// the peer changed.
+    pub(crate) fn update_mss(&mut self) {
+        self.mss = self.effective_mss();
     }
 
     /// Returns the maximum payload in bytes of a segment sent now, which is reduced by its SACK
@@ -282,6 +298,7 @@ impl Connection {
     pub fn on_path_mtu(&mut self, mss: u16) {
         let before = self.snd.mss_with_options();
         self.snd.mss_path = mss;
+        self.update_mss();
         let shrunk = self.snd.mss_with_options() < before;
         self.congestion.on_mss(self.mss());
         let flight = self.snd.flight();

@@ -82,6 +82,7 @@ impl Connection {
         connection.snd.nxt = connection.snd.una;
         connection.rcv.start(handshake.irs, u32::from(handshake.recv_window));
         connection.snd.set_window(handshake.send_window, handshake.irs + 1, connection.snd.una);
+        connection.update_mss();
         connection.ext.ts_recent = handshake.ts_recent;
         connection.ecn = handshake.ecn;
         if let Some(rtt) = handshake.rtt {
@@ -124,6 +125,7 @@ impl Connection {
             None => (self.snd.wscale, self.rcv.wscale) = (0, 0),
         }
         self.ext.apply(options);
+        self.update_mss();
         self.recovery.set_sack(self.ext.sack);
     }
 

@@ -142,6 +142,7 @@ impl Connection {
         self.rcv.start(segment.seq, window);
         // Do not scale the window of a SYN (RFC 7323 §2.2).
         self.snd.set_window(u32::from(segment.window), segment.seq, segment.ack);
+        self.update_mss();
         self.ext.note_timestamp(now, segment);
         self.timers.last_recv = now;
     }

@@ -155,6 +155,7 @@ impl Connection {
         }
         self.owed.syn = false;
         self.snd.set_window(self.window_of(segment), segment.seq, segment.ack);
+        self.update_mss();
         self.ecn.on_handshake_ack(segment);
         self.on_syn_acked(now, segment, received);
         Ok(())
@@ -331,6 +332,7 @@ impl Connection {
             self.snd.wnd = window;
             if window > self.snd.max_wnd {
                 self.snd.max_wnd = window;
+                self.update_mss();
                 //= https://www.rfc-editor.org/rfc/rfc5681#section-3.1
                 //# cwnd MUST be set to no more than the loss window, LW, which equals 1 full-sized
                 //# segment (regardless of the value of IW).
