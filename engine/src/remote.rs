@@ -12,7 +12,7 @@ use towpath_ring::notification;
 use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::IfaceId;
-use towpath_stack::net::{Change, Fault, InterfaceConfig, Net, Refused, RuleSet};
+use towpath_stack::net::{Change, Fault, InterfaceConfig, KernelRoutes, Net, Refused, RuleSet};
 use towpath_tcp::Instant;
 
 use crate::config::ResolverConfig;
@@ -246,6 +246,15 @@ impl Remote {
             return Err(AddError::System(error));
         }
         Ok(iface)
+    }
+
+    /// Replaces the routes taken over from the kernel to the given networks, while packets flow.
+    /// Returns the number of refused routes ([`Net::set_kernel_routes`]).
+    ///
+    /// # Errors
+    /// Fails if the engine has ended.
+    pub fn set_kernel_routes(&self, updates: Vec<KernelRoutes>) -> Result<usize, Gone> {
+        self.change(move |net, _| net.set_kernel_routes(&updates))
     }
 
     /// Returns the number of shards of the engine.

@@ -16,6 +16,8 @@ mod hostile;
 mod http;
 mod idle;
 mod inline;
+mod kernel;
+mod kernel_page;
 mod languages;
 mod leaving;
 mod limits;

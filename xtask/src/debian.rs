@@ -20,6 +20,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("tcpdump", "/usr/bin/tcpdump"),
     ("iproute2", "/usr/sbin/ip"),
     ("nftables", "/usr/sbin/nft"),
+    ("bird2", "/usr/sbin/bird"),
+    ("frr", "/usr/lib/frr/bgpd"),
     ("dnsmasq-base", "/usr/sbin/dnsmasq"),
     ("isc-dhcp-client", "/sbin/dhclient"),
     ("iputils-ping", "/usr/bin/ping"),

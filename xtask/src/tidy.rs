@@ -33,6 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("devices/dpdk", &["memory/pool"]),
     ("devices/bpf", &["memory/shm"]),
     ("devices/interface", &["memory/shm"]),
+    ("devices/netlink", &[]),
     (
         "devices/",
         &["memory/", "devices/pcap", "devices/virtio", "devices/bpf", "devices/interface"],
@@ -52,6 +53,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("apps/chart", &[]),
     ("apps/load", &["apps/chart"]),
     ("apps/router", &["engine", "core/", "memory/"]),
+    ("apps/kernel", &["engine", "core/", "devices/netlink"]),
     ("apps/script", &["core/", "memory/", "devices/pcap"]),
     ("apps/sim", &["core/", "memory/", "devices/pcap", "apps/chart"]),
     ("api/inline", &["client", "api/posix", "api/symbols", "memory/", "engine", "apps/uplink"]),
@@ -95,6 +97,7 @@ const NO_UNSAFE: &[&str] = &[
     "apps/chart",
     "apps/load",
     "apps/router",
+    "apps/kernel",
     "apps/script",
     "apps/sim",
 ];

@@ -44,6 +44,7 @@ mod rootless;
 mod shape;
 mod tap_network;
 mod turns;
+mod twin;
 mod unix_sockets;
 mod uplink;
 
@@ -72,4 +73,5 @@ pub use shape::{PackedLink, Resolver, Route, Shape};
 pub use towpath_bpf::{PortRange, Transport};
 pub use towpath_pool::PortCounters;
 pub use towpath_tcp::TcpDefaults;
+pub use twin::{TwinSite, TwinSpec, Twinned};
 pub use uplink::{Uplink, now_ns};

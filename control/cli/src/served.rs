@@ -336,6 +336,7 @@ fn origin(of: net::Origin) -> Origin {
         net::Origin::Static => Origin::Static,
         net::Origin::Link => Origin::Link,
         net::Origin::Router => Origin::Router,
+        net::Origin::Kernel(protocol) => Origin::of_kernel(protocol),
     }
 }
 

@@ -64,7 +64,7 @@ pub use flows::{FlowFilter, Nat, NatChange, NatRuleText, ShownFlow};
 pub use lookup::{DestinationKind, FoundRoute, RouteLookup};
 pub use net::{
     Address, AddressState, Change, How, Interface, Kind, Neighbor, NeighborState, Net, Origin,
-    Route, RouteKind, Traffic,
+    Route, RouteKind, Traffic, protocol_name,
 };
 pub use ports::Port;
 pub use request::{Call, Layer, Reply, RequestFault, RunKind, VERSION};

@@ -101,6 +101,48 @@ pub enum Origin {
     Link,
     /// Learned from a router advertisement.
     Router,
+    /// Taken over from the host's kernel, with the number of a protocol that
+    /// [`protocol_name`] knows, or 0.
+    Kernel(u8),
+}
+
+/// Routing protocols that the kernel distinguishes, with the names of iproute2's `rt_protos`. The
+/// first one stands for all without a name here.
+const PROTOCOLS: [(u8, &str); 13] = [
+    (0, "kernel-sync"),
+    (4, "static"),
+    (11, "zebra"),
+    (12, "bird"),
+    (16, "dhcp"),
+    (18, "keepalived"),
+    (42, "babel"),
+    (84, "openr"),
+    (186, "bgp"),
+    (187, "isis"),
+    (188, "ospf"),
+    (189, "rip"),
+    (192, "eigrp"),
+];
+
+impl Origin {
+    /// Returns the origin of a route of the kernel. Protocols without a name become 0.
+    pub fn of_kernel(protocol: u8) -> Self {
+        // FRR has a number of its own for static routes.
+        let protocol = if protocol == 196 { 4 } else { protocol };
+        let is_named = PROTOCOLS.iter().any(|(number, _)| *number == protocol);
+        Self::Kernel(if is_named { protocol } else { 0 })
+    }
+
+    /// Returns the origin of routes of the kernel whose protocol has this name.
+    pub fn of_protocol(name: &str) -> Option<Self> {
+        PROTOCOLS.iter().find(|(_, known)| *known == name).map(|(number, _)| Self::Kernel(*number))
+    }
+}
+
+/// Returns the name of a protocol of the kernel's routes.
+pub fn protocol_name(protocol: u8) -> &'static str {
+    let known = PROTOCOLS.iter().find(|(number, _)| *number == protocol);
+    known.map_or(PROTOCOLS[0].1, |(_, name)| name)
 }
 
 /// Traffic counters of an interface.

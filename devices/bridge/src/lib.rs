@@ -22,6 +22,16 @@
 //!   loop.
 //! - Each port has a transmit queue of 1000 frames; further frames are dropped.
 //!
+//! [`TwinPort`] joins a port with a device of the kernel instead, in which routing daemons run:
+//!
+//! ```text
+//!          stack                 kernel: daemons of routing protocols
+//!            │                     │
+//!         TwinPort ────────────── twin     frames that a TwinSelection selects
+//!            │
+//!          port                            frames of both
+//! ```
+//!
 //! ```
 //! use towpath_bridge::{Bridge, BridgeConfig};
 //! use towpath_pool::{Batch, Pool, Port};
@@ -70,11 +80,15 @@
 
 mod addresses;
 mod bridge;
+mod selection;
 mod stats;
+mod twin;
 mod wakes;
 
 pub use bridge::{Bridge, BridgeConfig, BridgeError};
+pub use selection::{NoTwinRule, TwinRule, TwinRules, TwinSelection};
 pub use stats::{BridgeStats, Counters};
+pub use twin::{OwnAddresses, TwinCounters, TwinPort};
 
 #[cfg(test)]
 mod tests;

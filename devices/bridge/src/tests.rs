@@ -10,6 +10,8 @@ use towpath_pool::{
 
 use super::{Bridge, BridgeConfig, BridgeError, Counters};
 
+mod twin;
+
 const STACK: [u8; 6] = [2, 0, 0, 0, 0, 0xee];
 const ALL: [u8; 6] = [0xff; 6];
 const S: u64 = 1_000_000_000;

@@ -33,7 +33,7 @@ mod tx;
 pub use hand_over::Parts;
 pub use host::{HostError, QUEUE_LEN, set_up_host};
 pub use kind::Kind;
-pub use open::{Counters, OpenError, Options, Tap, check_name};
+pub use open::{Counters, OpenError, Options, Tap, TapCarrier, check_name};
 pub use routes::{Marks, Network, add_default_route, add_routes, leads_through};
 pub use rx::COPY_MAX;
 pub use towpath_bpf::Steering;

@@ -1,7 +1,8 @@
 //! Opens a TAP or TUN device, and creates it if needed.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
 use towpath_shm::Fd;
 
 use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port, PortCounters};
@@ -27,7 +28,24 @@ pub struct Tap {
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
     on_gone: OnGone,
+    /// Descriptor that [`TapCarrier`] uses.
+    switched: Option<Arc<OwnedFd>>,
     pub(crate) counters: Counters,
+}
+
+/// Switch for the carrier of the kernel's end of a device. The switch does not keep the device
+/// open.
+#[derive(Debug, Clone)]
+pub struct TapCarrier(Weak<OwnedFd>);
+
+impl TapCarrier {
+    /// Sets whether the kernel's end has a carrier. Ignored after the device was closed.
+    ///
+    /// # Errors
+    /// Errors of ioctl(2).
+    pub fn set(&self, carrier: bool) -> io::Result<()> {
+        self.0.upgrade().map_or(Ok(()), |fd| sys::set_carrier(fd.as_fd(), carrier))
+    }
 }
 
 /// Function to be called once after the device was deleted.
@@ -212,6 +230,7 @@ impl Tap {
             blocked: false,
             gone: false,
             on_gone: OnGone(None),
+            switched: None,
             counters: Counters::default(),
         }
     }
@@ -232,6 +251,34 @@ impl Tap {
         // If the query fails, treat the device as persistent, so that no setting is left behind in
         // it.
         sys::is_persistent(self.fd.as_fd()).unwrap_or(true)
+    }
+
+    /// Makes the kernel complete checksums and segmentation itself, for a receiver that passes
+    /// frames on to devices without offloads.
+    ///
+    /// # Errors
+    /// Errors of ioctl(2).
+    pub fn clear_offloads(&self) -> io::Result<()> {
+        sys::clear_offloads(self.fd.as_fd())
+    }
+
+    /// Sets the Ethernet address of the kernel's end.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN in the namespace of the device.
+    pub fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        sys::set_mac(self.fd.as_fd(), mac)
+    }
+
+    /// Returns a switch for the carrier of the kernel's end.
+    ///
+    /// # Errors
+    /// Fails if no descriptor is available.
+    pub fn carrier(&mut self) -> io::Result<TapCarrier> {
+        let fd = Arc::new(self.fd.as_fd().try_clone_to_owned()?);
+        let switch = TapCarrier(Arc::downgrade(&fd));
+        self.switched = Some(fd);
+        Ok(switch)
     }
 
     /// Calls `tell` once after the device was deleted, on the thread that polls the port.

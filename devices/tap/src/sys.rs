@@ -99,6 +99,36 @@ pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, bits as libc::c_ulong) })
 }
 
+/// Makes the kernel complete checksums and segmentation of received frames itself.
+pub fn clear_offloads(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, 0 as libc::c_ulong) })
+}
+
+/// Sets the Ethernet address of the kernel's end.
+pub fn set_mac(fd: BorrowedFd<'_>, mac: [u8; 6]) -> io::Result<()> {
+    // SAFETY: ifreq consists of integers and unions of them, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: sockaddr consists of integers, for which zero is valid.
+    let mut address: libc::sockaddr = unsafe { std::mem::zeroed() };
+    address.sa_family = libc::ARPHRD_ETHER;
+    for (to, from) in address.sa_data.iter_mut().zip(mac) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_hwaddr = address;
+    // SAFETY: SIOCSIFHWADDR reads one ifreq, a local. The descriptor determines the device.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCSIFHWADDR as _, &raw mut request) })
+}
+
+/// Sets whether the kernel's end has a carrier (Linux 5.0).
+pub fn set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> io::Result<()> {
+    // From linux/if_tun.h: _IOW('T', 226, int).
+    const TUNSETCARRIER: libc::c_ulong = 0x4004_54e2;
+    let carrier = libc::c_int::from(carrier);
+    // SAFETY: TUNSETCARRIER reads one int, a local.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETCARRIER as _, &raw const carrier) })
+}
+
 /// Sets the BPF program that selects the queue for each frame; `None` restores the kernel's own
 /// selection.
 pub fn set_steering(fd: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {

@@ -301,7 +301,7 @@ fn maker_of(protocol: &str) -> Option<Origin> {
         "boot" => Some(Origin::Static),
         "kernel" => Some(Origin::Link),
         "ra" => Some(Origin::Router),
-        _ => None,
+        _ => Origin::of_protocol(protocol),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use towpath_model::{
     Address, AddressState, Interface, Kind, MacAddr, Neighbor, NeighborState, Net, Origin, Port,
-    Prefix, Route, RouteKind, Word,
+    Prefix, Route, RouteKind, Word, protocol_name,
 };
 
 use super::grammar::{Family, Look, Selection};
@@ -298,6 +298,7 @@ pub(super) fn protocol(route: &Route) -> Option<&'static str> {
         Origin::Static => None,
         Origin::Link => Some("kernel"),
         Origin::Router => Some("ra"),
+        Origin::Kernel(protocol) => Some(protocol_name(protocol)),
     }
 }
 

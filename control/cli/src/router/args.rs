@@ -14,6 +14,7 @@ use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 use towpath_stack::net::{RouteKind, SourceCheck};
 use towpath_wire::Prefix;
 
+use super::kernel_args::KernelArgs;
 use super::port_arg::{PortArg, parse_port, port_help, port_long_help};
 use super::service_args::ServiceArgs;
 use crate::args::{
@@ -84,6 +85,9 @@ pub struct RouterArgs {
 
     #[command(flatten)]
     pub services: ServiceArgs,
+
+    #[command(flatten)]
+    pub kernel: KernelArgs,
 
     /// Check of each packet's source by the route to it: off, loose or strict
     ///

@@ -3,13 +3,15 @@
 //!
 //! `args` defines the options, `config` reads them from a file, and `layers` validates VLANs and
 //! bridges. `open` opens the devices, `apps/router` creates the engine, and `running` runs it.
-//! `services` adds DHCP to ports. `carrier` and `mtu` react to changes of kernel interfaces,
-//! `report` formats counters and logs, `served` answers commands such as `towpath ip`. The kernel
-//! closes sockets and devices when the process ends.
+//! `services` adds DHCP to ports, and `kernel` adds twins for routing daemons. `carrier` and `mtu`
+//! react to changes of kernel interfaces, `report` formats counters and logs, `served` answers
+//! commands such as `towpath ip`. The kernel closes sockets and devices when the process ends.
 
 mod args;
 mod carrier;
 mod config;
+mod kernel;
+mod kernel_args;
 mod layers;
 mod mtu;
 mod open;
@@ -66,6 +68,7 @@ pub fn router(args: &RouterArgs) -> Result<()> {
         Failure::error(ExitCode::Usage, why)
     };
     let args = &services::assigned(args).map_err(|why| wrong(None, why))?;
+    kernel::check(args).map_err(|why| wrong(None, why))?;
     let plan = plan(args, wrong)?;
     plan.check().map_err(|error| wrong(error.part(), error.to_string()))?;
     check_shards(args, &plan)?;
@@ -154,6 +157,7 @@ fn forward(
     let opened = open(shards).or_else(|error| if is_auto { open(1) } else { Err(error) });
     let Opened { mut ports, counters, followed } = opened?;
     let services = services::attach(args, &mut ports, &counters)?;
+    let twins = kernel::attach(args, &mut ports, &counters)?;
     let settings = settings(args, &seed);
     let can_track = ports.iter().all(|port| port.queues.len() == 1);
     let tracker = can_track.then_some(settings.tracker);
@@ -169,10 +173,11 @@ fn forward(
     let changer = PortChanger::new(&ports, remote.clone(), seed, capture, messages);
     // Requests that arrive before the engine runs wait until it does.
     let instance = served::serve(listening, remote.clone(), changer, tracker)?;
-    let mut running = RunningRouter::start(engine, &ports, capture, messages)?;
+    let mut running = RunningRouter::start(engine, &ports, twins.clone(), capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));
     let follower = mtu::follow(&ports, followed, remote.clone(), messages);
     let services = services.run(&remote, messages)?;
+    let synced = kernel::follow(args, &twins, &remote, messages)?;
     let ended = running.wait(signals, || {
         let (Ok(counters), Ok(rules)) = (remote.counters(), remote.rules()) else { return };
         // Ignore errors: counters can always be written as JSON.
@@ -180,7 +185,7 @@ fn forward(
         layers.extend(conntrack_layer(&remote).ok().flatten());
         let _ = put_stats(args, messages, layers);
     });
-    drop((instance, follower));
+    drop((instance, follower, synced));
     let rules = remote.rules().ok().flatten();
     let tracked = conntrack_layer(&remote).ok().flatten();
     // The counters of ports are final after the engine has closed the ports.

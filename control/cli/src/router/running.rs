@@ -14,6 +14,7 @@ use towpath_pcap::{CaptureFile, Direction};
 use towpath_stack::IfaceId;
 
 use super::carrier::CarrierWatch;
+use super::kernel::Twins;
 use super::ports::RouterPorts;
 use super::report;
 use crate::messages::Messages;
@@ -25,6 +26,8 @@ pub struct RunningRouter {
     thread: JoinHandle<Report>,
     ports: RouterPorts,
     carriers: CarrierWatch,
+    /// Twins of ports, which follow the ports' carriers.
+    twins: Twins,
     /// Pipe from the engine. Contains one byte, the index of an interface, for each removed device.
     /// Hangs up when the engine has ended.
     gone: OwnedFd,
@@ -48,6 +51,7 @@ impl RunningRouter {
     pub fn start(
         mut engine: Engine,
         ports: &RouterPorts,
+        twins: Twins,
         capture: Option<&CaptureFile>,
         messages: &Messages,
     ) -> Result<Self> {
@@ -66,7 +70,7 @@ impl RunningRouter {
         let thread = Builder::new().name("towpath-router".into()).spawn(|| engine.run());
         let thread = thread.context("a thread for the router")?;
         let (ports, messages) = (ports.clone(), messages.clone());
-        let mut running = Self { remote, thread, ports, carriers, gone, messages };
+        let mut running = Self { remote, thread, ports, carriers, twins, gone, messages };
         running.follow_carriers();
         Ok(running)
     }
@@ -127,6 +131,7 @@ impl RunningRouter {
         for (iface, carrier) in self.carriers.changes(&self.ports.interfaces()) {
             // Ignore errors: this fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.set_carrier(iface, carrier);
+            self.twins.set_carrier(iface, carrier);
         }
     }
 }

@@ -117,4 +117,7 @@ pub enum Origin {
     Link,
     /// The address or route is from a router advertisement.
     Router,
+    /// Taken over from the kernel of the host, with the number of the routing protocol
+    /// (`rtm_protocol` of rtnetlink(7)). Only for routes.
+    Kernel(u8),
 }

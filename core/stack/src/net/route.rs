@@ -115,14 +115,15 @@ impl RouteEntry {
     }
 
     /// Returns whether two entries are the same route, so that one replaces the other. Their MTU
-    /// and weight may differ. Different metrics distinguish only routes of the operator.
+    /// and weight may differ. Different metrics distinguish only routes of the operator and the
+    /// kernel.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop
             && self.iface == other.iface
             && self.origin == other.origin
             && self.kind == other.kind
-            && (self.origin != Origin::Static || self.metric == other.metric)
+            && (matches!(self.origin, Origin::Link | Origin::Router) || self.metric == other.metric)
     }
 }
 

@@ -24,6 +24,7 @@ mod forward;
 mod groups;
 mod hooks;
 mod interfaces;
+mod kernel_routes;
 mod many_neighbors;
 mod neighbors;
 mod next_hops;

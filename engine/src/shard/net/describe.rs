@@ -90,7 +90,7 @@ impl Net {
                 index: u32::from(entry.iface.0) + 1,
                 metric: entry.metric,
                 origin: match entry.origin {
-                    Origin::Static => route_origin::STATIC,
+                    Origin::Static | Origin::Kernel(_) => route_origin::STATIC,
                     Origin::Link => route_origin::LINK,
                     Origin::Router => route_origin::ROUTER,
                 },

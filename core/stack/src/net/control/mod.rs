@@ -15,7 +15,8 @@
 //! `solicit` sends solicitations, and `arp` and `ndp` handle received messages. `slaac` processes
 //! router advertisements and generates addresses; `discovery` and `learnt` store advertised values.
 //! `groups` holds the joined groups, and `membership` reports them. `frames` builds packets.
-//! `draft` validates a list of changes before `apply` makes them, and `publish` creates a snapshot.
+//! `draft` validates a list of changes before `apply` makes them, `kernel_routes` replaces routes
+//! taken over from the kernel, and `publish` creates a snapshot.
 //! `schedule` holds timed tasks, which `timeouts` runs. Control does not depend on the data part
 //! (checked by `cargo xtask tidy`).
 
@@ -30,6 +31,7 @@ mod groups;
 mod hear;
 mod host;
 mod interface;
+mod kernel_routes;
 mod learnt;
 mod membership;
 mod ndp;

@@ -555,7 +555,9 @@ impl Control {
                 Origin::Static => {
                     self.take_address(now, iface, address.addr());
                 }
-                Origin::Link | Origin::Router => self.forget_address(now, iface, address.addr()),
+                Origin::Link | Origin::Router | Origin::Kernel(_) => {
+                    self.forget_address(now, iface, address.addr());
+                }
             }
         }
         self.watch_lifetimes(iface);

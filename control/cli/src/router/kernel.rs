@@ -1,0 +1,160 @@
+//! Twins of a router's ports in the kernel, and routes taken over from the kernel.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use towpath_bridge::OwnAddresses;
+use towpath_engine::Remote;
+use towpath_kernel::{KernelFollower, KernelSource, LinkBinding, SyncNotice};
+use towpath_netlink::NetNamespace;
+use towpath_router::OpenPort;
+use towpath_stack::IfaceId;
+use towpath_tap::TapCarrier;
+use towpath_uplink::{Counting, TwinSite};
+
+use super::args::RouterArgs;
+use super::layers;
+use super::open::Left;
+use super::port_arg::PortArg;
+use crate::error::{ExitCode, Failure};
+use crate::messages::Messages;
+
+/// Twins of open ports.
+#[derive(Debug, Clone, Default)]
+pub struct Twins {
+    own: OwnAddresses,
+    carriers: Arc<[(IfaceId, TapCarrier)]>,
+}
+
+/// Checks that `--bypass` names ports of the router, each once.
+///
+/// # Errors
+/// Returns a sentence for the user.
+pub fn check(args: &RouterArgs) -> Result<(), String> {
+    let mut twinned = Vec::new();
+    for bypass in &args.kernel.bypass {
+        let name = bypass.port.as_str();
+        if !args.port.iter().any(|port| port.name == name && port.is_interface()) {
+            let names: Vec<_> = interfaces(args).map(|port| port.name.as_str()).collect();
+            let names = names.join(", ");
+            return Err(format!("--bypass names the port {name:?}; with an address are {names}"));
+        }
+        if twinned.contains(&name) {
+            return Err(format!("--bypass names the port {name} twice"));
+        }
+        twinned.push(name);
+    }
+    Ok(())
+}
+
+/// Creates the twins, and joins them with their ports. `ports` are the open ones, in order.
+///
+/// # Errors
+/// Fails if a namespace cannot be entered, or if a device cannot be created.
+pub fn attach(args: &RouterArgs, ports: &mut [OpenPort], counters: &[Left]) -> Result<Twins> {
+    let (own, mut carriers) = (OwnAddresses::default(), Vec::new());
+    own.set(&addresses(args));
+    let with_counters = args.port.iter().zip(counters).filter(|(port, _)| port.is_interface());
+    for (((port, left), open), number) in with_counters.zip(ports).zip(1..) {
+        let Some(bypass) = args.kernel.bypass.iter().find(|it| it.port == port.name) else {
+            continue;
+        };
+        let site = TwinSite {
+            queues: std::mem::take(&mut open.queues),
+            mac: open.mac,
+            mtu: open.mtu,
+            addresses: &port.addresses,
+            own: &own,
+        };
+        let attached = bypass.twin.attach(site).map_err(|error| {
+            let (name, error) = (&port.name, anyhow::Error::from(error));
+            Failure::error(ExitCode::Failed, format!("--bypass {name}: {error:#}"))
+        });
+        let (queues, carrier) = attached?;
+        let counted = queues.into_iter().map(|queue| Box::new(Counting::new(queue, left)) as _);
+        open.queues = counted.collect();
+        carriers.push((IfaceId(number), carrier));
+    }
+    Ok(Twins { own, carriers: carriers.into() })
+}
+
+fn interfaces(args: &RouterArgs) -> impl Iterator<Item = &PortArg> {
+    args.port.iter().filter(|port| port.is_interface())
+}
+
+fn addresses(args: &RouterArgs) -> Vec<IpAddr> {
+    args.port.iter().flat_map(|port| &port.addresses).map(|address| address.addr()).collect()
+}
+
+/// Starts to take over routes from the kernel, if `--sync` is given.
+///
+/// # Errors
+/// Fails if the namespace cannot be entered, or if no thread can be created.
+pub fn follow(
+    args: &RouterArgs,
+    twins: &Twins,
+    remote: &Remote,
+    messages: &Messages,
+) -> Result<Option<KernelFollower>> {
+    let Some(sync) = &args.kernel.sync else { return Ok(None) };
+    let source = KernelSource {
+        namespace: sync.namespace.clone(),
+        table: sync.table,
+        bindings: bindings(args, &sync.namespace),
+    };
+    let (own, given, messages) = (twins.own.clone(), addresses(args), messages.clone());
+    let mut is_first = true;
+    let tell = move |notice: SyncNotice| match notice {
+        SyncNotice::Synchronized { networks, refused } => {
+            if std::mem::take(&mut is_first) {
+                let refused = match refused {
+                    0 => String::new(),
+                    count => format!("; {count} routes cannot be used"),
+                };
+                messages.say(&format!("routes of the kernel to {networks} networks{refused}"));
+            }
+        }
+        SyncNotice::Addresses(adopted) => own.set(&[given.clone(), adopted].concat()),
+        SyncNotice::Failed(why) => {
+            messages.put_error(&format!("--sync: {why}; the router tries again"));
+        }
+        _ => {}
+    };
+    let started = KernelFollower::start(source, remote.clone(), tell);
+    started.map(Some).with_context(|| format!("--sync: network namespace {}", sync.namespace))
+}
+
+/// Returns the interfaces of a namespace that stand for interfaces of the router.
+fn bindings(args: &RouterArgs, namespace: &NetNamespace) -> Vec<LinkBinding> {
+    let mut bindings = Vec::new();
+    let mut bind = |link: &str, iface| bindings.push(LinkBinding { link: link.to_owned(), iface });
+    if *namespace != NetNamespace::Own {
+        // Daemons use addresses of the loopback interface as identifiers and ends of sessions.
+        bind("lo", IfaceId::LOOPBACK);
+    }
+    for (port, number) in interfaces(args).zip(1..) {
+        let iface = IfaceId(number);
+        let twin = args.kernel.bypass.iter().find(|it| it.port == port.name);
+        match (twin, namespace) {
+            (_, NetNamespace::Own) => {
+                let below = layers::kernel_interfaces(&args.port, port);
+                // A bridge has no single interface of the kernel.
+                below.iter().filter(|_| below.len() == 1).for_each(|link| bind(link, iface));
+            }
+            (Some(it), _) if it.twin.namespace == *namespace => bind(&it.twin.tap, iface),
+            _ => bind(&port.name, iface),
+        }
+    }
+    bindings
+}
+
+impl Twins {
+    /// Sets the carrier of the twin of an interface.
+    pub fn set_carrier(&self, iface: IfaceId, carrier: bool) {
+        for (_, switch) in self.carriers.iter().filter(|(known, _)| *known == iface) {
+            // Fails before Linux 5.0; daemons then notice a lost link by their own timeouts.
+            let _ = switch.set(carrier);
+        }
+    }
+}
