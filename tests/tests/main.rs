@@ -32,6 +32,7 @@ mod processes;
 mod proxy;
 mod proxy_bad_days;
 mod proxy_run;
+mod realtime;
 mod replay;
 mod res_query;
 mod resolver;

@@ -42,7 +42,7 @@ pub const REAL_PROGRAMS: &str = "towpath-tests";
 /// Modules of tests with real programs that the gate runs: HTTP, comparisons of socket calls with
 /// the kernel, ends of runs, links. The gate runs the debug build.
 const SMOKE: &str = "http fast_open oracle death ports netem packet router router_page dhcp \
-    xdp dpdk replay stream tcp_info control looking proxy proxy_run proxy_bad_days urgent \
+    xdp dpdk replay realtime stream tcp_info control looking proxy proxy_run proxy_bad_days urgent \
     at_once";
 
 /// Runs all steps until one fails. All failures of that step are printed.

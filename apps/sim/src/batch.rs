@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::result::{Report, RunResult, summarize};
-use crate::run::run;
+use crate::run::{VirtualTime, run};
 use crate::scenario::Plan;
 
 /// Options for running a scenario.
@@ -58,7 +58,7 @@ pub fn run_all(
                 done[at] = share;
                 progress(done.iter().sum::<f64>() / done.len() as f64);
             };
-            let result = run(plan, *seed, options, &mut tell);
+            let result = run(plan, *seed, options, &mut VirtualTime, &mut tell);
             let failed = result.is_err();
             *results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             if failed {
@@ -86,15 +86,19 @@ pub fn run_all(
             None => {}
         }
     }
-    let summaries = summarize(&runs);
+    Ok(report(plans, jobs.first().map_or(0, |(_, seed)| *seed), runs))
+}
+
+/// Creates the report of all runs.
+pub(crate) fn report(plans: &[Plan], seed: u64, runs: Vec<RunResult>) -> Report {
     let first = plans.first();
-    Ok(Report {
+    Report {
         version: VERSION,
-        seed: jobs.first().map_or(0, |(_, seed)| *seed),
+        seed,
         title: first.map(|plan| plan.title.clone()).unwrap_or_default(),
         description: first.map(|plan| plan.description.clone()).unwrap_or_default(),
         duration_s: first.map_or(0., |plan| plan.duration_ns as f64 / 1e9),
+        summaries: summarize(&runs),
         runs,
-        summaries,
-    })
+    }
 }

@@ -75,6 +75,11 @@ impl NumberHistogram {
         self.max
     }
 
+    /// Returns the number of values up to `value`, with the precision of the histogram.
+    pub fn count_to(&self, value: u64) -> u64 {
+        self.counts().take_while(|(at, _)| top(*at) <= value).map(|(_, count)| count).sum()
+    }
+
     /// Returns points of the distribution function. Each point consists of a value, and the
     /// fraction of values up to it.
     pub fn distribution(&self) -> Vec<(u64, f64)> {

@@ -36,13 +36,17 @@
 
 mod batch;
 mod capture;
+mod clock;
 mod examples;
+mod exit;
 pub mod explore;
 mod fault;
 mod histogram;
+mod host;
 mod output;
 mod packet;
 mod queue;
+mod realtime;
 mod result;
 mod run;
 mod scenario;
@@ -57,13 +61,17 @@ mod world;
 pub use batch::{BatchOptions, RUNS_MAX, run_all};
 pub use examples::{
     Bql, CardOptions, EchoReply, Example, ExampleReport, Latency, Load, LoadTransport,
-    OnOffOptions, PingOptions, SendMode, SendOptions, TcOptions, text,
+    OnOffOptions, PingOptions, RealCard, SendMode, SendOptions, TcOptions, text,
 };
 pub use output::{csv, html, json, series, svg, table};
 pub use queue::qdisc_words;
-pub use result::{
-    DeviceResult, DeviceSeries, Figure, FlowResult, FlowSeries, LinkResult, LinkSeries, Report,
-    RunResult, Summary, TimeDistribution,
+pub use realtime::{
+    MAX_LAG, PROGRAM, RealPort, RealPorts, RealtimeOptions, Through, UPLINK, device_words,
+    run_in_real_time,
 };
-pub use scenario::{Plan, ScenarioError, read};
+pub use result::{
+    DeviceResult, DeviceSeries, Figure, FlowResult, FlowSeries, LagBucket, LinkResult, LinkSeries,
+    RealtimeResult, Report, RunResult, Summary, TimeDistribution,
+};
+pub use scenario::{HostDevice, Plan, ScenarioError, read};
 pub use units::{Rate, Time};

@@ -4,8 +4,9 @@ use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 
 use towpath_link::Carried;
-use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_pool::{Batch, Checksum, LinkType, Offloads, Packet, Pool, Port};
 use towpath_qdisc::{Ecn, Queueable, QueuedPacket};
+use towpath_wire::MacAddr;
 
 /// Packet on a link. The packet is boxed, so that moving it between queues copies only 40 bytes.
 #[derive(Debug)]
@@ -21,11 +22,11 @@ pub struct SimPacket {
 /// Destination of an Ethernet frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Towards {
-    /// Host whose number the destination MAC address contains.
-    Host(u16),
+    /// The interface with a unicast MAC address.
+    Station(MacAddr),
     /// Host that owns the address requested by an ARP request (RFC 826).
     Asked(Ipv4Addr),
-    /// All hosts, because the frame is a broadcast.
+    /// All hosts (broadcast and multicast).
     All,
 }
 
@@ -33,6 +34,15 @@ impl SimPacket {
     /// Wraps a packet that a host sends to its link at the time `now_ns`.
     pub fn new(packet: Packet, pool: &mut Pool, now_ns: u64) -> Self {
         Self::of(QueuedPacket::new(packet, LinkType::Ethernet, pool), now_ns)
+    }
+
+    /// Wraps a frame of a real device. Completes its checksum, so that links may change it, and any
+    /// port may send it.
+    pub fn received(mut packet: QueuedPacket, now_ns: u64) -> Self {
+        if let Checksum::Partial { .. } = packet.packet().meta.checksum {
+            packet.complete_checksum();
+        }
+        Self::of(packet, now_ns)
     }
 
     fn of(packet: QueuedPacket, entered_ns: u64) -> Self {
@@ -59,8 +69,10 @@ impl SimPacket {
 impl Towards {
     /// Parses the destination of an Ethernet frame.
     pub fn read(frame: &[u8]) -> Self {
-        if let Some(&[2, 0, 0, 0, high, low]) = frame.first_chunk() {
-            return Self::Host(u16::from_be_bytes([high, low]));
+        if let Some(&mac) = frame.first_chunk::<6>()
+            && mac[0] & GROUP == 0
+        {
+            return Self::Station(MacAddr(mac));
         }
         let is_request =
             frame.get(12..14) == Some(&[0x08, 0x06]) && frame.get(20..22) == Some(&[0, 1]);
@@ -102,6 +114,30 @@ impl Carried for SimPacket {
         self.packet.flip_bit(bit);
         self.towards = Towards::read(self.frame());
     }
+}
+
+/// First bytes of the MAC addresses in virtual time.
+pub const VIRTUAL_MACS: [u8; 4] = [2, 0, 0, 0];
+
+/// Returns the MAC address of a host. All hosts of a run share the bytes `macs`, which the number
+/// of the host follows.
+pub fn mac_of([a, b, c, d]: [u8; 4], host: usize) -> MacAddr {
+    let [high, low] = (host as u16).to_be_bytes();
+    MacAddr([a, b, c, d, high, low])
+}
+
+/// Returns the number of the host that has a MAC address; `None` if it is no host's of the run.
+pub fn host_of(macs: [u8; 4], mac: MacAddr) -> Option<usize> {
+    let [a, b, c, d, high, low] = mac.0;
+    ([a, b, c, d] == macs).then(|| u16::from_be_bytes([high, low]).into())
+}
+
+/// Bit of the first byte of a MAC address that marks addresses of several stations.
+const GROUP: u8 = 1;
+
+/// Returns the sender's MAC address; `None` for a frame that is too short.
+pub fn source(frame: &[u8]) -> Option<MacAddr> {
+    frame.get(6..12).and_then(<[u8]>::first_chunk::<6>).map(|mac| MacAddr(*mac))
 }
 
 /// Network device of a simulated host. Packets move between its batches and the links without
@@ -168,9 +204,11 @@ mod tests {
     #[test]
     fn a_frame_is_for_the_host_of_its_address_or_for_the_one_that_arp_asks_for() {
         let request = arp([255; 6], 1);
-        assert_eq!(Towards::read(&arp([2, 0, 0, 0, 1, 2], 2)), Towards::Host(0x102));
+        let to = [2, 0, 0, 0, 1, 2];
+        assert_eq!(Towards::read(&arp(to, 2)), Towards::Station(MacAddr(to)));
         assert_eq!(Towards::read(&request), Towards::Asked([10, 0, 1, 7].into()));
         assert_eq!(Towards::read(&arp([255; 6], 2)), Towards::All);
+        assert_eq!(Towards::read(&arp([1, 0, 94, 0, 0, 1], 2)), Towards::All);
         for cut in 0..request.len() {
             assert_eq!(Towards::read(&request[..cut]), Towards::All);
         }
@@ -183,10 +221,11 @@ mod tests {
         let frame = arp([2, 0, 0, 0, 0, 1], 2);
         packet.push_back(42).expect("taken with room").copy_from_slice(&frame);
         let mut packet = SimPacket::new(packet, &mut pool, 0);
-        assert_eq!((packet.towards(), packet.bytes()), (Towards::Host(1), 42));
+        let first = Towards::Station(MacAddr([2, 0, 0, 0, 0, 1]));
+        assert_eq!((packet.towards(), packet.bytes()), (first, 42));
         packet.flip_bit(46);
         let other = Towards::read(packet.frame());
         assert_eq!(packet.towards(), other);
-        assert_ne!(other, Towards::Host(1));
+        assert_ne!(other, first);
     }
 }

@@ -50,11 +50,59 @@ pub struct RunResult {
     /// never active together. Flows that share fewer than ten samples are compared by their total
     /// goodputs.
     pub fairness: Option<f64>,
+    /// How exactly a run in real time followed the clock. None in virtual time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub realtime: Option<RealtimeResult>,
     /// Times of the samples in seconds.
     pub sample_s: Vec<f64>,
     /// Traces of the first connections, for time-sequence charts.
     #[serde(skip)]
     pub traces: Vec<Trace>,
+}
+
+/// Delay of a simulation behind real time.
+#[derive(Debug, Clone, Serialize)]
+pub struct RealtimeResult {
+    /// Lags of all events: the real time of their calls minus their scheduled time.
+    pub lag: TimeDistribution,
+    /// Numbers of events by lag.
+    pub histogram: Vec<LagBucket>,
+    /// Limit of the lag in seconds.
+    pub max_lag_s: f64,
+    /// Number of events beyond the limit.
+    pub late: u64,
+    /// Whether no event was beyond the limit.
+    pub is_valid: bool,
+}
+
+/// Events with similar lags.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LagBucket {
+    /// Maximum lag in seconds. None: unlimited.
+    pub up_to_s: Option<f64>,
+    /// Number of events with at most this lag, and more than that of the previous bucket.
+    pub events: u64,
+}
+
+/// Upper bounds of [`LagBucket`]s in ns.
+const LAG_BOUNDS_NS: [u64; 10] =
+    [1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 100_000_000];
+
+impl RealtimeResult {
+    /// Creates the result from the lags in ns, of which `late` are above the limit.
+    pub(crate) fn new(lags: &NumberHistogram, max_lag_ns: u64, late: u64) -> Self {
+        let mut below = 0;
+        let mut bucket = |up_to_ns: Option<u64>| {
+            let all = up_to_ns.map_or(lags.count(), |bound| lags.count_to(bound));
+            let events = all - below;
+            below = all;
+            LagBucket { up_to_s: up_to_ns.map(|ns| ns as f64 / 1e9), events }
+        };
+        let bounds = LAG_BOUNDS_NS.into_iter().map(Some).chain([None]);
+        let histogram = bounds.map(&mut bucket).collect();
+        let (max_lag_s, is_valid) = (max_lag_ns as f64 / 1e9, late == 0);
+        Self { lag: lags.into(), histogram, max_lag_s, late, is_valid }
+    }
 }
 
 /// Distribution of times. All times are in seconds.
@@ -107,6 +155,10 @@ pub struct FlowResult {
     pub from: String,
     /// Name of the destination host.
     pub to: String,
+    /// Whether the destination is a real host. `bytes` are then those that the host acknowledged,
+    /// or those of the datagrams sent. `received` counts no datagrams.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_to_real: bool,
     /// Congestion control algorithm of the TCP connection. `None` if the flow does not use TCP.
     pub congestion: Option<&'static str>,
     /// Start time of the flow in seconds since the start of the run.

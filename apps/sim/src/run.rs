@@ -3,12 +3,14 @@
 use crate::batch::BatchOptions;
 use crate::capture::Captures;
 use crate::result::{
-    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, fairness_together,
+    DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RealtimeResult, RunResult,
+    fairness_together,
 };
-use crate::scenario::{FlowPlan, Plan, Traffic};
+use crate::scenario::{FlowPlan, HostDevice, Plan, Traffic};
 use crate::trace::Traces;
 use crate::traffic::Tally;
 use crate::units::{Size, Time};
+use crate::wire::CardState;
 use crate::world::{World, memory_of_places};
 use towpath_tcp::Info;
 
@@ -24,6 +26,43 @@ struct FlowEnds {
     tcp: Option<Info>,
 }
 
+/// Relation of a run's time to real time.
+pub trait WorldPace {
+    /// Prepares a world that is about to start.
+    fn begin(&mut self, plan: &Plan, world: &mut World) -> Result<(), String>;
+
+    /// Runs until `end`. Returns false if the world has called `events_max` events in all before;
+    /// another call then continues.
+    fn run_until(&mut self, world: &mut World, end: u64, events_max: u64) -> Result<bool, String>;
+
+    /// Ends the run. Returns how exactly it followed real time.
+    fn end(&mut self, world: &mut World) -> Option<RealtimeResult>;
+}
+
+/// Virtual time: an event is called as soon as the previous one has been.
+pub struct VirtualTime;
+
+impl WorldPace for VirtualTime {
+    fn begin(&mut self, plan: &Plan, _: &mut World) -> Result<(), String> {
+        match plan.devices().next() {
+            None => Ok(()),
+            Some((host, HostDevice { words, line, .. })) => Err(format!(
+                "line {line}: `{}` is behind the device `{words}`, which has no virtual time: run \
+                 the scenario with --realtime",
+                plan.hosts[host].name
+            )),
+        }
+    }
+
+    fn run_until(&mut self, world: &mut World, end: u64, events_max: u64) -> Result<bool, String> {
+        Ok(world.run_until(end, events_max))
+    }
+
+    fn end(&mut self, _: &mut World) -> Option<RealtimeResult> {
+        None
+    }
+}
+
 /// Runs a plan with a seed. Calls `progress` some hundred times with the completed fraction.
 ///
 /// # Errors
@@ -32,6 +71,7 @@ pub fn run(
     plan: &Plan,
     seed: u64,
     options: BatchOptions<'_>,
+    pace: &mut dyn WorldPace,
     progress: &mut dyn FnMut(f64),
 ) -> Result<RunResult, String> {
     let plan = &*plan.drawn(seed);
@@ -45,11 +85,16 @@ pub fn run(
     }
     let mut recorder = SampleRecorder::new(plan);
     check_memory(plan, 0, world.memory())?;
+    pace.begin(plan, &mut world)?;
     let samples = plan.duration_ns.div_ceil(plan.sample_ns);
     for number in 1..=samples {
         let end = (number * plan.sample_ns).min(plan.duration_ns);
         // Check the memory between samples as well, because large scenarios have few samples.
-        while !world.run_until(end, plan.events_max.min(world.events + EVENTS_BETWEEN_LOOKS)) {
+        loop {
+            let events_max = plan.events_max.min(world.events + EVENTS_BETWEEN_LOOKS);
+            if pace.run_until(&mut world, end, events_max)? {
+                break;
+            }
             if world.events >= plan.events_max {
                 return Err(format!(
                     "given up at {} of {}: {} events, the limit; shorten `duration`, lower rates, \
@@ -65,7 +110,8 @@ pub fn run(
         check_memory(plan, world.now, world.memory() + recorder.memory())?;
         progress(number as f64 / samples as f64);
     }
-    recorder.result(plan, seed, world)
+    let realtime = pace.end(&mut world);
+    Ok(RunResult { realtime, ..recorder.result(plan, seed, world)? })
 }
 
 /// Number of events between two checks of the memory. The packets of these events use less than
@@ -133,21 +179,20 @@ impl SampleRecorder {
         }
         let links = self.links.iter_mut().zip(&mut self.link_counts).zip(&world.wires);
         for ((series, before), wire) in links {
-            let (queue, stats) = (wire.queue().stats(), wire.link().stats());
+            let queue = wire.queue().stats();
             series.backlog_packets.push(queue.backlog_packets);
             series.backlog_bytes.push(queue.backlog_bytes);
             let max_ns = wire.sojourns.with(|times| std::mem::take(&mut times.max_ns));
             series.sojourn_max_s.push(max_ns as f64 / 1e9);
-            let bits = (stats.delivered_bytes - before.0) as f64 * 8.;
+            let (_, delivered) = wire.delivered();
+            let bits = (delivered - before.0) as f64 * 8.;
             series.delivered_bps.push(rounded(bits / passed_s));
             series.dropped.push(wire.dropped() - before.1);
-            *before = (stats.delivered_bytes, wire.dropped());
+            *before = (delivered, wire.dropped());
         }
         for (result, wire) in self.devices.iter_mut().zip(&world.wires) {
-            if let Some(path) = wire.device() {
-                let device = path.device();
-                let (ring, interrupts) = (device.config().descriptors, device.interrupts());
-                result.get_or_insert_default().sample(path.queue(), ring, interrupts);
+            if let Some(CardState { queue, ring, interrupts }) = wire.card() {
+                result.get_or_insert_default().sample(queue, ring, interrupts);
             }
         }
     }
@@ -200,6 +245,7 @@ impl SampleRecorder {
             links,
             goodput_bps: rounded(bytes as f64 * 8. / whole_s),
             fairness,
+            realtime: None,
             sample_s: self.sample_s,
             traces,
         })
@@ -220,6 +266,12 @@ fn ends(plan: &Plan, world: &mut World) -> Vec<FlowEnds> {
         // For requests and echoes, count the responses that the source received.
         if is_source == (asks || is_ping) {
             ends[flow].bytes = tally.bytes;
+        } else if plan.is_to_real(flow) && is_source {
+            // The simulation does not see what the real program receives.
+            ends[flow].bytes = match plan.flows[flow].traffic.datagram_len() {
+                Some(len) => tally.sent * len,
+                None => tally.tcp.map_or(0, |tcp| tcp.bytes_acked),
+            };
         }
         if is_source != asks {
             ends[flow].tcp = tally.tcp;
@@ -235,6 +287,7 @@ fn flow_result(plan: &Plan, flow: &FlowPlan, series: FlowSeries) -> FlowResult {
         kind: flow.traffic.name(),
         from: plan.hosts[flow.from].name.clone(),
         to: plan.hosts[flow.to].name.clone(),
+        is_to_real: plan.hosts[flow.to].device.is_some(),
         congestion: flow.traffic.is_tcp().then_some(congestion),
         start_s: flow.start_ns as f64 / 1e9,
         bytes: 0,
@@ -286,7 +339,7 @@ fn link_result(
     let (link, wire) = (&plan.links[at / 2], &world.wires[at]);
     let ends = [link.ends[at % 2], link.ends[1 - at % 2]].map(|end| plan.name_of(end).to_owned());
     let [from, to] = ends;
-    let stats = wire.link().stats();
+    let (stats, (delivered, delivered_bytes)) = (wire.link().stats(), wire.delivered());
     let rate_bps = wire.rate();
     let whole_s = plan.duration_ns as f64 / 1e9;
     LinkResult {
@@ -296,12 +349,12 @@ fn link_result(
         rate_bps,
         qdisc: wire.queue().kind().to_owned(),
         entered: wire.entered(),
-        delivered: stats.delivered,
-        delivered_bytes: stats.delivered_bytes,
+        delivered,
+        delivered_bytes,
         queue_dropped: wire.queue_dropped(),
         lost: stats.lost,
         marked: wire.queue().stats().ecn_mark + stats.marked,
-        utilization: rate_bps.map(|rate| stats.delivered_bytes as f64 * 8. / whole_s / rate as f64),
+        utilization: rate_bps.map(|rate| delivered_bytes as f64 * 8. / whole_s / rate as f64),
         sojourn: wire.sojourn_times(),
         series,
         device,

@@ -10,7 +10,7 @@ use towpath_wire::tcp::{Flags, Header, SeqNum};
 use towpath_wire::{IpProtocol, checksum};
 
 use crate::fault::RuleFault;
-use crate::packet::{SimPort, Towards};
+use crate::packet::{SimPort, Towards, VIRTUAL_MACS, mac_of};
 
 /// Addresses of the two endpoints of a connection. The sender's address is first.
 type Ends = (SocketAddr, SocketAddr);
@@ -182,9 +182,9 @@ impl Watch {
         let towards = Towards::read(frame);
         let frame = Frame { ends, header: &header, payload };
         if !is_sent {
-            // Ignore a frame for another host. A corrupted frame may arrive here, because no
-            // checksum covers the link header, and this host drops it.
-            if towards == Towards::Host(host as u16) {
+            // No checksum covers the link header, so a corrupted frame may reach another host,
+            // which drops it.
+            if towards == Towards::Station(mac_of(VIRTUAL_MACS, host)) {
                 self.heard.entry((host, (ends.1, ends.0))).or_default().note(now, &frame);
             }
             return;

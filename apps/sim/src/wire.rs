@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use towpath_link::{
     Chance, Dice, Dropped, Link, LinkConfig, Loss, Probability, RingConfig, RingDevice,
 };
+use towpath_pool::Pool;
 use towpath_qdisc::{Qdisc, TransmitPath, TransmitQueue};
 
+use crate::exit::{Exit, wake_room};
 use crate::packet::SimPacket;
 use crate::queue::{QueueSpec, Sojourns};
 use crate::result::TimeDistribution;
@@ -19,14 +21,13 @@ const DEVICE_RING: usize = 4;
 /// Maximum length of a frame in bytes.
 const FRAME_MAX: u64 = 1_514;
 
-/// Number of free descriptors at which a device wakes its queue. Each wake-up thus serves a batch
-/// of packets.
-const WAKE_ROOM: usize = 32;
-
 /// Direction of a link.
 ///
 /// If the plan has a device with a ring, the device is the bottleneck instead of the link. The
 /// queueing discipline is then above the device, and the link only adds delay and impairments.
+///
+/// At its end a direction may have an exit: a real device through which packets leave. Without a
+/// rate of the link, the device is the bottleneck, and the queueing discipline is above it.
 pub struct Wire {
     /// Waiting times of the packets in the queue.
     pub sojourns: Sojourns,
@@ -36,6 +37,7 @@ pub struct Wire {
     pub to: Place,
     link: Link<SimPacket>,
     device: Option<TransmitPath<SimPacket, RingDevice<SimPacket>>>,
+    exit: Option<Exit>,
     /// Whether the sending host has more packets to send than the wire had room for.
     pub sender_waits: bool,
     /// Whether the sending host holds back packets while its device is busy.
@@ -53,18 +55,30 @@ impl Wire {
     /// Creates a direction without any packet.
     pub fn new(from: Place, to: Place, way: &WayPlan, mut dice: Dice) -> Self {
         let sojourns = Sojourns::default();
-        let is_switch = matches!(from, Place::Switch(_));
-        let queue = match (&way.queue, is_switch) {
-            (Some(queue), _) => queue.build(dice.next_u64(), &sojourns),
-            (None, true) => QueueSpec::default().build(0, &sojourns),
-            // Use an unlimited queue here, because the host's own queue has a limit.
-            (None, false) => QueueSpec::Pfifo(usize::MAX).build(0, &sojourns),
+        // A simulated host waits for its device and has a queue of its own, so it needs no limit
+        // here.
+        let is_host = matches!(from, Place::Host(_)) && !way.is_entrance;
+        let usual = if is_host { QueueSpec::Pfifo(usize::MAX) } else { QueueSpec::default() };
+        let queue = match &way.queue {
+            Some(queue) => queue.build(dice.next_u64(), &sojourns),
+            None => usual.build(0, &sojourns),
         };
-        let has_ring = way.queue.is_none() && !is_switch;
+        let is_limited = way.config.rate.is_some();
+        let exit = way.exit.as_ref().map(|plan| {
+            // Measure waiting times where the bottleneck is.
+            let times = if is_limited { Sojourns::default() } else { sojourns.clone() };
+            let usual = if is_limited { QueueSpec::default() } else { usual.clone() };
+            let queue = plan.queue.as_ref().unwrap_or(&usual);
+            Exit::new(queue.build(dice.next_u64(), &times), plan)
+        });
+        let is_queued = way.queue.is_some()
+            || !is_limited && way.exit.as_ref().is_some_and(|plan| plan.queue.is_some());
+        let has_ring = is_host && !is_queued;
         let is_fifo = way.queue.as_ref().is_none_or(QueueSpec::is_fifo);
         let LinkConfig { jitter_ns, reorder, .. } = way.config;
         let keeps_order = is_fifo
             && way.device.is_none()
+            && way.exit.is_none()
             && way.outages.is_empty()
             && jitter_ns == 0
             && reorder.probability == Probability::NEVER;
@@ -83,6 +97,7 @@ impl Wire {
             to,
             link,
             device,
+            exit,
             sender_waits,
             has_ring,
             keeps_order,
@@ -102,6 +117,22 @@ impl Wire {
         }
     }
 
+    /// Passes a packet that the link has delivered to the exit.
+    ///
+    /// # Panics
+    /// If there is no exit.
+    pub fn leave(&mut self, now: u64, item: SimPacket, drops: &mut Vec<Dropped<SimPacket>>) {
+        let exit = self.exit.as_mut().expect("the caller checks that there is an exit");
+        exit.enqueue(now, item, drops);
+    }
+
+    /// Sends packets by the exit, if there is one.
+    pub fn run_exit(&mut self, now: u64, pool: &mut Pool, drops: &mut Vec<Dropped<SimPacket>>) {
+        if let Some(exit) = &mut self.exit {
+            exit.run(now, pool, drops);
+        }
+    }
+
     /// Returns the next packet that is delivered at or before the time `now`. `None` if there is
     /// none.
     pub fn poll_packet(
@@ -117,11 +148,12 @@ impl Wire {
     /// idle.
     pub fn next_timeout_ns(&self, now: u64) -> Option<u64> {
         let link = self.link.next_timeout_ns();
-        if self.device.is_none() && self.outages.is_empty() {
+        if self.device.is_none() && self.exit.is_none() && self.outages.is_empty() {
             return link;
         }
         let device = self.device.as_ref().and_then(TransmitPath::next_timeout_ns);
-        [link, device, self.next_switch(now)].into_iter().flatten().min()
+        let exit = self.exit.as_ref().and_then(Exit::next_timeout_ns);
+        [link, device, exit, self.next_switch(now)].into_iter().flatten().min()
     }
 
     /// Returns whether the wire need not be called before it delivers its first packet. Packets may
@@ -155,17 +187,26 @@ impl Wire {
     /// Returns the number of packets that the sending host may send now. [`Wire::poll_packet`] must
     /// be called before.
     pub fn room(&self) -> usize {
-        match &self.device {
-            _ if !self.has_ring => usize::MAX,
-            None => DEVICE_RING.saturating_sub(self.link.waiting()),
-            Some(path) => path.room(FRAME_MAX),
+        if !self.has_ring {
+            return usize::MAX;
+        }
+        match (&self.device, self.bottleneck()) {
+            (Some(path), _) => path.room(FRAME_MAX),
+            (None, Some(exit)) => exit.room(FRAME_MAX),
+            (None, None) => DEVICE_RING.saturating_sub(self.link.waiting()),
         }
     }
 
     /// Returns whether the sending host must be called, because it has more packets to send and the
     /// wire has room.
     pub fn wakes_sender(&self) -> bool {
-        self.sender_waits && self.has_ring && (self.device.is_none() || self.room() > 0)
+        let has_card = self.device.is_some() || self.bottleneck().is_some();
+        self.sender_waits && self.has_ring && (!has_card || self.room() > 0)
+    }
+
+    /// Returns the exit if it is the bottleneck, because the link has no rate.
+    fn bottleneck(&self) -> Option<&Exit> {
+        self.exit.as_ref().filter(|_| self.config.rate.is_none() && self.device.is_none())
     }
 
     /// Returns the link after the queue.
@@ -173,14 +214,53 @@ impl Wire {
         &self.link
     }
 
-    /// Returns the device with its queueing discipline. `None` if the plan has no device.
-    pub fn device(&self) -> Option<&TransmitPath<SimPacket, RingDevice<SimPacket>>> {
-        self.device.as_ref()
+    /// Returns whether the room for packets depends on a device.
+    pub fn has_card(&self) -> bool {
+        self.device.is_some() || self.exit.is_some()
+    }
+
+    /// Returns whether packets leave the simulation at the end.
+    pub fn has_exit(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    /// Returns the exit, if there is one.
+    pub fn exit(&mut self) -> Option<&mut Exit> {
+        self.exit.as_mut()
+    }
+
+    /// Returns the state of the simulated card, or of the real device; `None` without both.
+    pub fn card(&self) -> Option<CardState<'_>> {
+        let simulated = self.device.as_ref().map(|path| CardState {
+            queue: path.queue(),
+            ring: path.device().config().descriptors,
+            interrupts: path.device().interrupts(),
+        });
+        let real = || self.exit.as_ref();
+        simulated.or_else(|| {
+            real().map(|exit| CardState { queue: exit.queue(), ring: exit.ring(), interrupts: 0 })
+        })
     }
 
     /// Returns the queueing discipline of the device, or of the link if there is no device.
     pub fn queue(&self) -> &dyn Qdisc<SimPacket> {
-        self.device.as_ref().map_or(self.link.queue(), |path| path.qdisc())
+        match (&self.device, self.bottleneck()) {
+            (Some(path), _) => path.qdisc(),
+            (None, Some(exit)) => exit.qdisc(),
+            (None, None) => self.link.queue(),
+        }
+    }
+
+    /// Returns the packets and bytes that have reached the end of the direction. An exit counts
+    /// those that its device has sent.
+    pub fn delivered(&self) -> (u64, u64) {
+        match &self.exit {
+            Some(exit) => {
+                let stats = exit.queue().stats();
+                (stats.completed_packets, stats.completed_bytes)
+            }
+            None => (self.link.stats().delivered, self.link.stats().delivered_bytes),
+        }
     }
 
     /// Returns the distribution of the waiting times in the queue.
@@ -205,25 +285,28 @@ impl Wire {
         }
     }
 
-    /// Returns the number of packets that the queue dropped.
+    /// Returns the number of packets dropped by queues.
     pub fn queue_dropped(&self) -> u64 {
-        let above = self.device.as_ref().map_or(0, |path| path.qdisc().stats().dropped);
-        above + self.link.stats().queue_dropped
+        self.dropped_at_devices() + self.link.stats().queue_dropped
     }
 
     /// Returns the number of packets that the queue dropped or the link lost.
     pub fn dropped(&self) -> u64 {
-        let above = self.device.as_ref().map_or(0, |path| path.qdisc().stats().dropped);
-        above + self.link.stats().dropped()
+        self.dropped_at_devices() + self.link.stats().dropped()
     }
 
-    /// Returns the number of packets in the queue, the device and the link together.
+    fn dropped_at_devices(&self) -> u64 {
+        let above = self.device.as_ref().map_or(0, |path| path.qdisc().stats().dropped);
+        above + self.exit.as_ref().map_or(0, |exit| exit.qdisc().stats().dropped)
+    }
+
+    /// Returns the number of packets in queues, the device and the link.
     pub fn held(&self) -> usize {
         let above = self
             .device
             .as_ref()
             .map_or(0, |path| path.qdisc().stats().backlog_packets as usize + path.device().held());
-        above + self.link.held()
+        above + self.link.held() + self.exit.as_ref().map_or(0, Exit::held)
     }
 
     /// Returns the memory of the queue and its measurements in bytes. The packets are not included.
@@ -241,6 +324,16 @@ impl Wire {
     }
 }
 
+/// State of the device of a direction.
+pub struct CardState<'a> {
+    /// Flow control between the queueing discipline and the device.
+    pub queue: &'a TransmitQueue,
+    /// Number of descriptors.
+    pub ring: usize,
+    /// Number of completion interrupts of a simulated card.
+    pub interrupts: u64,
+}
+
 fn path(
     queue: Box<dyn Qdisc<SimPacket>>,
     device: DevicePlan,
@@ -248,9 +341,4 @@ fn path(
     let RingConfig { descriptors, .. } = device.ring;
     let control = TransmitQueue::new(wake_room(descriptors), device.limits);
     TransmitPath::new(queue, control, RingDevice::new(device.ring))
-}
-
-/// Returns the number of free descriptors at which a stopped ring of `descriptors` wakes its queue.
-pub fn wake_room(descriptors: usize) -> usize {
-    WAKE_ROOM.min(descriptors / 4)
 }

@@ -8,58 +8,37 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use towpath_direct::{DirectConfig, Node, NodeConfig, SocketHandle};
+use towpath_direct::SocketHandle;
 use towpath_link::{Carried, Dice, Dropped};
-use towpath_pool::{Batch, LinkType, Offloads, Pool};
-use towpath_stack::net::InterfaceConfig;
-use towpath_stack::{IfaceId, Instant, StackConfig, Usage};
+use towpath_pool::{Batch, LinkType, Pool, Port};
+use towpath_qdisc::QueuedPacket;
+use towpath_stack::{Instant, Usage};
 use towpath_wire::MacAddr;
 
 use crate::capture::Captures;
-use crate::packet::{SimPacket, SimPort, Towards};
-use crate::scenario::{HostPlan, NET, Place, Plan};
+use crate::clock::monotonic_ns;
+use crate::exit::Exit;
+use crate::host::{EPOCH_NS, SimHost};
+use crate::packet::{SimPacket, Towards, host_of, source};
+use crate::scenario::{HostPlan, Place, Plan};
 use crate::schedule::Schedule;
 use crate::trace::Traces;
-use crate::traffic::Programs;
 use crate::watch::Watch;
 use crate::wire::Wire;
-
-/// Time of the stacks at the start of a run, in ns. Must not be 0, because some fields use 0 for
-/// "never".
-pub const EPOCH_NS: u64 = 1_000_000_000;
 
 /// Maximum number of consecutive turns of a host at the same time. Links are then called again.
 const ROUNDS_MAX: usize = 64;
 
-struct SimHost {
-    node: Node<SimPort>,
-    programs: Programs,
-    /// Index of the wire from this host to the network.
-    wire: usize,
-    /// Whether the stack has more to send than the wire had room for.
-    is_waiting: bool,
-}
-
-impl SimHost {
-    /// Returns the time of the node's next turn, or `u64::MAX` for none.
-    fn node_due(&self) -> u64 {
-        self.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS))
-    }
-
-    /// Returns whether a turn of the node has an effect even if no packet arrived.
-    fn has_work(&self, now: u64) -> bool {
-        self.node_due() <= now || self.node.stack.net.output_load(ETH0).packets > 0
-    }
-}
-
-/// Interface of each host. The loopback interface has number 0.
-const ETH0: IfaceId = IfaceId(1);
+/// Maximum number of MAC addresses outside of the simulation that a switch learns.
+const LEARNED_MAX: usize = 4_096;
 
 struct Switch {
     /// Indices of the outgoing wires.
     wires: Vec<usize>,
     /// Index of the outgoing wire that leads to each host, by the host's number.
     towards: Vec<usize>,
+    /// Outgoing wire to each station outside of the simulation that has sent a frame.
+    learned: BTreeMap<MacAddr, usize>,
 }
 
 /// Simulated network with its hosts, switches and links.
@@ -74,8 +53,13 @@ pub struct World {
     pub traces: Traces,
     /// Checks of TCP rules. `None` if they are disabled.
     pub watch: Option<Watch>,
-    hosts: Vec<SimHost>,
+    /// Hosts by number; `None` for real ones.
+    hosts: Vec<Option<Box<SimHost>>>,
     switches: Vec<Switch>,
+    /// First bytes of the hosts' MAC addresses.
+    macs: [u8; 4],
+    /// Whether frames of real devices come in, so that switches learn addresses.
+    is_open: bool,
     by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
     schedule: Schedule,
@@ -87,6 +71,8 @@ pub struct World {
     copies: u64,
     /// Packets sent by the current host. Empty between events, and kept only to reuse its memory.
     outbox: Batch,
+    /// Frames received from a real device. Empty between events; kept to reuse its memory.
+    arrived: Vec<QueuedPacket>,
     /// Packets dropped by the current link. Empty between events, and kept only to reuse its
     /// memory.
     drops: Vec<Dropped<SimPacket>>,
@@ -117,13 +103,13 @@ impl World {
                 first_wires[host] = at;
             }
         }
-        let hosts = plan.hosts.iter().enumerate().map(|(number, host)| SimHost {
-            node: node(host, number, seed),
-            programs: Programs::new(plan, number, seed),
-            wire: first_wires[number],
-            is_waiting: false,
+        let hosts = plan.hosts.iter().enumerate().map(|(number, host)| {
+            let new = || Box::new(SimHost::new(plan, number, first_wires[number], seed));
+            host.device.is_none().then(new)
         });
-        let hosts: Vec<SimHost> = hosts.collect();
+        let hosts: Vec<Option<Box<SimHost>>> = hosts.collect();
+        let is_known = |host: &HostPlan| host.device.as_ref().is_none_or(|it| it.has_address);
+        let known = plan.hosts.iter().zip(0..).filter(|(host, _)| is_known(host));
         let mut leaving = vec![Vec::new(); plan.switches.len()];
         for (at, wire) in wires.iter().enumerate() {
             if let Place::Switch(switch) = wire.from {
@@ -140,13 +126,16 @@ impl World {
             traces: Traces::default(),
             watch: None,
             switches,
-            by_address: plan.hosts.iter().map(|host| host.address).zip(0..).collect(),
+            macs: plan.macs,
+            is_open: plan.devices().next().is_some(),
+            by_address: known.map(|(host, number)| (host.address, number)).collect(),
             captures,
             schedule: Schedule::new(actors),
-            rooms: wires.iter().map(|it| it.device().is_none().then(|| it.room())).collect(),
+            rooms: wires.iter().map(|it| (!it.has_card()).then(|| it.room())).collect(),
             pool: Pool::default(),
             copies: 0,
             outbox: Batch::new(),
+            arrived: Vec::new(),
             drops: Vec::new(),
             wires,
             hosts,
@@ -202,7 +191,7 @@ impl World {
     /// Closes all sockets of all hosts, which resets open connections.
     pub fn end_programs(&mut self) {
         for at in 0..self.hosts.len() {
-            let node = &mut self.hosts[at].node;
+            let Some(SimHost { node, .. }) = self.hosts[at].as_deref_mut() else { continue };
             let handles: Vec<SocketHandle> = node.handles().collect();
             handles.into_iter().for_each(|handle| node.abort(handle));
             self.arm_host(at, self.now);
@@ -213,6 +202,7 @@ impl World {
     /// leaked.
     pub fn leftovers(&self) -> Option<String> {
         for (number, host) in self.hosts.iter().enumerate() {
+            let Some(host) = host else { continue };
             let usage = host.node.stack.usage();
             if usage != Usage::default() {
                 return Some(format!("host {number} has entries in its tables: {usage:?}"));
@@ -236,9 +226,9 @@ impl World {
     /// Describes the packet buffers that were not returned to a pool. `None` if no buffer is
     /// missing.
     fn missing_buffers(&self) -> Option<String> {
-        // Include the pools of the hosts, because a packet dropped during a host's turn returns to
-        // the pool of that host.
-        let pools = || self.hosts.iter().map(|host| &host.node.pool).chain([&self.pool]);
+        // Include the pools of hosts, because packets dropped during a host's turn return to its
+        // pool.
+        let pools = || self.hosts.iter().flatten().map(|host| &host.node.pool).chain([&self.pool]);
         let duplicates = self.wires.iter().map(|wire| wire.link().stats().duplicated);
         let copies = self.copies + duplicates.sum::<u64>();
         let expected = pools().map(Pool::allocated).sum::<u64>() + copies;
@@ -253,8 +243,8 @@ impl World {
     /// Calls `look` for each simulated program, with the index of its flow, whether the program is
     /// the source of the flow, and its measurements.
     pub fn each_tally(&mut self, mut look: impl FnMut(usize, bool, &mut crate::traffic::Tally)) {
-        for host in &mut self.hosts {
-            let SimHost { node, programs, .. } = host;
+        for host in self.hosts.iter_mut().flatten() {
+            let SimHost { node, programs, .. } = &mut **host;
             for (flow, is_source, tally) in programs.tallies(node) {
                 look(flow, is_source, tally);
             }
@@ -266,8 +256,9 @@ impl World {
     pub fn memory(&mut self) -> u64 {
         let packets: usize = self.wires.iter().map(|wire| wire.held()).sum();
         let queues: u64 = self.wires.iter().map(Wire::memory_bytes).sum();
-        let of_host = |host: &mut SimHost| host.node.buffer_bytes() + host.programs.memory_bytes();
-        let hosts: u64 = self.hosts.iter_mut().map(of_host).sum();
+        let of_host =
+            |host: &mut Box<SimHost>| host.node.buffer_bytes() + host.programs.memory_bytes();
+        let hosts: u64 = self.hosts.iter_mut().flatten().map(of_host).sum();
         let places = memory_of_places(self.hosts.len(), self.wires.len());
         places + packets as u64 * PACKET_BYTES + queues + hosts + self.traces.bytes()
     }
@@ -324,16 +315,77 @@ impl World {
                 captures.delivered(at, self.now, item.frame());
             }
             match self.wires[at].to {
-                Place::Host(host) => self.deliver(host, item),
+                Place::Host(host) if self.hosts[host].is_some() => self.deliver(host, item),
+                Place::Host(_) if self.wires[at].has_exit() => {
+                    self.wires[at].leave(self.now, item, &mut drops);
+                }
+                Place::Host(_) => self.pool.give(item.into_packet()),
                 Place::Switch(switch) => self.forward(switch, at, item, &mut drops),
             }
         }
+        self.wires[at].run_exit(self.now, &mut self.pool, &mut drops);
         self.give_up(at, 0, &mut drops);
         self.drops = drops;
-        self.arm_wire(at);
-        if let (true, Place::Host(host)) = (self.wires[at].wakes_sender(), self.wires[at].from) {
+        self.wake_sender(at);
+    }
+
+    /// Schedules a wire, and the host that waits for room in it.
+    fn wake_sender(&mut self, wire: usize) {
+        self.arm_wire(wire);
+        if let (true, Place::Host(host)) = (self.wires[wire].wakes_sender(), self.wires[wire].from)
+        {
             self.arm_host(host, self.now);
         }
+    }
+
+    /// Connects the port of a real device at the end of a wire, or disconnects it with `None`.
+    /// Returns the previous port.
+    pub fn connect(
+        &mut self,
+        wire: usize,
+        port: Option<Box<dyn Port + Send>>,
+    ) -> Option<Box<dyn Port + Send>> {
+        self.wires[wire].exit()?.connect(port)
+    }
+
+    /// Returns the real device at the end of a wire.
+    pub fn exit(&mut self, wire: usize) -> Option<&mut Exit> {
+        self.wires[wire].exit()
+    }
+
+    /// Advances the time to `now`. All earlier events must have been called.
+    pub fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
+    }
+
+    /// Receives up to `max` frames from the real device at the end of a wire, at the current time.
+    /// Returns the number of packets that the device had.
+    pub fn receive(&mut self, wire: usize, max: usize) -> usize {
+        let Some(port) = self.wires[wire].exit().and_then(|exit| exit.port()) else { return 0 };
+        let mut batch = std::mem::take(&mut self.outbox);
+        let count = port.poll(monotonic_ns(), &mut self.pool, &mut batch, max);
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for packet in batch.drain(..) {
+            QueuedPacket::each(packet, LinkType::Ethernet, &mut self.pool, |packet, _| {
+                arrived.push(packet);
+            });
+        }
+        let mut drops = std::mem::take(&mut self.drops);
+        // `wire ^ 1` is the reverse direction of the same link.
+        for packet in arrived.drain(..) {
+            self.enter(wire ^ 1, SimPacket::received(packet, self.now), &mut drops);
+        }
+        (self.outbox, self.arrived, self.drops) = (batch, arrived, drops);
+        count
+    }
+
+    /// Passes packets to the real device at the end of a wire if it has sent earlier ones.
+    pub fn run_exit(&mut self, wire: usize) {
+        let mut drops = std::mem::take(&mut self.drops);
+        self.wires[wire].run_exit(self.now, &mut self.pool, &mut drops);
+        self.give_up(wire, 0, &mut drops);
+        self.drops = drops;
+        self.wake_sender(wire);
     }
 
     fn deliver(&mut self, host: usize, item: SimPacket) {
@@ -343,7 +395,8 @@ impl World {
         if let Some(watch) = &mut self.watch {
             watch.on_frame(self.now, host, item.frame(), false);
         }
-        if let Some(port) = self.hosts[host].node.ports.first_mut() {
+        let ports = self.hosts[host].as_mut().map(|host| &mut host.node.ports);
+        if let Some(port) = ports.and_then(|ports| ports.first_mut()) {
             port.inbox.push_back(item.into_packet());
         }
         self.arm_host(host, self.now);
@@ -357,14 +410,24 @@ impl World {
         item: SimPacket,
         drops: &mut Vec<Dropped<SimPacket>>,
     ) {
+        if self.is_open {
+            self.learn(switch, came ^ 1, &item);
+        }
         let host = match item.towards() {
-            Towards::Host(host) => Some(usize::from(host)),
+            Towards::Station(mac) => host_of(self.macs, mac),
             // Forward an ARP request only to the owner of the address, as switches with ARP
             // suppression do. Flooding would create a packet per host of the network.
             Towards::Asked(address) => self.by_address.get(&address).copied(),
             Towards::All => None,
         };
-        match host.and_then(|host| self.switches[switch].towards.get(host)) {
+        let towards = &self.switches[switch];
+        let wire = host.and_then(|host| towards.towards.get(host)).or_else(|| {
+            let Towards::Station(mac) = item.towards() else { return None };
+            towards.learned.get(&mac)
+        });
+        match wire {
+            // The destination has received the frame already, on the network that it came from.
+            Some(&wire) if wire == came ^ 1 && self.is_open => self.pool.give(item.into_packet()),
             Some(&wire) => self.enter(wire, item, drops),
             None => {
                 // Exclude `came ^ 1`, which is the reverse direction of the same link.
@@ -375,6 +438,16 @@ impl World {
                 }
                 self.pool.give(item.into_packet());
             }
+        }
+    }
+
+    /// Remembers that the sender of a frame is reached by `wire`, unless it is a host of the run.
+    fn learn(&mut self, switch: usize, wire: usize, item: &SimPacket) {
+        let Some(mac) = source(item.frame()) else { return };
+        let learned = &mut self.switches[switch].learned;
+        let is_free = learned.len() < LEARNED_MAX || learned.contains_key(&mac);
+        if host_of(self.macs, mac).is_none() && is_free {
+            learned.insert(mac, wire);
         }
     }
 
@@ -403,65 +476,72 @@ impl World {
 
     /// Alternates between turns of a host's node and calls of its programs, until both are idle.
     fn run_host(&mut self, at: usize) {
-        let (now, wire) = (self.now, self.hosts[at].wire);
-        std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
+        let Some(mut host) = self.hosts[at].take() else { return };
+        std::mem::swap(&mut self.pool, &mut host.node.pool);
         let mut outbox = std::mem::take(&mut self.outbox);
         let mut drops = std::mem::take(&mut self.drops);
         for _ in 0..ROUNDS_MAX {
-            let room = self.room(wire, &mut drops);
-            let host = &mut self.hosts[at];
-            if let Some(port) = host.node.ports.first_mut() {
-                port.room = room;
-            }
-            let turn = host.node.turn(Instant(EPOCH_NS + now));
-            if let Some(port) = host.node.ports.first_mut() {
-                std::mem::swap(&mut port.outbox, &mut outbox);
-            }
-            let sent = !outbox.is_empty();
-            for packet in outbox.drain(..) {
-                let item = SimPacket::new(packet, &mut self.hosts[at].node.pool, now);
-                if !self.traces.is_empty() {
-                    self.traces.on_frame(now, item.frame(), true);
-                }
-                if let Some(watch) = &mut self.watch {
-                    watch.on_frame(now, at, item.frame(), true);
-                }
-                self.enter(wire, item, &mut drops);
-            }
-            let host = &mut self.hosts[at];
-            let mut called = host.programs.on_timeout(&mut host.node, now);
-            let mut has_heard = false;
-            while let Some(event) = host.node.poll_event() {
-                host.programs.on_event(&mut host.node, now, event);
-                has_heard = true;
-            }
-            called |= host.programs.on_timeout(&mut host.node, now);
-            let has_more =
-                turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
-            // Skip the turn if the programs have only read data, because the stack then usually has
-            // no work.
-            let has_more = called || has_more || has_heard && host.has_work(now);
-            if !has_more {
+            if !self.turn_host(at, &mut host, &mut outbox, &mut drops) {
                 break;
             }
         }
         (self.drops, self.outbox) = (drops, outbox);
-        let host = &mut self.hosts[at];
         let is_waiting = host.node.ports.iter().any(|port| port.is_blocked);
         if is_waiting || host.is_waiting {
             host.is_waiting = is_waiting;
-            self.wires[wire].sender_waits = is_waiting;
-            self.arm_wire(wire);
+            self.wires[host.wire].sender_waits = is_waiting;
+            self.arm_wire(host.wire);
         }
-        std::mem::swap(&mut self.pool, &mut self.hosts[at].node.pool);
-        let host = &self.hosts[at];
+        std::mem::swap(&mut self.pool, &mut host.node.pool);
         if let Some(watch) = &mut self.watch {
-            watch.on_turn(now, at, &host.node);
+            watch.on_turn(self.now, at, &host.node);
         }
         let due = host.node_due().min(host.programs.due());
+        self.hosts[at] = Some(host);
         if due != u64::MAX {
-            self.arm_host(at, due.max(now));
+            self.arm_host(at, due.max(self.now));
         }
+    }
+
+    /// Runs a turn of a host's node, sends its packets, and calls its programs. Returns whether
+    /// another turn has work.
+    fn turn_host(
+        &mut self,
+        at: usize,
+        host: &mut SimHost,
+        outbox: &mut Batch,
+        drops: &mut Vec<Dropped<SimPacket>>,
+    ) -> bool {
+        let (now, wire) = (self.now, host.wire);
+        let room = self.room(wire, drops);
+        if let Some(port) = host.node.ports.first_mut() {
+            port.room = room;
+        }
+        let turn = host.node.turn(Instant(EPOCH_NS + now));
+        if let Some(port) = host.node.ports.first_mut() {
+            std::mem::swap(&mut port.outbox, outbox);
+        }
+        let sent = !outbox.is_empty();
+        for packet in outbox.drain(..) {
+            let item = SimPacket::new(packet, &mut host.node.pool, now);
+            if !self.traces.is_empty() {
+                self.traces.on_frame(now, item.frame(), true);
+            }
+            if let Some(watch) = &mut self.watch {
+                watch.on_frame(now, at, item.frame(), true);
+            }
+            self.enter(wire, item, drops);
+        }
+        let mut called = host.programs.on_timeout(&mut host.node, now);
+        let mut has_heard = false;
+        while let Some(event) = host.node.poll_event() {
+            host.programs.on_event(&mut host.node, now, event);
+            has_heard = true;
+        }
+        called |= host.programs.on_timeout(&mut host.node, now);
+        let has_more = turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
+        // Skip the turn if programs only read data, because the stack then usually has no work.
+        called || has_more || has_heard && host.has_work(now)
     }
 }
 
@@ -475,48 +555,6 @@ const HOST_BYTES: u64 = 100_000;
 
 /// Memory of a packet on a link in bytes, including the buffer of the packet.
 const PACKET_BYTES: u64 = 2_304;
-
-fn node(plan: &HostPlan, number: usize, seed: u64) -> Node<SimPort> {
-    let mut stack = StackConfig::default();
-    plan.tcp.apply(&mut stack.tcp);
-    stack.tcp.initial_window = plan.initial_window;
-    stack.tcp.delayed_ack = plan.delayed_ack;
-    let mut direct = DirectConfig::default();
-    (direct.buffers.recv, direct.buffers.recv_max) = (plan.recv_buffer, plan.recv_buffer_max);
-    if let Some(bytes) = plan.send_buffer {
-        (direct.buffers.send, direct.buffers.send_max) = (bytes, bytes);
-    }
-    let config = NodeConfig { stack, direct, ..NodeConfig::default() };
-    let mut dice = Dice::new(seed, HOST_STREAMS + number as u64);
-    let mut key = [0; 32];
-    key.chunks_mut(8).for_each(|part| part.copy_from_slice(&dice.next_u64().to_be_bytes()));
-    let mut node = Node::new(config, key, Instant(EPOCH_NS));
-    let address = format!("{}{NET}", plan.address).parse();
-    let interface = InterfaceConfig {
-        name: "eth0".into(),
-        link: LinkType::Ethernet,
-        mac: mac_of(number),
-        mtu: 1500,
-        offloads: Offloads::default(),
-        addresses: address.into_iter().collect(),
-        slaac: false,
-        any_address: false,
-        kernel_cuts: false,
-        in_process: false,
-    };
-    node.add_interface(interface, Box::default());
-    node
-}
-
-/// Number of the first random stream for the hosts' keys. Flows use the streams below this number,
-/// and start times those above.
-const HOST_STREAMS: u64 = 1 << 33;
-
-/// Returns the locally administered MAC address that contains the host's number.
-fn mac_of(host: usize) -> MacAddr {
-    let [high, low] = (host as u16).to_be_bytes();
-    MacAddr([2, 0, 0, 0, high, low])
-}
 
 /// Creates switch `number`. `leaving` contains the outgoing wires of each switch. The outgoing wire
 /// to each host is unique, because the links form no loop.
@@ -534,5 +572,5 @@ fn switch(number: usize, wires: &[Wire], leaving: &[Vec<usize>], hosts: usize) -
             }
         }
     }
-    Switch { wires: leaving[number].clone(), towards }
+    Switch { wires: leaving[number].clone(), towards, learned: BTreeMap::new() }
 }

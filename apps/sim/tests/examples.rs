@@ -31,6 +31,7 @@ fn card(mbit: u64, qdisc: &str) -> CardOptions {
         bql: Bql::Both,
         every: ms(500),
         delay: Time(100_000),
+        real: None,
     }
 }
 
@@ -65,7 +66,16 @@ fn onoff(transport: LoadTransport) -> OnOffOptions {
 fn send(mode: SendMode) -> SendOptions {
     let packets = if mode == SendMode::Write { 200_000 } else { 30_000 };
     let card = CardOptions { every: ms(10), ..card(1_000, "pfifo_fast") };
-    SendOptions { mode, packets, size: 64, poll: Time(10_000), card }
+    SendOptions {
+        mode,
+        packets,
+        size: 64,
+        poll: Time(10_000),
+        server: Ipv4Addr::new(10, 0, 1, 2),
+        data_rate: None,
+        duration: ms(1_000),
+        card,
+    }
 }
 
 fn tc(qdisc: &str, transport: LoadTransport) -> TcOptions {

@@ -5,5 +5,6 @@ mod autotuning;
 mod examples;
 mod matrix;
 mod random;
+mod realtime;
 mod scenarios;
 mod worlds;

@@ -137,6 +137,7 @@ impl<P: Port> Port for Counting<P> {
 
     towpath_pool::forward_port!(port: submit, offloads, link_type, wake_fd, looked, blocked);
     towpath_pool::forward_port!(port: is_gone, next_timeout_ns, undelivered, undelivered_of_ended);
+    towpath_pool::forward_port!(port: unsent_bytes);
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! - [`NetemSpec`]: emulated links with delay and loss in front of a port;
 //! - [`LeaseClient`]: obtains the addresses of a port, and applies them to an engine;
 //! - [`LeaseServer`]: serves addresses to the hosts of a port;
+//! - [`Lender`]: opens a device for a process without privileges, which gets a [`BorrowedDevice`];
 //! - [`Counting`]: a port whose counters can be read after the port was dropped.
 
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod facts;
 mod host_routes;
 mod kernel_ports;
 mod launch;
+mod lend;
 mod mtu;
 mod names;
 mod namespace;
@@ -58,6 +60,7 @@ pub use device::{
 pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss};
 pub use dhcp_server::{LeaseServer, POOL_MAX, Reservation, ServerConfig};
 pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
+pub use lend::{BorrowedDevice, Lender};
 pub use mtu::{Followed, MTUS, MtuFollower, set_engine_mtu};
 pub use names::{HostEntry, NameDestination, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};

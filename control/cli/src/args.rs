@@ -9,6 +9,7 @@ mod netem;
 pub mod values;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -155,6 +156,16 @@ pub struct RunArgs {
     /// and --xdp at most the interface's, which is also its default.
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
+
+    /// Simulated network between the program and its uplink, a TOML file
+    ///
+    /// A host of the scenario with device = "program" is the program. A host with device =
+    /// "uplink" is the gateway of the run, or the network behind its device, as with --tap.
+    /// Links, queues and flows of other hosts are those of `towpath sim`, in real time. The flows
+    /// end with the duration of the scenario, the links with the run.
+    #[arg(long, value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    #[arg(conflicts_with = "inline")]
+    pub through: Option<PathBuf>,
 
     #[command(flatten)]
     pub capture: CaptureArgs,
@@ -316,7 +327,14 @@ impl RunArgs {
                 );
                 Err(Failure::error(ExitCode::Failed, message))
             }
-            _ if self.inline || !self.netem.is_empty() => Ok(1),
+            Shards::Count(count) if self.through.is_some() && count > 1 => {
+                let message = format!(
+                    "--shards {count}: with --through the stack is one part, because the simulated \
+                     network has one link to it; leave one of the two out"
+                );
+                Err(Failure::error(ExitCode::Failed, message))
+            }
+            _ if self.inline || self.through.is_some() || !self.netem.is_empty() => Ok(1),
             shards => Ok(shards.count()),
         }
     }

@@ -18,7 +18,7 @@ pub enum ExitCode {
     BoundMissed = 3,
     /// The server tested by `load` accepted no connection, or sent no response.
     NoAnswer = 4,
-    /// `load --search` ended because the load generator fell behind its schedule.
+    /// `load --search` ended because the tester fell behind, or `sim --realtime` was late.
     TesterBehind = 5,
     /// An internal error occurred, or a resource was not available.
     Failed = 125,

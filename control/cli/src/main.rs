@@ -46,6 +46,7 @@ mod sim;
 mod ss;
 mod stats;
 mod supervise;
+mod through;
 mod unintercepted;
 mod uplink;
 mod usage;

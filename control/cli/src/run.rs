@@ -29,6 +29,7 @@ use crate::preload::{self, PreloadFile};
 use crate::served::{self, ServedStack};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
+use crate::through::SimulatedPath;
 use crate::unintercepted::ExecGate;
 use crate::uplink::{conflict, in_options, plan};
 use crate::{program, recording, stats};
@@ -64,11 +65,13 @@ fn run_beside(
     let start = |out| recording::start(limits, out, messages.clone());
     let capture = recording.map(start).transpose()?;
     let mut activation = Activation::at_start();
+    let path_through = args.through.as_deref().map(SimulatedPath::read).transpose()?;
     let plan = plan(args, capture.clone(), &mut activation, &messages)?;
     let limit = raise_descriptor_limit();
 
     let (lifeline, keep) = parent_death_pipe()?;
-    let mut stack = begin_stack(args, &plan, &messages, lifeline, library)?;
+    let link = StackLink { plan: plan.clone(), through: path_through };
+    let mut stack = begin_stack(args, link, &messages, lifeline, library)?;
     let host = stack.host.clone();
     let leases = match (stack.dhcp.take(), &host) {
         (Some(client), Host::Here(remote)) => {
@@ -145,15 +148,15 @@ fn never_used(name: &str, library: &PreloadFile) -> String {
 /// Starts the stack, and prints its addresses for the user.
 fn begin_stack(
     args: &RunArgs,
-    plan: &Plan,
+    link: StackLink,
     messages: &Messages,
     lifeline: OwnedFd,
     library: &PreloadFile,
 ) -> Result<StackThread> {
     let stack = if args.inline {
-        StackThread::inline(plan, messages, &lifeline, library.path())?
+        StackThread::inline(&link.plan, messages, &lifeline, library.path())?
     } else {
-        StackThread::start(plan.clone(), messages.clone(), lifeline)?
+        StackThread::start(link, messages.clone(), lifeline)?
     };
     if !stack.facts.is_empty() {
         messages.say(&format!("{}; Ctrl-C ends", stack.facts));
@@ -245,6 +248,13 @@ enum Host {
     There(LaunchServer),
 }
 
+/// Link of a stack that is to be opened.
+struct StackLink {
+    plan: Plan,
+    /// Simulated network in front of the uplink.
+    through: Option<SimulatedPath>,
+}
+
 /// Thread that runs the stack, or receives reports of a stack in PROGRAM's process. Contains
 /// PROGRAM's end of the control socket until it is passed to PROGRAM.
 struct StackThread {
@@ -276,15 +286,16 @@ struct UplinkReady {
 }
 
 impl StackThread {
-    /// Starts the stack on a new thread, and waits until its uplink is open. The uplink is opened
-    /// on that thread, because a `Port` is not `Send`.
-    fn start(plan: Plan, messages: Messages, lifeline: OwnedFd) -> Result<Self> {
+    /// Starts the stack on a thread, and waits until its uplink is ready. The uplink is created on
+    /// the thread because a `Port` is not `Send`.
+    fn start(link: StackLink, messages: Messages, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
         let thread =
             std::thread::Builder::new().name("towpath-engine".into()).spawn(move || {
                 let _alive = alive;
-                let report = turn(&plan, &messages, lifeline, &sender);
+                let StackLink { plan, through } = link;
+                let report = turn(&plan, through, &messages, lifeline, &sender);
                 let layers = towpath_uplink::layers(&report.counters, &plan.port_counters());
                 Outcome { attached: has_attached(&report), layers }
             })?;
@@ -359,13 +370,15 @@ impl RunningStack {
 
 fn turn(
     plan: &Plan,
+    through: Option<SimulatedPath>,
     messages: &Messages,
     lifeline: OwnedFd,
     ready: &Sender<Result<UplinkReady>>,
 ) -> Report {
     let prepare = || -> Result<(Engine, UplinkReady, Vec<JoinHandle<()>>)> {
         let seed = random()?;
-        let uplink = plan.build(&seed).map_err(in_options)?;
+        let mut uplink = plan.build(&seed).map_err(in_options)?;
+        let through = through.map(|network| network.join(&mut uplink, messages)).transpose()?;
         let mut engine =
             Engine::with_shards(uplink.config, uplink.ports, seed).context("the stack")?;
         if let Some(file) = &plan.capture {
@@ -379,7 +392,7 @@ fn turn(
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
         let Connected { facts, followed, notices, replay, dhcp, .. } = uplink;
-        let mut reporters = Vec::new();
+        let mut reporters: Vec<_> = through.into_iter().collect();
         if let Some(notices) = notices {
             let hints = hints::start(notices, remote.clone(), messages.clone());
             reporters.push(hints.context("a thread for hints")?);

@@ -10,6 +10,7 @@ use crate::activation::{self, Activation};
 use crate::args::{RunArgs, Shards};
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
+use crate::through;
 
 /// Checks the options against each other, and creates the plan.
 ///
@@ -26,7 +27,7 @@ pub fn plan(
     if let Some(netem) = netem(args)? {
         plan.set_netem(netem);
     }
-    plan.mtu = args.mtu;
+    plan.mtu = args.mtu.or(args.through.as_ref().map(|_| through::MTU));
     plan.addresses.clone_from(&args.address);
     plan.dhcp.clone_from(&args.dhcp);
     plan.ports.clone_from(&args.ports);

@@ -36,6 +36,8 @@ pub struct PacketSocket {
     /// Large packet buffers, allocated for the next call that receives frames.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
+    /// Length of the last frame sent, in bytes.
+    pub(crate) sent_len: usize,
     pub(crate) presence: Presence,
     pub(crate) counters: Counters,
     /// Number of frames dropped by the kernel, up to the last call of [`PacketSocket::counters`].
@@ -256,6 +258,7 @@ impl PacketSocket {
             sender: SendMemory::default(),
             spare: Vec::new(),
             blocked: false,
+            sent_len: 0,
             counters: Counters::default(),
             missed: Cell::new(0),
         }
@@ -366,6 +369,10 @@ impl Port for PacketSocket {
 
     fn next_timeout_ns(&self) -> Option<u64> {
         self.presence.due_ns()
+    }
+
+    fn unsent_bytes(&mut self) -> Option<u64> {
+        Some(self.unsent())
     }
 
     fn counters(&self) -> PortCounters {

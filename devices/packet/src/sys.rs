@@ -154,6 +154,19 @@ pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
     }
 }
 
+/// Returns the memory in bytes of sent frames that the device has not freed yet (SIOCOUTQ).
+/// Bypasses libc, because the thread that drives the socket calls this.
+pub(crate) fn queued(socket: BorrowedFd<'_>) -> u32 {
+    let mut bytes: c_int = 0;
+    let to = (&raw mut bytes).expose_provenance();
+    let args = [socket.as_raw_fd() as usize, libc::TIOCOUTQ as usize, to, 0, 0, 0];
+    // SAFETY: ioctl(2) with SIOCOUTQ writes an int to `bytes`, a local.
+    match unsafe { syscall(libc::SYS_ioctl as usize, args) } {
+        Ok(_) => bytes.max(0) as u32,
+        Err(_) => 0,
+    }
+}
+
 fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &c_int) -> io::Result<()> {
     set_plain(socket, level, option, value)
 }

@@ -6,6 +6,7 @@ use towpath_pool::{Batch, Packet, Pool};
 use towpath_virtio::HEADER_LEN;
 
 use crate::open::PacketSocket;
+use crate::sys;
 
 impl PacketSocket {
     /// Sends packets from the front of `batch`, up to `BATCH` per system call, until the socket
@@ -28,6 +29,7 @@ impl PacketSocket {
                     for packet in batch.drain(..sent) {
                         self.counters.tx_frames += 1;
                         self.counters.tx_bytes += packet.len() as u64;
+                        self.sent_len = packet.len();
                         pool.give(packet);
                     }
                     taken += sent;
@@ -50,6 +52,14 @@ impl PacketSocket {
         taken
     }
 
+    /// Returns the bytes of frames in the kernel's send buffer: in its queueing discipline, and in
+    /// the ring of the device. The kernel reports only the memory of the frames. The result is an
+    /// estimate, as if all frames were as long as the last one.
+    pub(crate) fn unsent(&self) -> u64 {
+        let memory = u64::from(sys::queued(self.fd.as_fd()));
+        memory * self.sent_len as u64 / frame_memory(self.sent_len)
+    }
+
     /// Drops the first packet of the batch, which the kernel has rejected.
     fn refuse(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.counters.tx_refused += 1;
@@ -61,6 +71,14 @@ impl PacketSocket {
         pool.give(packet);
         1
     }
+}
+
+/// Returns the memory in bytes that Linux accounts for a frame of this length. The buffer is a
+/// power of two, with room for drivers and for `struct skb_shared_info`. `struct sk_buff` is added.
+fn frame_memory(len: usize) -> u64 {
+    const BUFFER_MORE: usize = 16 + 320;
+    const DESCRIPTOR: usize = 256;
+    ((len + BUFFER_MORE).next_power_of_two() + DESCRIPTOR) as u64
 }
 
 /// Returns a packet with the virtio header to send before it; `None` if the packet's metadata is

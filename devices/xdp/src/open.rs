@@ -484,6 +484,13 @@ impl Port for XdpSocket {
         retry.into_iter().chain(self.presence.due_ns()).min()
     }
 
+    /// Returns the bytes that the completion ring does not list yet.
+    fn unsent_bytes(&mut self) -> Option<u64> {
+        self.queue.reclaim();
+        let counters = self.queue.counters();
+        Some(counters.tx_bytes.saturating_sub(counters.tx_completed_bytes))
+    }
+
     fn counters(&self) -> PortCounters {
         vec![("xdp", self.counters().iter().collect())]
     }

@@ -142,6 +142,12 @@ pub trait Port {
         0
     }
 
+    /// Returns the bytes of frames that the device has accepted and not sent yet. `None` if the
+    /// device does not report this; its frames count as sent once they are accepted.
+    fn unsent_bytes(&mut self) -> Option<u64> {
+        None
+    }
+
     /// Returns the counters of this port by kind, without those of a port that it wraps. Allocates
     /// memory; called only for statistics and before the port is dropped.
     fn counters(&self) -> PortCounters {
@@ -205,6 +211,10 @@ impl<P: Port + ?Sized> Port for Box<P> {
 
     fn counters(&self) -> PortCounters {
         (**self).counters()
+    }
+
+    fn unsent_bytes(&mut self) -> Option<u64> {
+        (**self).unsent_bytes()
     }
 
     fn device(&self) -> Option<String> {
@@ -297,6 +307,11 @@ macro_rules! forward_port {
     (@ undelivered_of_ended $port:ident) => {
         fn undelivered_of_ended(&self) -> u64 {
             self.$port.undelivered_of_ended()
+        }
+    };
+    (@ unsent_bytes $port:ident) => {
+        fn unsent_bytes(&mut self) -> Option<u64> {
+            self.$port.unsent_bytes()
         }
     };
     (@ wake_fd $port:ident) => {

@@ -6,12 +6,12 @@ use towpath_link::RingDevice;
 use towpath_qdisc::{Device, Queueable, TransmitQueue};
 
 use super::load::{NO_QDISC, SAMPLES_OF_LINE};
+use crate::exit::wake_room;
 use crate::result::{
     DeviceResult, FlowResult, FlowSeries, LinkResult, LinkSeries, RunResult, TimeDistribution,
 };
 use crate::scenario::DevicePlan;
 use crate::units::Time;
-use crate::wire::wake_room;
 
 /// Maximum duration of a run: one day of virtual time.
 const DURATION_MAX_NS: u64 = 86_400_000_000_000;
@@ -107,7 +107,12 @@ impl Writing {
             }
             let is_over = left == 0 && device.held() == 0;
             if next_sample <= now || is_over {
-                recorder.sample(now, &queue, &device, self.bytes);
+                recorder.sample(
+                    now,
+                    &queue,
+                    [ring.descriptors as u64, device.interrupts()],
+                    self.bytes,
+                );
                 next_sample = now - now % self.sample_ns + self.sample_ns;
                 progress(queue.stats().completed_packets as f64 / self.packets as f64);
             }
@@ -121,88 +126,119 @@ impl Writing {
     }
 
     fn result(&self, recorder: FrameRecorder, events: u64) -> RunResult {
-        let bytes = self.packets * self.bytes;
-        let end_s = recorder.sample_s.last().copied().unwrap_or(0.);
+        let ring = self.device.ring;
+        let wire_bits = self.packets as f64 * (self.bytes + ring.overhead) as f64 * 8.;
+        let end_s = recorder.end_s();
+        let used = if end_s > 0. { (wire_bits / end_s).round() / ring.rate as f64 } else { 0. };
+        let mut result = recorder.result(self.variant, self.packets, self.bytes);
+        (result.events, result.links[0].rate_bps) = (events, Some(ring.rate));
+        result.links[0].utilization = Some(used);
+        result
+    }
+}
+
+/// Samples of a program that writes frames into a device.
+#[derive(Debug, Default)]
+pub(super) struct FrameRecorder {
+    sample_s: Vec<f64>,
+    sent_bps: Vec<f64>,
+    failed: Vec<u64>,
+    failures: u64,
+    device: DeviceResult,
+}
+
+impl FrameRecorder {
+    /// Records a sample of a device with `descriptors`, which has raised `interrupts`.
+    pub fn sample(
+        &mut self,
+        now: u64,
+        queue: &TransmitQueue,
+        [descriptors, interrupts]: [u64; 2],
+        bytes: u64,
+    ) {
+        let now_s = now as f64 / 1e9;
+        let passed_s = now_s - self.sample_s.last().copied().unwrap_or(0.);
+        let sent = queue.stats().completed_packets - self.device.sent;
+        self.device.sample(queue, descriptors as usize, interrupts);
+        let bits = (sent * bytes) as f64 * 8.;
+        self.sent_bps.push(if passed_s > 0. { (bits / passed_s).round() } else { 0. });
+        self.sample_s.push(now_s);
+        self.failed.push(std::mem::take(&mut self.failures));
+    }
+
+    /// Records an attempt to write while the queue was stopped.
+    pub fn fail(&mut self) {
+        self.failures += 1;
+    }
+
+    /// Returns the time of the last sample in seconds.
+    pub fn end_s(&self) -> f64 {
+        self.sample_s.last().copied().unwrap_or(0.)
+    }
+
+    /// Creates the result of a run that wrote `packets` frames.
+    pub fn result(self, variant: &str, packets: u64, bytes: u64) -> RunResult {
+        let (end_s, none) = (self.end_s(), self.sample_s.len());
         let per_s = |amount: f64| if end_s > 0. { (amount / end_s).round() } else { 0. };
-        let none = recorder.sample_s.len();
         let flow = FlowResult {
             name: "frames".into(),
             kind: "frames",
             from: "program".into(),
             to: "device".into(),
+            is_to_real: false,
             congestion: None,
             start_s: 0.,
-            bytes,
-            goodput_bps: per_s(bytes as f64 * 8.),
+            bytes: packets * bytes,
+            goodput_bps: per_s((packets * bytes) as f64 * 8.),
             completion_s: Some(end_s),
-            sent: self.packets,
-            received: recorder.device.sent,
+            sent: packets,
+            received: self.device.sent,
             latency: None,
             retransmitted_bytes: None,
             failure: None,
             series: FlowSeries {
-                goodput_bps: recorder.sent_bps.clone(),
+                goodput_bps: self.sent_bps.clone(),
                 cwnd_bytes: vec![None; none],
                 flight_bytes: vec![None; none],
                 srtt_s: vec![None; none],
             },
             points: Vec::new(),
         };
-        let ring = self.device.ring;
-        let wire_bits = self.packets as f64 * (self.bytes + ring.overhead) as f64 * 8.;
         let link = LinkResult {
             name: "device".into(),
             from: "program".into(),
             to: "wire".into(),
-            rate_bps: Some(ring.rate),
+            rate_bps: None,
             qdisc: NO_QDISC.into(),
-            entered: self.packets,
-            delivered: recorder.device.sent,
-            delivered_bytes: recorder.device.sent * self.bytes,
+            entered: packets,
+            delivered: self.device.sent,
+            delivered_bytes: self.device.sent * bytes,
             queue_dropped: 0,
             lost: 0,
             marked: 0,
-            utilization: Some(per_s(wire_bits) / ring.rate as f64),
+            utilization: None,
             sojourn: TimeDistribution::default(),
             series: LinkSeries {
                 backlog_packets: vec![0; none],
                 backlog_bytes: vec![0; none],
                 sojourn_max_s: vec![0.; none],
-                delivered_bps: recorder.sent_bps,
-                dropped: vec![0; none],
+                delivered_bps: self.sent_bps,
+                dropped: self.failed,
             },
-            device: Some(recorder.device),
+            device: Some(self.device),
         };
         RunResult {
-            variant: self.variant.to_owned(),
+            variant: variant.to_owned(),
             set: BTreeMap::new(),
             seed: 0,
-            events,
+            events: 0,
             goodput_bps: flow.goodput_bps,
             flows: vec![flow],
             links: vec![link],
             fairness: None,
-            sample_s: recorder.sample_s,
+            realtime: None,
+            sample_s: self.sample_s,
             traces: Vec::new(),
         }
-    }
-}
-
-#[derive(Debug, Default)]
-struct FrameRecorder {
-    sample_s: Vec<f64>,
-    sent_bps: Vec<f64>,
-    device: DeviceResult,
-}
-
-impl FrameRecorder {
-    fn sample(&mut self, now: u64, queue: &TransmitQueue, device: &RingDevice<Frame>, bytes: u64) {
-        let now_s = now as f64 / 1e9;
-        let passed_s = now_s - self.sample_s.last().copied().unwrap_or(0.);
-        let sent = queue.stats().completed_packets - self.device.sent;
-        self.device.sample(queue, device.config().descriptors, device.interrupts());
-        let bits = (sent * bytes) as f64 * 8.;
-        self.sent_bps.push(if passed_s > 0. { (bits / passed_s).round() } else { 0. });
-        self.sample_s.push(now_s);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::load::{NO_QDISC, SAMPLES_OF_LINE};
 use super::report::ExampleReport;
 use super::summary::{EchoReply, Latency, RoundTrips, sentences};
-use crate::output::columns;
+use crate::output::{columns, lag};
 use crate::result::{LinkResult, RunResult};
 use crate::units::{bits_per_second, seconds, short};
 
@@ -24,6 +24,9 @@ pub fn text(report: &ExampleReport) -> String {
         lines.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (at_s, line) in lines {
             let _ = writeln!(out, "  {at_s:8.3} s  {line}");
+        }
+        if let Some(realtime) = &run.realtime {
+            out.push_str(&lag(realtime));
         }
     }
     out.push('\n');

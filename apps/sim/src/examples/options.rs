@@ -3,13 +3,8 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
-use towpath_link::RingConfig;
-use towpath_qdisc::QueueLimitsConfig;
-
-use super::example::{Example, ExampleWork};
-use super::frames::{Writing, wire_ns};
-use super::load::{Load, NO_QDISC, Pings, SAMPLES_OF_LINE, sample_of};
-use crate::scenario::DevicePlan;
+use super::example::Example;
+use super::load::{Load, NO_QDISC, Pings, sample_of};
 use crate::units::{Rate, Time, bits_per_second};
 
 /// Whether byte queue limits (BQL) are enabled.
@@ -52,24 +47,99 @@ pub struct CardOptions {
     pub every: Time,
     /// One-way propagation delay of the link.
     pub delay: Time,
+    /// Real device at the end of the link; None: the other host is simulated, too.
+    pub real: Option<RealCard>,
+}
+
+/// Real device of an example, behind which the destination is.
+#[derive(Debug, Clone)]
+pub struct RealCard {
+    /// Device in the notation of scenarios, as `packet:eth1`.
+    pub device: String,
+    /// Address of the simulated sender, with the prefix length of its network.
+    pub address: String,
+    /// Router to the destination; None: it is in the sender's network.
+    pub gateway: Option<Ipv4Addr>,
+    /// Port of the destination that gets the load.
+    pub port: u16,
+    /// Rate of a simulated link in front of the device; None: the device is the bottleneck.
+    pub rate: Option<Rate>,
+}
+
+impl RealCard {
+    fn prefix_len(&self) -> &str {
+        self.address.rsplit_once('/').map_or("8", |(_, len)| len)
+    }
+
+    /// Formats the keys of a host that sends.
+    fn host_keys(&self) -> String {
+        let gateway = |ip| format!("gateway = \"{ip}\"\n");
+        format!("address = \"{}\"\n{}", self.address, self.gateway.map_or(String::new(), gateway))
+    }
 }
 
 /// Overhead of an Ethernet frame on the wire in bytes: preamble, checksum and gap.
-const ETHERNET_OVERHEAD: u64 = 24;
-/// Length of the Ethernet, IPv4 and UDP headers in bytes.
-const HEADERS_LEN: u64 = 42;
+pub(super) const ETHERNET_OVERHEAD: u64 = 24;
 /// Default number of sent packets per completion interrupt.
 const TX_FRAMES: usize = 32;
 
 impl CardOptions {
-    fn frames(&self) -> usize {
+    /// Returns whether a real device is the bottleneck.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.real.as_ref().is_some_and(|real| real.rate.is_none())
+    }
+
+    pub(super) fn frames(&self) -> usize {
         let usual = TX_FRAMES.min(self.ring / 2).max(1);
         let usual = if self.tx_delay.0 == 0 { 1 } else { usual };
         self.tx_frames.unwrap_or(usual)
     }
 
-    fn tx_delay_ns(&self) -> u64 {
+    pub(super) fn tx_delay_ns(&self) -> u64 {
         if self.frames() == 1 { 0 } else { self.tx_delay.0 }
+    }
+
+    /// Refuses options of a simulated device if there is none.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.is_unlimited() && self.tx_frames.is_some() {
+            return Err(
+                "`tx-frames` is a property of a simulated device; leave it out, or give a \
+                        `rate` for one in front of the real device"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Formats the address of the host that sends.
+    fn source(&self, simulated: Ipv4Addr) -> String {
+        match &self.real {
+            None => simulated.to_string(),
+            Some(real) => real.address.split('/').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Formats the keys of the host that sends.
+    fn sender(&self, address: Ipv4Addr) -> String {
+        let simulated = || format!("address = \"{address}\"\n");
+        self.real.as_ref().map_or_else(simulated, RealCard::host_keys)
+    }
+
+    /// Formats the keys of the host that receives.
+    fn receiver(&self, address: Ipv4Addr) -> String {
+        match &self.real {
+            None => format!("address = \"{address}\"\n"),
+            Some(real) => format!(
+                "address = \"{address}/{}\"\ndevice = {}\n",
+                real.prefix_len(),
+                toml::Value::from(&*real.device)
+            ),
+        }
+    }
+
+    /// Formats the key of a flow for its port.
+    pub(super) fn port(&self) -> String {
+        self.real.as_ref().map_or(String::new(), |real| format!("port = {}\n", real.port))
     }
 
     /// Formats the keys of the link with the device.
@@ -78,6 +148,9 @@ impl CardOptions {
             NO_QDISC => String::new(),
             words => format!("qdisc = \"{words}\"\n"),
         };
+        if self.is_unlimited() {
+            return format!("{qdisc}device = {{ ring = {} }}\n", self.ring);
+        }
         format!(
             "rate = \"{}\"\ndelay = \"{}\"\n{qdisc}device = {{ ring = {}, frames = {}, \
              delay = \"{}\", overhead = {ETHERNET_OVERHEAD} }}\n",
@@ -89,7 +162,7 @@ impl CardOptions {
         )
     }
 
-    fn variants(&self, link: &str) -> String {
+    pub(super) fn variants(&self, link: &str) -> String {
         let mut out = String::new();
         for is_on in self.bql.runs() {
             // Writing to a String cannot fail.
@@ -102,22 +175,33 @@ impl CardOptions {
         out
     }
 
-    fn words(&self) -> String {
+    pub(super) fn words(&self) -> String {
+        let above = if self.qdisc == NO_QDISC { "the queue of the stack" } else { &self.qdisc };
+        if let Some(real) = self.real.as_ref().filter(|real| real.rate.is_none()) {
+            return format!(
+                "The device {} may hold {} frames; above it is {above}.",
+                real.device, self.ring
+            );
+        }
+        let behind = self
+            .real
+            .as_ref()
+            .map_or(String::new(), |real| format!(" Behind it is {}.", real.device));
         let report = match self.frames() {
             1 => "reports each packet".to_owned(),
             frames => format!("reports after {frames} packets or {}", Time(self.tx_delay_ns())),
         };
         format!(
-            "The device sends {} from a ring of {} descriptors and {report}; above it is {}.",
+            "The device sends {} from a ring of {} descriptors and {report}; above it is \
+             {above}.{behind}",
             bits_per_second(self.rate.0 as f64),
-            self.ring,
-            if self.qdisc == NO_QDISC { "the queue of the stack" } else { &self.qdisc }
+            self.ring
         )
     }
 }
 
 impl Bql {
-    fn runs(self) -> &'static [bool] {
+    pub(super) fn runs(self) -> &'static [bool] {
         match self {
             Self::Off => &[false],
             Self::On => &[true],
@@ -126,7 +210,7 @@ impl Bql {
     }
 }
 
-fn variant(is_on: bool) -> &'static str {
+pub(super) fn variant(is_on: bool) -> &'static str {
     if is_on { "bql on" } else { "bql off" }
 }
 
@@ -157,21 +241,23 @@ impl PingOptions {
     pub fn example(&self) -> Result<Example, String> {
         let Self { remote, interval, size, duration, card, .. } = self;
         let local = beside(*remote);
+        let from = card.source(local);
         let mut text = head("ping", *duration, card)?;
         text += &pair([local, *remote], card);
         let end = Time(duration.0.saturating_sub(NS));
         let start = Time(NS.min(duration.0 / 2));
         text += &ping_flow("client", "server", start, end, *interval)?;
-        let mut about = format!("{local} pings {remote} every {interval}.");
+        let mut about = format!("{from} pings {remote} every {interval}.");
         if let Some(rate) = self.data_rate {
             let Load { from, to, .. } = check(self.load, *duration)?;
             text += &format!(
                 "\n[[flow]]\nname = \"load\"\nkind = \"onoff\"\ntransport = \"udp\"\non = \"1s\"\n\
                  off = \"0s\"\nrate = \"{}\"\nsize = {size}\nfrom = \"client\"\n\
-                 to = \"server\"\nstart = \"{}\"\nstop = \"{}\"\n",
+                 to = \"server\"\nstart = \"{}\"\nstop = \"{}\"\n{}",
                 rate.exact(),
                 from.exact(),
-                to.exact()
+                to.exact(),
+                card.port()
             );
             about += &format!(
                 " From {from} to {to} it also sends UDP datagrams of {size} bytes, {} of payload.",
@@ -245,17 +331,19 @@ impl OnOffOptions {
         text += &format!(
             "\n[[flow]]\nname = \"load\"\nkind = \"onoff\"\n{more}on = \"{}\"\noff = \"{}\"\n\
              lengths = \"{lengths}\"\nrate = \"{}\"\nfrom = \"client\"\nto = \"server\"\n\
-             start = \"{}\"\nstop = \"{}\"\n",
+             start = \"{}\"\nstop = \"{}\"\n{}",
             on.exact(),
             off.exact(),
             self.data_rate.exact(),
             from.exact(),
-            to.exact()
+            to.exact(),
+            card.port()
         );
         text += &card.variants("link");
         let about = format!(
-            "{client} sends {} over {transport} to {server} from {from} to {to}, {on} on and {off} \
+            "{} sends {} over {transport} to {server} from {from} to {to}, {on} on and {off} \
              off{}. {}",
+            card.source(*client),
             bits_per_second(self.data_rate.0 as f64),
             if self.is_random { " in the mean" } else { "" },
             card.words()
@@ -269,120 +357,6 @@ impl OnOffOptions {
         });
         let load = Some(Load { phases, ..self.load });
         Ok(Example { pings, load, ..example })
-    }
-}
-
-/// Method by which `towpath sim send` sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendMode {
-    /// Writes frames directly to the device.
-    Write,
-    /// Sends datagrams on a UDP socket, through the stack and the queueing discipline.
-    Sendto,
-}
-
-/// Options of `towpath sim send`.
-#[derive(Debug, Clone)]
-pub struct SendOptions {
-    /// Method of sending.
-    pub mode: SendMode,
-    /// Number of packets to send.
-    pub packets: u64,
-    /// Length of a frame in bytes, including its Ethernet header.
-    pub size: u64,
-    /// Pause of a writer that finds the queue stopped.
-    pub poll: Time,
-    /// Device of the sender.
-    pub card: CardOptions,
-}
-
-/// Load of `send --mode sendto` as a multiple of the line rate, so that the device is never idle.
-const OVERLOAD: u64 = 2;
-
-impl SendOptions {
-    /// Creates an example that sends small packets as fast as the device accepts them.
-    ///
-    /// # Errors
-    /// Returns a message about the first invalid option.
-    pub fn example(&self) -> Result<Example, String> {
-        match self.mode {
-            SendMode::Write => self.written(),
-            SendMode::Sendto => self.through_stack(),
-        }
-    }
-
-    fn written(&self) -> Result<Example, String> {
-        let Self { card, packets, size, poll, .. } = self;
-        if poll.0 == 0 {
-            return Err("`poll` is 0; expected more".into());
-        }
-        let ring = RingConfig {
-            descriptors: card.ring,
-            rate: card.rate.0,
-            overhead: ETHERNET_OVERHEAD,
-            frames: card.frames(),
-            delay_ns: card.tx_delay_ns(),
-        };
-        // Sample more often in a run that is shorter than the interval of lines.
-        let all_ns = wire_ns(&DevicePlan { ring, limits: None }, *packets, *size);
-        let line_ns = u64::try_from(all_ns).unwrap_or(u64::MAX).min(card.every.0);
-        let writings = card.bql.runs().iter().map(|is_on| Writing {
-            variant: variant(*is_on),
-            device: DevicePlan { ring, limits: is_on.then(QueueLimitsConfig::default) },
-            packets: *packets,
-            bytes: *size,
-            poll_ns: poll.0,
-            sample_ns: (line_ns / SAMPLES_OF_LINE).max(1),
-        });
-        let writings: Vec<Writing> = writings.collect();
-        writings.iter().try_for_each(Writing::check)?;
-        let about = format!(
-            "{packets} frames of {size} bytes are written into the device; a writer that meets a \
-             stopped queue looks again after {poll}. {}",
-            card.words().replace(&format!("; above it is {}", card.qdisc), "")
-        );
-        Ok(Example {
-            name: "send",
-            scenario: None,
-            about,
-            work: ExampleWork::Frames(writings),
-            way: 0,
-            pings: None,
-            load: Some(ALWAYS),
-            counts_failures: false,
-        })
-    }
-
-    fn through_stack(&self) -> Result<Example, String> {
-        let Self { card, packets, size, .. } = self;
-        let Some(payload) = size.checked_sub(HEADERS_LEN).filter(|n| (16..=1472).contains(n))
-        else {
-            return Err(format!(
-                "`size` is {size}; expected 58 to 1514 bytes with headers of 42 in front of a \
-                 datagram"
-            ));
-        };
-        let rate = u128::from(card.rate.0) * u128::from(OVERLOAD * payload)
-            / u128::from(size + ETHERNET_OVERHEAD);
-        // Interval at which datagrams leave the socket.
-        let every_ns = (u128::from(payload) * 8_000_000_000 / rate.max(1)).max(1);
-        let duration = u64::try_from(every_ns * u128::from(*packets)).unwrap_or(u64::MAX);
-        let duration = Time(duration.max(card.every.0));
-        let mut text = head("send", duration, card)?;
-        text += &pair([Ipv4Addr::new(10, 0, 1, 1), Ipv4Addr::new(10, 0, 1, 2)], card);
-        text += &format!(
-            "\n[[flow]]\nname = \"load\"\nkind = \"cbr\"\nrate = \"{}\"\nsize = {payload}\n\
-             from = \"client\"\nto = \"server\"\n",
-            Rate(u64::try_from(rate.max(1)).unwrap_or(u64::MAX)).exact()
-        );
-        text += &card.variants("link");
-        let about = format!(
-            "A UDP socket sends {packets} datagrams, {size} bytes each with headers, {OVERLOAD} \
-             times as fast as the device takes them. {}",
-            card.words()
-        );
-        let example = Example::of_scenario("send", about, text)?;
-        Ok(Example { load: Some(ALWAYS), counts_failures: true, ..example })
     }
 }
 
@@ -420,11 +394,13 @@ impl TcOptions {
         let Load { from, to, .. } = check(self.load, *duration)?;
         let mut text = head("tc", *duration, card)?;
         text += &format!(
-            "\n[[host]]\nname = \"source\"\naddress = \"{source}\"\n\n[[host]]\nname = \"sink\"\n\
-             address = \"{server}\"\n\n[[switch]]\nname = \"router\"\n\n\
+            "\n[[host]]\nname = \"source\"\n{}\n[[host]]\nname = \"sink\"\n{}\n[[switch]]\n\
+             name = \"router\"\n\n\
              [[link]]\nname = \"out\"\nbetween = [\"router\", \"sink\"]\n{}\n\
              [[link]]\nname = \"in\"\nbetween = [\"source\", \"router\"]\nrate = \"{}\"\n\
              delay = \"{}\"\n",
+            card.sender(*source),
+            card.receiver(*server),
             card.keys(),
             in_rate.exact(),
             card.delay.exact()
@@ -447,13 +423,15 @@ impl TcOptions {
         };
         text += &format!(
             "\n[[flow]]\nname = \"load\"\n{kind}\nfrom = \"source\"\nto = \"sink\"\n\
-             start = \"{}\"\nstop = \"{}\"\n",
+             start = \"{}\"\nstop = \"{}\"\n{}",
             from.exact(),
-            to.exact()
+            to.exact(),
+            card.port()
         );
         text += &card.variants("out");
         let about = format!(
-            "{source} sends {transport} to {server} from {from} to {to}, by {} to a router. {}",
+            "{} sends {transport} to {server} from {from} to {to}, by {} to a router. {}",
+            card.source(*source),
             bits_per_second(in_rate.0 as f64),
             card.words()
         );
@@ -467,24 +445,23 @@ impl TcOptions {
     }
 }
 
-/// Load during the whole run.
-const ALWAYS: Load = Load { from: Time(0), to: Time(u64::MAX), phases: None };
-
 /// Nanoseconds per second.
 const NS: u64 = 1_000_000_000;
 
-fn head(name: &str, duration: Time, card: &CardOptions) -> Result<String, String> {
+pub(super) fn head(name: &str, duration: Time, card: &CardOptions) -> Result<String, String> {
+    card.check()?;
     let sample = sample_of(card.every.0, duration.0)?;
     let title = format!("The example {name}");
     let (duration, sample) = (duration.exact(), Time(sample).exact());
     Ok(format!("title = \"{title}\"\nduration = \"{duration}\"\nsample = \"{sample}\"\n"))
 }
 
-fn pair([client, server]: [Ipv4Addr; 2], card: &CardOptions) -> String {
+pub(super) fn pair([client, server]: [Ipv4Addr; 2], card: &CardOptions) -> String {
     format!(
-        "\n[[host]]\nname = \"client\"\naddress = \"{client}\"\n\n[[host]]\nname = \"server\"\n\
-         address = \"{server}\"\n\n[[link]]\nname = \"link\"\n\
-         between = [\"client\", \"server\"]\n{}",
+        "\n[[host]]\nname = \"client\"\n{}\n[[host]]\nname = \"server\"\n{}\n[[link]]\n\
+         name = \"link\"\nbetween = [\"client\", \"server\"]\n{}",
+        card.sender(client),
+        card.receiver(server),
         card.keys()
     )
 }

@@ -65,7 +65,7 @@ pub(super) fn way(link: &LinkResult) -> String {
 /// Returns the directions of links with the longest waiting times.
 pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
     let mut links: Vec<&LinkResult> =
-        run.links.iter().filter(|link| link.rate_bps.is_some() && link.entered > 0).collect();
+        run.links.iter().filter(|link| is_limited(link) && link.entered > 0).collect();
     links.sort_by(|a, b| b.sojourn.p95_s.total_cmp(&a.sojourn.p95_s));
     links.truncate(LINKS_MAX);
     // Skip links whose waiting times would be drawn as a line at 0.
@@ -75,6 +75,11 @@ pub(super) fn bottlenecks(run: &RunResult) -> Vec<&LinkResult> {
         link.sojourn.max_s > longest / 100. || has_drops || link.device.is_some()
     });
     links
+}
+
+/// Returns whether a link can have a queue: it has a rate, or a real device at its end.
+fn is_limited(link: &LinkResult) -> bool {
+    link.rate_bps.is_some() || link.device.is_some()
 }
 
 /// Returns the series for a link's device. The first series is the content of the device's ring.

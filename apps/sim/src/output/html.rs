@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use towpath_chart::escaped;
 
 use super::charts;
-use super::tables::same;
+use super::tables::{lag, same};
 use crate::result::{Report, RunResult};
 use crate::units::{bits_per_second, seconds};
 
@@ -26,8 +26,9 @@ pub fn html(report: &Report) -> String {
     let drawn = drawn(report);
     let _ = writeln!(
         out,
-        "<p class=text>{} of virtual time, {}.</p>",
+        "<p class=text>{} of {} time, {}.</p>",
         seconds(report.duration_s),
+        if drawn.iter().any(|run| run.realtime.is_some()) { "real" } else { "virtual" },
         match report.runs.len() / drawn.len().max(1) {
             1 => format!("seed {}", drawn.first().map_or(0, |run| run.seed)),
             n => format!("{n} seeds; the charts show the first one"),
@@ -42,6 +43,9 @@ pub fn html(report: &Report) -> String {
         let name = if run.variant.is_empty() { "Charts" } else { &run.variant };
         figures(&mut out, name, charts::of_run(run).iter().map(|chart| chart.svg()));
         tables(&mut out, run);
+        if let Some(realtime) = &run.realtime {
+            let _ = writeln!(out, "<pre class=text>{}</pre>", escaped(&lag(realtime)));
+        }
     }
     out.push_str("<p class=text><small>Made by <code>towpath sim</code> ");
     out.push_str(report.version);

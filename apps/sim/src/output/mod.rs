@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 pub use html::html;
 pub use picture::svg;
 pub use rows::csv;
-pub(crate) use tables::columns;
 pub use tables::table;
+pub(crate) use tables::{columns, lag};
 
 use crate::result::Report;
 

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::result::{DeviceResult, FlowResult, LinkResult, Report, RunResult, TimeDistribution};
+use crate::result::{
+    DeviceResult, FlowResult, LinkResult, RealtimeResult, Report, RunResult, TimeDistribution,
+};
 use crate::units::{bits_per_second, seconds, short};
 
 /// Maximum number of flows or links in the list of a run. A further line contains the number of
@@ -17,12 +19,16 @@ pub fn table(report: &Report) -> String {
     for run in &report.runs {
         let seed = format!("seed {}", run.seed);
         let name = if run.variant.is_empty() { seed } else { format!("{}, {seed}", run.variant) };
-        let _ = writeln!(out, "{name}: {} in virtual time", seconds(report.duration_s));
+        let time = if run.realtime.is_some() { "real" } else { "virtual" };
+        let _ = writeln!(out, "{name}: {} in {time} time", seconds(report.duration_s));
         flows(&mut out, run);
         links(&mut out, run);
         done(&mut out, run);
         if let Some(fairness) = run.fairness {
             let _ = writeln!(out, "  fairness of the bulk flows (Jain): {fairness:.3}");
+        }
+        if let Some(realtime) = &run.realtime {
+            out.push_str(&lag(realtime));
         }
         out.push('\n');
     }
@@ -40,6 +46,35 @@ pub fn table(report: &Report) -> String {
     }
     if let Some(note) = same(report) {
         let _ = writeln!(out, "{note}\n");
+    }
+    out
+}
+
+/// Formats the lags of a run in real time: quantiles, a histogram, and the verdict.
+pub(crate) fn lag(realtime: &RealtimeResult) -> String {
+    let RealtimeResult { lag, histogram, max_lag_s, late, is_valid } = realtime;
+    let mut out = format!(
+        "  events behind the clock: p50 {}, p95 {}, p99 {}, at most {}, of {} events\n",
+        seconds(lag.p50_s),
+        seconds(lag.p95_s),
+        seconds(lag.p99_s),
+        seconds(lag.max_s),
+        lag.count
+    );
+    let bars = histogram.iter().filter(|bucket| bucket.events > 0).map(|bucket| {
+        let share = bucket.events as f64 * 100. / lag.count.max(1) as f64;
+        let up_to = bucket.up_to_s.map_or("more".into(), |bound| format!("to {}", seconds(bound)));
+        format!("{up_to} {share:.2} %")
+    });
+    let bars: Vec<String> = bars.collect();
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "    {}", bars.join(", "));
+    if !is_valid {
+        let limit = seconds(*max_lag_s);
+        let _ = writeln!(
+            out,
+            "  INVALID: {late} events were more than {limit} late, the limit of --max-lag"
+        );
     }
     out
 }
@@ -91,6 +126,7 @@ fn flow_row(flow: &FlowResult) -> Vec<String> {
         None => flow.kind.to_owned(),
     };
     let lost = match flow.kind {
+        "cbr" if flow.is_to_real => String::new(),
         "cbr" | "ping" => format!("{}/{}", flow.sent.saturating_sub(flow.received), flow.sent),
         _ => String::new(),
     };
@@ -151,11 +187,12 @@ fn in_device(device: &DeviceResult) -> String {
     format!("{} kB, {limits}", short(device.inflight_mean() / 1e3))
 }
 
-/// Returns whether the direction of a link is listed, because it has a utilization of over 10 %,
-/// drops, losses, or a queue.
+/// Returns whether a link's direction is listed: over 10 % utilization, drops, losses, a queue, or
+/// packets that a real device has sent.
 fn is_busy(link: &LinkResult) -> bool {
     let is_used = link.utilization.is_some_and(|share| share > 0.1);
-    is_used || link.queue_dropped + link.lost > 0 || link.sojourn.max_s > 1e-3
+    let is_exit = link.rate_bps.is_none() && link.device.as_ref().is_some_and(|it| it.sent > 0);
+    is_used || is_exit || link.queue_dropped + link.lost > 0 || link.sojourn.max_s > 1e-3
 }
 
 /// Writes the number of finite flows that have completed, and the time at which the last one

@@ -26,8 +26,7 @@ impl std::error::Error for ScenarioError {}
 impl ScenarioError {
     /// Creates an error at the byte offset `byte` of the file.
     pub fn at(text: &str, byte: usize, message: impl Into<String>) -> Self {
-        let line = 1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count();
-        Self { line: Some(line), message: printable(&message.into()) }
+        Self { line: Some(line_of(text, byte)), message: printable(&message.into()) }
     }
 
     /// Creates an error without a line number.
@@ -43,6 +42,11 @@ impl ScenarioError {
             None => Self::without_line(message),
         }
     }
+}
+
+/// Returns the line of a byte offset, from 1.
+pub(super) fn line_of(text: &str, byte: usize) -> usize {
+    1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
 /// Returns `text` with control characters replaced by U+FFFD, because a terminal would interpret

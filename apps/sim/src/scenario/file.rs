@@ -67,6 +67,8 @@ pub(crate) enum Shape {
 pub(crate) struct HostKeys {
     pub name: Spanned<String>,
     pub address: Option<Spanned<String>>,
+    pub gateway: Option<Spanned<String>>,
+    pub device: Option<Spanned<String>>,
     pub initial_window: Option<u8>,
     pub recv_buffer: Option<Spanned<Size>>,
     pub recv_buffer_max: Option<Spanned<Size>>,
@@ -261,6 +263,7 @@ pub(crate) struct FlowKeys {
     pub start: StartTime,
     pub stagger: Option<Time>,
     pub stop: Option<Time>,
+    pub port: Option<u16>,
     pub congestion: Option<CongestionName>,
     pub bytes: Option<Size>,
     pub back: Option<Size>,

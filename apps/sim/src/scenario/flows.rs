@@ -5,7 +5,7 @@ use toml::Spanned;
 use super::error::ScenarioError;
 use super::file::{DatagramLengths, File, FlowKeys, FlowKind, FlowTransport};
 use super::network::Network;
-use super::plan::{FlowPlan, Leave, PhasesPlan, Place, Stall, Traffic};
+use super::plan::{FlowPlan, HostPlan, Leave, PhasesPlan, Place, Stall, Traffic};
 use crate::units::{HostNames, Time};
 
 /// Maximum number of flows. Each flow has a listener on a port of its own.
@@ -41,6 +41,7 @@ pub(super) fn flows(
                 let name = &network.hosts[from].name;
                 return Err(error(format!("the flow goes from `{name}` to itself")));
             }
+            check_real(keys, [&network.hosts[from], &network.hosts[to]]).map_err(error)?;
             let name = if total > 1 { format!("{name}.{}", nth + 1) } else { name.clone() };
             if plans.iter().any(|plan| plan.name == name) {
                 return Err(error(format!("two flows have the name `{name}`; rename one of them")));
@@ -53,6 +54,7 @@ pub(super) fn flows(
                 start_ns: keys.start.from.0.saturating_add(stagger),
                 start_range_ns: keys.start.to.0 - keys.start.from.0,
                 stop_ns: stop,
+                port: keys.port,
                 congestion: keys.congestion.map(|named| named.0).unwrap_or_default(),
                 traffic,
                 stalls: stalls.clone(),
@@ -60,10 +62,30 @@ pub(super) fn flows(
             });
         }
     }
-    if plans.is_empty() {
+    if plans.is_empty() && network.hosts.iter().all(|host| host.device.is_none()) {
         return Err(ScenarioError::without_line("the scenario has no flow; add [[flow]]"));
     }
     Ok(plans)
+}
+
+/// Checks a flow with a real host: the simulation has the programs of one end only.
+fn check_real(keys: &FlowKeys, [from, to]: [&HostPlan; 2]) -> Result<(), String> {
+    if keys.port == Some(0) {
+        return Err("`port` is 0; expected 1 to 65535".into());
+    }
+    match (&from.device, &to.device) {
+        (None, None) if keys.port.is_some() => {
+            Err("`port` is for a flow with a real host, which has a `device`; leave it out".into())
+        }
+        (Some(_), Some(_)) => Err(format!(
+            "the flow goes from `{}` to `{}`, which are both real; one has to be simulated",
+            from.name, to.name
+        )),
+        (None, Some(device)) if !device.has_address => {
+            Err(format!("the flow goes to `{}`, which has no `address`", to.name))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn stalls(keys: &FlowKeys) -> Vec<Stall> {

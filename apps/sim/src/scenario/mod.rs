@@ -8,6 +8,7 @@ mod file;
 mod flows;
 mod network;
 mod plan;
+mod real;
 #[cfg(test)]
 mod tests;
 mod variant;
@@ -16,8 +17,8 @@ pub use error::ScenarioError;
 pub(crate) use error::unknown_name;
 pub use file::{FlowEnd, LeaveKind, StallKind};
 pub use plan::{
-    DevicePlan, FlowPlan, HostPlan, Leave, NET, Outage, PhasesPlan, Place, Plan, Stall, Traffic,
-    WayPlan,
+    DevicePlan, ExitPlan, FlowPlan, HostDevice, HostPlan, Leave, Outage, PhasesPlan, Place, Plan,
+    Stall, Traffic, WayPlan,
 };
 
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ use std::collections::BTreeMap;
 use file::File;
 use network::Network;
 use variant::Variant;
+
+use crate::packet::VIRTUAL_MACS;
 
 /// Maximum duration of a run in ns: one day of virtual time.
 const DURATION_MAX_NS: u64 = 86_400_000_000_000;
@@ -106,6 +109,7 @@ fn plan(text: &str, file: &File, variant: &str) -> Result<Plan, ScenarioError> {
         sample_ns,
         events_max: file.limits.events,
         memory_max: file.limits.memory.0,
+        macs: VIRTUAL_MACS,
         hosts: network.hosts,
         switches: network.switches,
         links: network.links,

@@ -11,7 +11,10 @@ use towpath_tcp::{CongestionKind, TcpDefaults};
 
 use super::error::{ScenarioError, unknown_name};
 use super::file::{DeviceKeys, File, HostKeys, LoseKeys, Shape, TopologyKeys, Way};
-use super::plan::{DevicePlan, HostPlan, LinkPlan, Outage, Place, WayPlan};
+use super::plan::{
+    DevicePlan, ExitPlan, HostPlan, LinkPlan, Outage, PREFIX_LEN, Place, RING_MAX, WayPlan,
+};
+use super::real;
 use crate::queue::QueueSpec;
 use crate::units::Size;
 
@@ -48,6 +51,7 @@ impl Network {
         for host in &file.hosts {
             network.add_host(text, host)?;
         }
+        network.add_exits();
         for switch in &file.switches {
             let number = network.switches.len();
             network.name(text, &switch.name, Place::Switch(number))?;
@@ -71,7 +75,8 @@ impl Network {
                 return Err(ScenarioError::at(text, at, message));
             }
             let [there, back] = link.ways();
-            let ways = [way(text, &there)?, way(text, &back)?];
+            let is_real = ends.map(|end| network.is_real(end));
+            let ways = [way(text, &there, is_real)?, way(text, &back, [is_real[1], is_real[0]])?];
             network.links.push(LinkPlan { name, ends, ways });
         }
         network.check()?;
@@ -117,15 +122,8 @@ impl Network {
 
     fn set_host(&mut self, text: &str, at: usize, host: &HostKeys) -> Result<(), ScenarioError> {
         if let Some(address) = &host.address {
-            let parsed: Option<Ipv4Addr> = address.get_ref().parse().ok();
-            let parsed = parsed.filter(|ip| ip.octets()[0] == 10 && ip.octets()[3] != 255);
-            let Some(parsed) = parsed else {
-                let message = format!(
-                    "the address `{}` is no IPv4 address in 10.0.0.0/8, on which all hosts are",
-                    address.get_ref()
-                );
-                return Err(ScenarioError::at(text, address.span().start, message));
-            };
+            let error = |message| ScenarioError::at(text, address.span().start, message);
+            let (parsed, prefix_len) = real::parse_address(address.get_ref()).map_err(error)?;
             let same = self.hosts.iter().position(|other| other.address == parsed);
             if let Some(other) = same.filter(|other| *other != at) {
                 let other = &self.hosts[other].name;
@@ -133,8 +131,9 @@ impl Network {
                     format!("the address {parsed} is that of `{other}`, too; change one of them");
                 return Err(ScenarioError::at(text, address.span().start, message));
             }
-            self.hosts[at].address = parsed;
+            (self.hosts[at].address, self.hosts[at].prefix_len) = (parsed, prefix_len);
         }
+        real::set_keys(text, host, &mut self.hosts[at])?;
         if let Some(window) = host.initial_window {
             self.hosts[at].initial_window = window.max(1);
         }
@@ -163,6 +162,23 @@ impl Network {
         Ok(())
     }
 
+    /// Adds the exits of generated links that end at real hosts.
+    fn add_exits(&mut self) {
+        for at in 0..self.links.len() {
+            for end in 0..2 {
+                if self.is_real(self.links[at].ends[end]) {
+                    let ways = &mut self.links[at].ways;
+                    ways[1 - end].exit = Some(ExitPlan::default());
+                    ways[end].is_entrance = true;
+                }
+            }
+        }
+    }
+
+    fn is_real(&self, place: Place) -> bool {
+        matches!(place, Place::Host(host) if self.hosts[host].device.is_some())
+    }
+
     fn generate(
         &mut self,
         text: &str,
@@ -188,9 +204,11 @@ impl Network {
             return Err(ScenarioError::at(text, at, message));
         }
         let [there, back] = keys.ways();
-        let middle = [way(text, &there)?, way(text, &back)?];
+        // Host entries with `device` follow, and then add the exits.
+        let simulated = [false; 2];
+        let middle = [way(text, &there, simulated)?, way(text, &back, simulated)?];
         let edge = Way { rate: keys.edge_rate, delay: keys.edge_delay, ..Way::default() };
-        let edge = [way(text, &edge)?, way(text, &edge)?];
+        let edge = [way(text, &edge, simulated)?, way(text, &edge, simulated)?];
         match keys.kind {
             Shape::Pair => {
                 let ends = [self.generated("a"), self.generated("b")];
@@ -322,6 +340,9 @@ fn default_host(name: &str, number: usize, is_generated: bool) -> HostPlan {
     HostPlan {
         name: name.to_owned(),
         address: Ipv4Addr::new(10, 0, high as u8, low as u8),
+        prefix_len: PREFIX_LEN,
+        gateway: None,
+        device: None,
         initial_window: tcp.initial_window,
         recv_buffer: RECV_BUFFER,
         recv_buffer_max: RECV_BUFFER,
@@ -358,8 +379,8 @@ fn buffer_bytes(text: &str, key: &str, size: &Spanned<Size>) -> Result<u32, Scen
     })
 }
 
-/// Converts the keys of one direction of a link to its plan.
-fn way(text: &str, keys: &Way) -> Result<WayPlan, ScenarioError> {
+/// Converts the keys of a direction. `is_real` says whether its start and its end are real hosts.
+fn way(text: &str, keys: &Way, is_real: [bool; 2]) -> Result<WayPlan, ScenarioError> {
     let probability = |share: Option<crate::units::Share>| share.unwrap_or_default().0;
     let chance = |share| Chance::independent(probability(share));
     let has_chance = keys.burst.is_some() || keys.loss.is_some();
@@ -389,26 +410,40 @@ fn way(text: &str, keys: &Way) -> Result<WayPlan, ScenarioError> {
         reorder: chance(keys.reorder),
         ..LinkConfig::default()
     };
-    let queue = match &keys.qdisc {
-        None => None,
-        Some(words) => match QueueSpec::parse(words.get_ref()) {
-            Ok(queue) => Some(queue),
-            Err(message) => return Err(ScenarioError::at(text, words.span().start, message)),
-        },
-    };
-    if queue.is_some() && config.rate.is_none() {
+    let [is_entrance, is_exit] = is_real;
+    // A link without rate has no queue. The real device at its end has one, and the keys are its.
+    let has_keys = config.rate.is_some() || !(is_entrance || is_exit);
+    let queue = queue(text, keys)?;
+    if has_keys && queue.is_some() && config.rate.is_none() {
         let at = keys.qdisc.as_ref().map_or(0, |words| words.span().start);
         let message = "`qdisc` on a link without `rate` never has a queue; give the link a rate";
         return Err(ScenarioError::at(text, at, message));
     }
-    let device = match &keys.device {
-        None => None,
-        Some(device) => {
+    let (exit, device) = match &keys.device {
+        Some(device) if has_keys => {
             let error = |message| ScenarioError::at(text, device.span().start, message);
-            Some(device_plan(device.get_ref(), config.rate).map_err(error)?)
+            let device = device_plan(device.get_ref(), config.rate).map_err(error)?;
+            (ExitPlan::default(), Some(device))
         }
+        _ if has_keys => (ExitPlan::default(), None),
+        _ => (real::exit_plan(text, keys, queue.clone())?, None),
     };
-    Ok(WayPlan { config, queue, outages: outages(keys)?, device })
+    Ok(WayPlan {
+        config,
+        queue: queue.filter(|_| has_keys),
+        outages: outages(keys)?,
+        device,
+        exit: is_exit.then_some(exit),
+        is_entrance,
+    })
+}
+
+fn queue(text: &str, keys: &Way) -> Result<Option<QueueSpec>, ScenarioError> {
+    let Some(words) = &keys.qdisc else { return Ok(None) };
+    match QueueSpec::parse(words.get_ref()) {
+        Ok(queue) => Ok(Some(queue)),
+        Err(message) => Err(ScenarioError::at(text, words.span().start, message)),
+    }
 }
 
 /// Returns the outages of one direction of a link. The outages must be in order of time and must
@@ -429,9 +464,6 @@ fn outages(keys: &Way) -> Result<Vec<Outage>, ScenarioError> {
     }
     Ok(outages)
 }
-
-/// Maximum number of descriptors of a device's ring. Network cards have fewer.
-const RING_MAX: usize = 65_536;
 
 fn device_plan(keys: &DeviceKeys, rate: Option<u64>) -> Result<DevicePlan, String> {
     let base = RingConfig::default();

@@ -34,6 +34,8 @@ pub struct Plan {
     pub events_max: u64,
     /// Maximum memory that a run may use, in bytes.
     pub memory_max: u64,
+    /// First bytes of the MAC addresses of simulated hosts.
+    pub macs: [u8; 4],
     /// Hosts, in the order of the file.
     pub hosts: Vec<HostPlan>,
     /// Names of the switches, in the order of the file.
@@ -49,8 +51,14 @@ pub struct Plan {
 pub struct HostPlan {
     /// Name of the host in the file.
     pub name: String,
-    /// Address of the host in [`NET`].
+    /// Address.
     pub address: Ipv4Addr,
+    /// Prefix length of its network.
+    pub prefix_len: u8,
+    /// Router to other networks; `None` without one.
+    pub gateway: Option<Ipv4Addr>,
+    /// Real device behind which the host is; `None` for a simulated host.
+    pub device: Option<HostDevice>,
     /// Initial congestion window of a connection in segments.
     pub initial_window: u8,
     /// Receive buffer of a connection in bytes.
@@ -69,8 +77,19 @@ pub struct HostPlan {
     pub(crate) is_generated: bool,
 }
 
-/// Prefix length of the network that contains all hosts: 10.0.0.0/8.
-pub const NET: &str = "/8";
+/// Default prefix length of the hosts' network: 10.0.0.0/8.
+pub const PREFIX_LEN: u8 = 8;
+
+/// Real device of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostDevice {
+    /// Device in the user's notation, such as `packet:eth1`.
+    pub words: String,
+    /// Line of the file, from 1.
+    pub line: usize,
+    /// Whether the file has the address of the host, so that flows can lead there.
+    pub has_address: bool,
+}
 
 /// Host or switch, identified by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +124,27 @@ pub struct WayPlan {
     /// Device between the queueing discipline and the link. With `None`, the link takes the next
     /// packet itself when it is free.
     pub device: Option<DevicePlan>,
+    /// Real device at the end of the direction.
+    pub exit: Option<ExitPlan>,
+    /// Whether packets come from a real device.
+    pub is_entrance: bool,
+}
+
+/// Plan of a real device, as an exit of the simulated network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExitPlan {
+    /// Maximum number of frames in the device.
+    pub ring: usize,
+    /// Byte queue limits, if enabled.
+    pub limits: Option<QueueLimitsConfig>,
+    /// Queueing discipline above the device. None: as for [`WayPlan::queue`].
+    pub queue: Option<QueueSpec>,
+}
+
+impl Default for ExitPlan {
+    fn default() -> Self {
+        Self { ring: RingConfig::default().descriptors, limits: None, queue: None }
+    }
 }
 
 /// Period in which one direction of a link is down.
@@ -140,6 +180,9 @@ pub struct Leave {
     pub at_ns: u64,
 }
 
+/// Maximum number of descriptors of a ring, more than network cards have.
+pub(super) const RING_MAX: usize = 65_536;
+
 /// Plan of a network device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DevicePlan {
@@ -165,6 +208,8 @@ pub struct FlowPlan {
     pub start_range_ns: u64,
     /// Time in ns after which the flow sends no new data.
     pub stop_ns: u64,
+    /// Port of the destination; None: one that depends on the number of the flow.
+    pub port: Option<u16>,
     /// Congestion control of the connection at both endpoints.
     pub congestion: CongestionKind,
     /// Traffic pattern of the flow.
@@ -252,8 +297,16 @@ impl Traffic {
 
     /// Returns whether the traffic uses a TCP connection.
     pub fn is_tcp(&self) -> bool {
-        let is_datagram = matches!(self, Self::OnOff { datagram: Some(_), .. });
-        !is_datagram && !matches!(self, Self::Cbr { .. } | Self::Ping { .. })
+        self.datagram_len().is_none() && !matches!(self, Self::Ping { .. })
+    }
+
+    /// Returns the payload length of the flow's datagrams in bytes; `None` if it sends none.
+    pub fn datagram_len(&self) -> Option<u64> {
+        match self {
+            Self::OnOff { datagram, .. } => *datagram,
+            Self::Cbr { size, .. } => Some(*size),
+            _ => None,
+        }
     }
 }
 
@@ -273,6 +326,17 @@ impl Plan {
             flow.start_range_ns = 0;
         }
         Cow::Owned(plan)
+    }
+
+    /// Returns the real devices, with the number of their hosts.
+    pub fn devices(&self) -> impl Iterator<Item = (usize, &HostDevice)> {
+        let hosts = self.hosts.iter().enumerate();
+        hosts.filter_map(|(number, host)| Some((number, host.device.as_ref()?)))
+    }
+
+    /// Returns whether the destination of a flow is a real host.
+    pub fn is_to_real(&self, flow: usize) -> bool {
+        self.hosts[self.flows[flow].to].device.is_some()
     }
 
     /// Returns the name of a host or a switch.

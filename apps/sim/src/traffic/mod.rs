@@ -158,7 +158,8 @@ impl Programs {
 pub const FLOW_STREAMS: u64 = 1 << 32;
 
 fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
-    let remote = (plan.hosts[flow.to].address, port_of(number)).into();
+    let port = flow.port.unwrap_or(port_of(number));
+    let remote = (plan.hosts[flow.to].address, port).into();
     let local = plan.hosts[flow.from].address;
     match flow.traffic {
         Traffic::OnOff { phases, rate: Some(rate), datagram: Some(size) } => {
@@ -178,7 +179,8 @@ fn source(plan: &Plan, number: usize, flow: &FlowPlan) -> Box<dyn Program> {
 }
 
 fn sink(plan: &Plan, number: usize, flow: &FlowPlan) -> Option<Box<dyn Program>> {
-    let local = (plan.hosts[flow.to].address, port_of(number)).into();
+    let port = flow.port.unwrap_or(port_of(number));
+    let local = (plan.hosts[flow.to].address, port).into();
     Some(match flow.traffic {
         Traffic::Bulk { bytes } => Box::new(StreamSink::new(flow, local, bytes)),
         Traffic::OnOff { datagram: Some(_), .. } => Box::new(CbrSink::new(local)),

@@ -4,8 +4,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
-use towpath_sim::RUNS_MAX;
+use clap::{Args, Subcommand, ValueHint};
+use towpath_sim::{RUNS_MAX, Time};
+use towpath_uplink::DeviceSpec;
 
 use super::examples::ExampleCommand;
 use super::files::Output;
@@ -32,8 +33,46 @@ pub struct SimArgs {
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub pcap: Option<PathBuf>,
 
+    /// Follow the clock, with real devices where hosts of the scenario have a `device`
+    ///
+    /// The results have the lag: the real time of each event minus its scheduled time.
+    #[arg(long)]
+    pub realtime: bool,
+
     #[command(subcommand)]
-    pub example: Option<ExampleCommand>,
+    pub command: Option<SimCommand>,
+}
+
+/// Commands without a scenario.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    #[command(flatten)]
+    Example(ExampleCommand),
+    /// Open a real device for a simulation without root
+    ///
+    /// Run with sudo. Waits for a simulation of the user, passes the device to it, and ends. The
+    /// simulation names the socket in the place of the device, as lent:/run/user/1000/eth1.
+    ///
+    ///   sudo towpath sim lend packet:eth1 /run/user/1000/eth1
+    ///   towpath sim ping --device lent:/run/user/1000/eth1 --address 10.0.1.11/24
+    #[command(verbatim_doc_comment)]
+    Lend(LendArgs),
+}
+
+/// Options of `towpath sim lend`.
+#[derive(Debug, Args)]
+pub struct LendArgs {
+    /// Device: packet, tap or stream, with its parameters
+    #[arg(value_name = "DEVICE:PARAMETERS", value_parser = DeviceSpec::parse)]
+    pub device: DeviceSpec,
+
+    /// Unix socket to create, at which the simulation obtains the device
+    #[arg(value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub socket: PathBuf,
+
+    /// Number of the user who may obtain the device; that of sudo's caller unless given
+    #[arg(long, value_name = "UID")]
+    pub user: Option<u32>,
 }
 
 /// Options of scenarios and examples.
@@ -57,6 +96,10 @@ pub struct CommonArgs {
     /// two.
     #[arg(short, long, value_name = "[FORMAT=]FILE", value_hint = ValueHint::FilePath)]
     pub output: Vec<Output>,
+
+    /// Lag above which a run in real time is invalid, 10ms unless given; the exit status is 5 then
+    #[arg(long, value_name = "TIME", value_parser = super::card::time)]
+    pub max_lag: Option<Time>,
 
     /// Print nothing but the results and errors
     #[arg(short, long)]

@@ -7,11 +7,11 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use towpath_sim::{
-    Bql, CardOptions, Example, Load, LoadTransport, OnOffOptions, PingOptions, Rate, SendMode,
-    SendOptions, TcOptions, Time,
+    Example, Load, LoadTransport, OnOffOptions, PingOptions, Rate, SendMode, SendOptions,
+    TcOptions, Time,
 };
 
-use super::args::CommonArgs;
+use super::card::{CardArgs, time};
 use crate::error::{ExitCode, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -30,42 +30,10 @@ pub enum ExampleCommand {
     Tc(TcArgs),
 }
 
-/// The device, and what is printed.
-#[derive(Debug, Args)]
-pub struct CardArgs {
-    /// Byte queue limits: a run with them, one without, or both side by side
-    #[arg(long, value_name = "WHEN", num_args = 0..=1, default_value = "both")]
-    #[arg(default_missing_value = "on", require_equals = true)]
-    pub bql: BqlArg,
-
-    /// Descriptors of the device's ring, 1 to 65536
-    #[arg(long, value_name = "NUMBER", default_value = "256")]
-    pub ring: usize,
-
-    /// Sent packets after which the device reports them; 32, or half of a small ring, unless given
-    #[arg(long, value_name = "NUMBER")]
-    pub tx_frames: Option<usize>,
-
-    /// Longest time until that report; with 0 the device reports each packet when it is sent
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
-    pub tx_delay: Time,
-
-    /// Time between two lines of statistics
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
-    pub every: Time,
-
-    /// Print the scenario of the example, as a file to change and run, and do nothing
-    #[arg(long)]
-    pub scenario: bool,
-
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
 #[derive(Debug, Args)]
 pub struct PingArgs {
-    /// Address that is pinged, in 10.0.0.0/8
-    #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.2", value_parser = address)]
+    /// Address that is pinged; in virtual time in 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.2", visible_alias = "server")]
     pub remote: Ipv4Addr,
 
     /// Time between two echo requests
@@ -88,9 +56,10 @@ pub struct PingArgs {
     #[arg(long, value_name = "TIME", default_value = "22s", value_parser = time)]
     pub duration: Time,
 
-    /// Line rate of the device
-    #[arg(long, value_name = "RATE", default_value = "100mbit", value_parser = rate)]
-    pub rate: Rate,
+    /// Line rate of the simulated device, or of a simulated link before --device; without --device
+    /// 100mbit unless given
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub rate: Option<Rate>,
 
     /// Time on the wire, one way
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = time)]
@@ -110,8 +79,8 @@ pub struct OnOffArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.11", value_parser = address)]
     pub client: Ipv4Addr,
 
-    /// Address of the sink, in 10.0.0.0/8
-    #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.22", value_parser = address)]
+    /// Address of the sink; in virtual time in 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.22")]
     pub server: Ipv4Addr,
 
     /// Transport of the traffic
@@ -155,9 +124,10 @@ pub struct OnOffArgs {
     #[arg(long, value_name = "TIME", default_value = "14s", value_parser = time)]
     pub duration: Time,
 
-    /// Line rate of the device
-    #[arg(long, value_name = "RATE", default_value = "1gbit", value_parser = rate)]
-    pub rate: Rate,
+    /// Line rate of the simulated device, or of a simulated link before --device; without --device
+    /// 1gbit unless given
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub rate: Option<Rate>,
 
     /// Time on the wire, one way
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = time)]
@@ -185,13 +155,27 @@ pub struct SendArgs {
     #[arg(long, value_name = "BYTES", default_value = "64")]
     pub size: u64,
 
+    /// Length of a run with --device
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub duration: Time,
+
+    /// Destination of the datagrams of sendto; in virtual time in 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.2")]
+    pub server: Ipv4Addr,
+
+    /// Bits of payload per second of sendto; twice the rate of a simulated device unless given, or
+    /// 100mbit with --device
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub data_rate: Option<Rate>,
+
     /// Pause of a writer that meets a stopped queue
     #[arg(long, value_name = "TIME", default_value = "10us", value_parser = time)]
     pub poll: Time,
 
-    /// Line rate of the device
-    #[arg(long, value_name = "RATE", default_value = "1gbit", value_parser = rate)]
-    pub rate: Rate,
+    /// Line rate of the simulated device, or of a simulated link before --device; without --device
+    /// 1gbit unless given
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub rate: Option<Rate>,
 
     /// Discipline above the device for sendto, in tc's words or by ns-3's name; "none" for the
     /// stack's queue
@@ -209,9 +193,9 @@ pub struct TcArgs {
     #[arg(visible_alias = "queue-disc-type")]
     pub qdisc: String,
 
-    /// Line rate of the router's device on the way out
-    #[arg(long, value_name = "RATE", default_value = "100mbit", value_parser = rate)]
-    pub rate: Rate,
+    /// Line rate of the router's device on the way out; 100mbit unless given, or none with --device
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    pub rate: Option<Rate>,
 
     /// Rate of the link from the source to the router
     #[arg(long, value_name = "RATE", default_value = "1gbit", value_parser = rate)]
@@ -221,8 +205,8 @@ pub struct TcArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.1", value_parser = address)]
     pub client: Ipv4Addr,
 
-    /// Address of the sink behind the router, in 10.0.0.0/8
-    #[arg(long, value_name = "ADDRESS", default_value = "10.0.2.1", value_parser = address)]
+    /// Address of the sink behind the router; in virtual time in 10.0.0.0/8
+    #[arg(long, value_name = "ADDRESS", default_value = "10.0.2.1")]
     pub server: Ipv4Addr,
 
     /// Transport of the load: a connection that takes what it gets, or datagrams
@@ -256,19 +240,6 @@ pub struct TcArgs {
 
     #[command(flatten)]
     pub card: CardArgs,
-}
-
-/// `--bql`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BqlArg {
-    /// Without byte queue limits
-    #[value(alias = "false")]
-    Off,
-    /// With byte queue limits
-    #[value(alias = "true")]
-    On,
-    /// Both, side by side
-    Both,
 }
 
 /// `--transport`.
@@ -319,7 +290,7 @@ impl ExampleCommand {
                 size: args.size,
                 load: args.load,
                 duration: args.duration,
-                card: args.card.options(args.rate, args.delay, &args.qdisc),
+                card: args.card.options(args.rate, "100mbit", args.delay, &args.qdisc),
             }
             .example(),
             Self::OnOff(args) => OnOffOptions {
@@ -333,7 +304,7 @@ impl ExampleCommand {
                 load: args.load,
                 ping: args.ping.then_some(args.interval),
                 duration: args.duration,
-                card: args.card.options(args.rate, args.delay, &args.qdisc),
+                card: args.card.options(args.rate, "1gbit", args.delay, &args.qdisc),
             }
             .example(),
             Self::Send(args) => SendOptions {
@@ -344,7 +315,10 @@ impl ExampleCommand {
                 packets: args.packets,
                 size: args.size,
                 poll: args.poll,
-                card: args.card.options(args.rate, Time(0), &args.qdisc),
+                server: args.server,
+                data_rate: args.data_rate.or_else(|| args.card.usual_data_rate()),
+                duration: args.duration,
+                card: args.card.options(args.rate, "1gbit", Time(0), &args.qdisc),
             }
             .example(),
             Self::Tc(args) => TcOptions {
@@ -356,30 +330,11 @@ impl ExampleCommand {
                 load: args.load,
                 ping: args.ping.then_some(args.interval),
                 duration: args.duration,
-                card: args.card.options(args.rate, args.delay, &args.qdisc),
+                card: args.card.options(args.rate, "100mbit", args.delay, &args.qdisc),
             }
             .example(),
         };
         example.map_err(|message| Failure::error(ExitCode::Usage, message))
-    }
-}
-
-impl CardArgs {
-    fn options(&self, rate: Rate, delay: Time, qdisc: &str) -> CardOptions {
-        CardOptions {
-            rate,
-            ring: self.ring,
-            tx_frames: self.tx_frames,
-            tx_delay: self.tx_delay,
-            qdisc: qdisc.to_owned(),
-            bql: match self.bql {
-                BqlArg::Off => Bql::Off,
-                BqlArg::On => Bql::On,
-                BqlArg::Both => Bql::Both,
-            },
-            every: self.every,
-            delay,
-        }
     }
 }
 
@@ -390,10 +345,6 @@ impl From<TransportArg> for LoadTransport {
             TransportArg::Udp => Self::Udp,
         }
     }
-}
-
-fn time(text: &str) -> Result<Time, String> {
-    Time::parse(text).ok_or_else(|| "expected a time with its unit, as 500ms".into())
 }
 
 fn rate(text: &str) -> Result<Rate, String> {
@@ -473,10 +424,15 @@ mod tests {
 
     use super::*;
     use crate::args::{Cli, Command};
+    use crate::sim::args::SimCommand;
+    use crate::sim::card::BqlArg;
 
     fn example(words: &[&str]) -> Result<ExampleCommand, clap::Error> {
         match Cli::try_parse_from(["towpath", "sim"].iter().chain(words))?.command {
-            Command::Sim(args) => Ok(args.example.expect("an example")),
+            Command::Sim(args) => match args.command {
+                Some(SimCommand::Example(example)) => Ok(example),
+                other => panic!("{other:?} is no example"),
+            },
             _ => unreachable!("sim was given"),
         }
     }
@@ -490,6 +446,25 @@ mod tests {
         }
         let sendto = example(&["send", "--mode", "sendto"]).expect("it is parsed");
         assert!(sendto.example().expect("it fits").scenario.is_some());
+    }
+
+    #[test]
+    fn a_real_device_is_the_bottleneck_unless_a_rate_is_given() {
+        let text = |words: &[&str]| {
+            let card = ["--device", "packet:eth1", "--address", "192.0.2.11/24"];
+            let words = [words, &["--server", "192.0.2.1"], &card].concat();
+            example(&words).expect("it is parsed").example().expect("it fits").scenario
+        };
+        for name in ["ping", "onoff", "tc"] {
+            let scenario = text(&[name]).expect("a scenario");
+            assert!(scenario.contains("address = \"192.0.2.11/24\""), "{scenario}");
+            assert!(scenario.contains("device = \"packet:eth1\""), "{scenario}");
+            assert!(scenario.contains("device = { ring = 256 }"), "{scenario}");
+            let limited = text(&[name, "--rate", "50mbit"]).expect("a scenario");
+            assert!(limited.contains("rate = \"50mbit\""), "{limited}");
+        }
+        assert!(text(&["send"]).is_none(), "frames are written into the device");
+        assert!(text(&["send", "--mode", "sendto"]).is_some());
     }
 
     #[test]
@@ -507,7 +482,10 @@ mod tests {
         let cases = [
             (&["tc", "--qdisc", "fq_codl"][..], "did you mean `fq_codel`?"),
             (&["tc", "--rate", "100"], "expected a rate above 0 with its unit"),
-            (&["ping", "--remote", "192.0.2.1"], "expected an IPv4 address in 10.0.0.0/8"),
+            (&["ping", "--remote", "192.0.2"], "invalid IPv4 address syntax"),
+            (&["tc", "--client", "192.0.2.1"], "expected an IPv4 address in 10.0.0.0/8"),
+            (&["ping", "--device", "packet:eth1"], "--address <ADDRESS/LENGTH>"),
+            (&["ping", "--port", "80"], "--device <DEVICE:PARAMETERS>"),
             (&["ping", "--load", "5s"], "expected two times, as 7s-12s"),
             (&["onoff", "--transport", "sctp"], "[possible values: tcp, udp]"),
             (&["onoff", "--bql=maybe"], "[possible values: off, on, both]"),
@@ -520,7 +498,8 @@ mod tests {
             assert!(error.to_string().contains(wanted), "{words:?}: {error}");
         }
         let cases = [
-            (&["tc", "--load", "5s-40s"][..], "expected a time in the run of 30.0 s"),
+            (&["ping", "--remote", "192.0.2.1"][..], "is no IPv4 address in 10.0.0.0/8"),
+            (&["tc", "--load", "5s-40s"], "expected a time in the run of 30.0 s"),
             (&["tc", "--ring", "0"], "expected 1 to 65536"),
             (&["tc", "--ring", "16", "--tx-frames", "17"], "expected 1 to 16"),
             (&["tc", "--every", "1us"], "`every` is 1.00 us; expected 15.0 ms to 30.0 s"),
