@@ -125,7 +125,7 @@ impl EngineRecv {
     pub fn set_capacity(&mut self, bytes: u32) {
         self.nominal = bytes.min(WINDOW_MAX);
         self.nominal_max = self.nominal;
-        self.grow();
+        self.grow(0);
     }
 
     /// Returns the position at which the next in-order byte is stored.
@@ -173,7 +173,7 @@ impl EngineRecv {
         }
         // The FIFO keeps the larger extent, but fills only `nominal` bytes of it.
         let nominal = core::mem::replace(&mut self.nominal, padded.min(WINDOW_MAX));
-        self.grow();
+        self.grow(padded);
         let stored = self.store_record(header, payload, padded);
         self.nominal = nominal;
         stored
@@ -231,16 +231,17 @@ impl EngineRecv {
         }
     }
 
-    /// Moves the FIFO to an extent of `nominal` bytes. Only possible while nothing is unread,
-    /// because the program reads the location of the FIFO only if there are bytes to read.
-    fn grow(&mut self) {
+    /// Moves the FIFO to an extent of `nominal` bytes, if there is one with memory for `end` bytes
+    /// after the in-order ones. Only possible while nothing is unread, because the program reads the
+    /// location of the FIFO only if there are bytes to read.
+    fn grow(&mut self, end: u32) {
         let Some(old) = &self.window else {
             return;
         };
         if old.cap() >= self.nominal || self.unread() != 0 {
             return;
         }
-        let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
+        let Some(new) = self.windows.take(Side::Recv, self.nominal, end.max(self.ahead)) else {
             return;
         };
         // A thread that holds the lock may be about to copy bytes; see `detach`. Growing is tried
@@ -299,7 +300,7 @@ impl EngineRecv {
             }
             Some(window) if self.ahead == 0 && self.unread() == 0 => {
                 if window.cap() < self.nominal {
-                    self.grow();
+                    self.grow(end);
                 }
                 // The FIFO is empty. Continue at the start of the extent, whose pages exist and are
                 // in the processor's cache.
@@ -417,7 +418,7 @@ impl RecvBuffer for EngineRecv {
         let nominal = bytes.min(self.nominal_max);
         if nominal > self.nominal && self.windows.may_grow() {
             self.nominal = nominal;
-            self.grow();
+            self.grow(0);
         }
     }
 }
@@ -675,5 +676,19 @@ mod tests {
         assert_eq!(recv.free(), 192);
         read(&region, region.slot(0).unwrap(), 8000);
         assert!(recv.write_at(0, &payload(&[1; 8000])));
+    }
+
+    #[test]
+    fn keeps_its_memory_if_there_is_none_for_a_larger_fifo() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 12 << 10);
+        let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+        assert!(recv.write_at(0, &payload(&[1; 100])));
+        recv.commit(100);
+        recv.set_capacity(2 * WINDOW_MIN);
+        assert!(recv.reserve(8000), "after the unread bytes");
+        // The FIFO could move to a larger extent now, for which there is no second page.
+        read(&region, region.slot(0).unwrap(), 100);
+        assert!(recv.write_at(0, &payload(&[2; 8000])));
     }
 }

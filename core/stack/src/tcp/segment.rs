@@ -6,7 +6,7 @@ use towpath_tcp::{Connection, Disposition, FifoChanges, Flags, Instant};
 
 use crate::cx::Cx;
 use crate::drop::DropReason;
-use crate::host::{Host, SocketEvent};
+use crate::host::{Host, SocketError, SocketEvent};
 use crate::incoming::IncomingSegment;
 use crate::received::ReceivedFields;
 use crate::socket::SocketRole;
@@ -38,6 +38,10 @@ impl<H: Host> Stack<H> {
                 return self.refuse_segment(cx, incoming, reason);
             }
             Err(reason) => {
+                if matches!(reason, DropReason::TcpNoMemory) && !socket.orphan {
+                    // The connection was aborted, which has no event of its own.
+                    cx.host.event(socket.user, SocketEvent::Error(SocketError::Reset));
+                }
                 self.drop_local(incoming.local, reason, cx.pool);
                 return self.mark_dirty(index);
             }
