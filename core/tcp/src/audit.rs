@@ -33,6 +33,7 @@ impl Connection {
                 before_data || flight <= self.snd.max_wnd.max(1),
                 "SND.NXT - SND.UNA <= the largest window of the peer",
             ),
+            (self.is_mss_current(), "the segment size follows its limits"),
             (
                 !before_data || flight <= 1 || self.ext.fast_open.has_early_bytes(),
                 "nothing but the SYN is in flight before ESTABLISHED",
@@ -160,9 +161,10 @@ mod tests {
     #[test]
     fn each_rule_that_is_broken_is_named() {
         type Break = fn(&mut Connection, &mut FifoLevels);
-        let cases: [(Break, &str); 7] = [
+        let cases: [(Break, &str); 8] = [
             (|it, _| it.snd.una = it.snd.nxt + 1, "SND.UNA <= SND.NXT"),
             (|it, _| it.snd.max_wnd = 99, "SND.NXT - SND.UNA <= the largest window of the peer"),
+            (|it, _| it.snd.mss_path = 1000, "the segment size follows its limits"),
             (|_, buffers| buffers.send_len = 99, "bytes in flight are kept in the send buffer"),
             (|it, _| it.rcv.adv = it.rcv.nxt - 1, "RCV.NXT is not beyond the window"),
             (|it, _| it.rcv.max = it.rcv.adv - 1, "no window is larger than the largest"),

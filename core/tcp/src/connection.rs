@@ -143,8 +143,12 @@ impl Connection {
     /// Returns the payload of a full segment without SACK blocks, the unit of congestion control.
     #[inline]
     pub(crate) fn mss(&self) -> u32 {
-        debug_assert_eq!(self.mss, self.effective_mss(), "update_mss was not called");
         u32::from(self.mss)
+    }
+
+    /// Returns whether [`Self::update_mss`] was called after each change.
+    pub(crate) fn is_mss_current(&self) -> bool {
+        self.mss == self.effective_mss()
     }
 
     fn effective_mss(&self) -> u16 {
