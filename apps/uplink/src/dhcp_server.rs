@@ -58,6 +58,12 @@ impl LeaseServer {
         move |all| service.with(|service| service.server.set_nameservers(all))
     }
 
+    /// Returns a function that replaces the configuration.
+    pub fn changer(&self) -> impl Fn(ServerConfig) + Send + use<> {
+        let service = self.service.clone();
+        move |config| service.with(|service| service.server.reconfigure(config))
+    }
+
     /// Starts a thread that writes changed leases to the file, and ends after the engine has closed
     /// the port. `tell` is called with messages for the user.
     ///

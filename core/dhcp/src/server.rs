@@ -134,7 +134,8 @@ impl ServerCounters {
 #[derive(Debug)]
 pub struct DhcpServer {
     config: ServerConfig,
-    nameservers: Vec<Ipv4Addr>,
+    /// Nameservers of [`Self::set_nameservers`].
+    learned: Option<Vec<Ipv4Addr>>,
     bindings: Bindings,
     probes: VecDeque<ProbedOffer>,
     frames: VecDeque<Vec<u8>>,
@@ -159,18 +160,31 @@ impl DhcpServer {
         let bindings = Bindings::new(&config, key);
         let (probes, frames) = (VecDeque::new(), VecDeque::new());
         let counters = ServerCounters::default();
-        let nameservers = config.nameservers.clone();
-        Self { config, nameservers, bindings, probes, frames, counters, changed: false }
+        Self { config, learned: None, bindings, probes, frames, counters, changed: false }
+    }
+
+    /// Replaces the configuration. Keeps the Ethernet address, and the leases of addresses that the
+    /// server still has.
+    pub fn reconfigure(&mut self, config: ServerConfig) {
+        self.bindings.reconfigure(&config);
+        self.config = ServerConfig { mac: self.config.mac, ..config };
+        // Clients repeat their requests.
+        self.probes.clear();
+        self.changed = true;
     }
 
     /// Sets the nameservers that clients learn when they next renew their leases. New leases then
     /// have their full duration, even if the list is empty. The call has no effect if the
     /// configuration lists nameservers.
     pub fn set_nameservers(&mut self, nameservers: &[Ipv4Addr]) {
-        if self.config.nameservers.is_empty() {
-            self.nameservers = nameservers.to_vec();
+        self.learned = Some(nameservers.to_vec());
+    }
+
+    fn nameservers(&self) -> &[Ipv4Addr] {
+        match &self.learned {
+            Some(learned) if self.config.nameservers.is_empty() => learned,
+            _ => &self.config.nameservers,
         }
-        self.config.awaits_nameservers = false;
     }
 
     /// Adds leases that this server granted before a restart. Leases of addresses that are neither
@@ -396,7 +410,7 @@ impl DhcpServer {
             server: Some(self.ip()),
             mask_len: Some(self.config.address.len()),
             routers: vec![self.ip()],
-            nameservers: self.nameservers.clone(),
+            nameservers: self.nameservers().to_vec(),
             domain: self.config.domain.clone(),
             client_id: request.options.client_id.clone(),
             ..DhcpOptions::default()
@@ -408,7 +422,7 @@ impl DhcpServer {
 
     /// Returns the duration of new leases in seconds.
     fn lease_s(&self) -> u32 {
-        match self.config.awaits_nameservers {
+        match self.config.awaits_nameservers && self.learned.is_none() {
             true => self.config.lease_s.min(UNNAMED_LEASE_S),
             false => self.config.lease_s,
         }

@@ -67,21 +67,34 @@ pub(super) struct Bindings {
 
 impl Bindings {
     pub fn new(config: &ServerConfig, key: u64) -> Self {
-        let (first, last) = (config.pool.0.to_bits(), config.pool.1.to_bits());
-        let own = match config.address.addr() {
-            IpAddr::V4(ip) => ip,
-            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
-        };
-        Self {
-            first,
-            last: last.min(first.saturating_add(POOL_MAX as u32 - 1)),
-            own,
-            reservations: config.reservations.clone(),
+        let mut bindings = Self {
+            first: 0,
+            last: 0,
+            own: Ipv4Addr::UNSPECIFIED,
+            reservations: Vec::new(),
             key,
             by_address: BTreeMap::new(),
             by_client: BTreeMap::new(),
             full_until: Instant::ZERO,
-        }
+        };
+        bindings.reconfigure(config);
+        bindings
+    }
+
+    /// Replaces the pool and the reservations. Bindings of other addresses are removed.
+    pub fn reconfigure(&mut self, config: &ServerConfig) {
+        let (first, last) = (config.pool.0.to_bits(), config.pool.1.to_bits());
+        self.first = first;
+        self.last = last.min(first.saturating_add(POOL_MAX as u32 - 1));
+        self.own = match config.address.addr() {
+            IpAddr::V4(ip) => ip,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        };
+        self.reservations.clone_from(&config.reservations);
+        self.full_until = Instant::ZERO;
+        let bindings = std::mem::take(&mut self.by_address);
+        self.by_client.clear();
+        bindings.into_iter().for_each(|(address, binding)| self.restore(address, binding));
     }
 
     /// Returns the number of addresses with a binding, including bindings that have ended.

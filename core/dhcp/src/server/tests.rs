@@ -168,6 +168,48 @@ fn leases_are_long_if_there_are_no_nameservers_to_wait_for() {
 }
 
 #[test]
+fn a_changed_configuration_keeps_the_leases_of_its_addresses() {
+    let mut link = Link::new(config());
+    let client = link.client(1, None);
+    link.pass(seconds(10));
+    let first = link.ip(client).expect("a lease");
+    let reserved = Reservation { mac: mac(2), address: address(30) };
+    let changed = ServerConfig {
+        pool: (address(10), address(20)),
+        reservations: vec![reserved],
+        nameservers: vec![address(53)],
+        ..config()
+    };
+    link.server.reconfigure(changed.clone());
+    assert!(link.server.take_changed(), "the file of leases is written again");
+    let second = link.client(2, None);
+    link.pass(seconds(2000));
+    let lease = link.lease(client).expect("it was renewed");
+    assert_eq!((lease.ip(), &lease.nameservers[..]), (first, &[address(53)][..]));
+    assert_eq!(link.ip(second), Some(address(30)));
+    // A client whose address the server does not have any more obtains another one.
+    link.server.reconfigure(ServerConfig { pool: (address(40), address(42)), ..changed });
+    link.pass(seconds(7200));
+    assert!(link.ip(client) >= Some(address(40)) && link.ip(client) <= Some(address(42)));
+    assert_eq!(link.ip(second), Some(address(30)));
+}
+
+#[test]
+fn nameservers_that_were_learned_return_with_the_configuration() {
+    let mut link = Link::new(config());
+    link.server.set_nameservers(&[address(53)]);
+    let client = link.client(1, None);
+    link.pass(seconds(10));
+    assert_eq!(link.lease(client).expect("a lease").nameservers, [SERVER]);
+    let (nameservers, awaits_nameservers) = (Vec::new(), true);
+    link.server.reconfigure(ServerConfig { nameservers, awaits_nameservers, ..config() });
+    link.pass(seconds(2000));
+    let lease = link.lease(client).expect("it was renewed");
+    assert_eq!(lease.nameservers, [address(53)]);
+    assert!(lease.valid_until > Some(link.now + seconds(1500)), "the lease is a long one");
+}
+
+#[test]
 fn leases_are_extended_for_days() {
     let mut link = Link::new(config());
     let client = link.client(1, None);
