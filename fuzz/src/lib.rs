@@ -12,11 +12,13 @@
 //! [`device`] has rings and headers that the other side writes. `input` hands out the bytes.
 //! [`filter`] judges packets by access lists, beside a linear search; [`cbpf`] by socket filters.
 //! [`recovery`] is a sender whose ACKs are wrong until the end. [`transit`] forwards packets with
-//! any offload metadata, and [`conntrack`] translates addresses.
+//! any offload metadata, and [`conntrack`] translates addresses. [`config`] reads configuration
+//! files of routers.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod cbpf;
+pub mod config;
 pub mod connection;
 pub mod conntrack;
 pub mod device;

@@ -56,6 +56,11 @@ fn address_translation_of_packets_in_any_order() {
     run_cases(5_000, towpath_fuzz::conntrack::run);
 }
 
+#[test]
+fn configuration_files_of_any_text() {
+    run_cases(3_000, towpath_fuzz::config::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

@@ -2,6 +2,7 @@
 //! is on the other ends of their two veth pairs. Skipped without root.
 #![allow(clippy::print_stderr)] // Output for readers of the tests.
 
+mod config;
 mod control;
 mod days;
 mod interfaces;
@@ -384,7 +385,7 @@ fn mistakes_are_named() {
         (vec!["--port", "lan=packet:l1,10.9.0.1/24"], 2, "an address of this host itself, on l1"),
         (with(&["--route", "10.5.0.0/16@10.4.0.1"]), 2, "no port is in the network of the next"),
         (with(&["--route", "10.5.0.1/16@10.1.0.9"]), 2, "give 10.5.0.0/16"),
-        (with(&["--acl", "/nowhere/at/all"]), 2, "--acl /nowhere/at/all: No such file"),
+        (with(&["--acl", "/nowhere/at/all"]), 2, "/nowhere/at/all: No such file"),
         (with(&["--neighbors", "0"]), 2, "--neighbors"),
         (with(&["--check"]), 0, "in order: lan 10.1.0.1/24\n"),
         (
@@ -398,7 +399,7 @@ fn mistakes_are_named() {
         assert_eq!(found, code, "{options:?}: {said}");
         assert!(said.contains(words), "{options:?}: {said}");
     }
-    // Errors in a file have line numbers.
+    // Errors in a file have their line and column.
     let office = "routes = [\n'10.5.0.0/16@10.1.0.9',\n'10.6.0.0/16@10.4.0.1']\n\
         [[port]]\nname = 'lan'\ndevice = 'packet:l1'\naddresses = ['10.1.0.1/24']\n";
     let again = "\n[[port]]\nname = 'lan'\ndevice = 'packet:l2'\naddresses = ['10.2.0.1/24']\n";
@@ -407,12 +408,12 @@ fn mistakes_are_named() {
     let changed = office.replace("10.4.0.1", "10.1.0.255");
     let own = office.replace("10.4.0.1", "10.1.0.8");
     for (text, words) in [
-        (office.to_owned(), "line 3: no port is in the network of the next hop 10.4.0.1"),
-        (changed, "line 3: the next hop 10.1.0.255 of the route to 10.6.0.0/16 is the broadcast"),
-        (own.replace("10.6", "10.5"), "line 3: there are two routes to 10.5.0.0/16"),
-        (own.clone() + again, "line 9: two ports are called \"lan\""),
-        (own.clone() + &twice, "line 9: 10.1.0.1 is given twice, to lan and to dmz"),
-        (own + &over, "line 9: office stands on the port \"lam\"; there are lan, office"),
+        (office.to_owned(), "line 3, column 1: no port is in the network of the next hop 10.4.0.1"),
+        (changed, "line 3, column 1: the next hop 10.1.0.255 of the route to 10.6.0.0/16 is"),
+        (own.replace("10.6", "10.5"), "line 3, column 1: there are two routes to 10.5.0.0/16"),
+        (own.clone() + again, "line 9, column 1: two ports are called \"lan\""),
+        (own.clone() + &twice, "line 9, column 1: 10.1.0.1 is given twice, to lan and to dmz"),
+        (own + &over, "line 9, column 1: office stands on the port \"lam\"; there are lan, office"),
     ] {
         let file = folder.write("office.toml", &text);
         let (found, said) = attempt(&["--check", "--config", &file]);

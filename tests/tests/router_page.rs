@@ -56,15 +56,17 @@ fn blocks(title: &str, kind: &str) -> Vec<String> {
     parts.map(|part| part.split(close).next().expect("text").to_owned()).collect()
 }
 
-/// Runs the commands of a section, the last of which is the router, followed by `checks`.
-fn run(title: &str, rules: &str, checks: &str) {
+/// Runs the commands of a section, the last of which is the router, followed by `checks`. The
+/// section has the content of `file`, whose extension is the kind of its block.
+fn run(title: &str, file: &str, checks: &str) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("left out: needs root");
         return;
     }
     let folder = Scratch::new();
-    let [acl] = &blocks(title, "acl")[..] else { panic!("{title}: one list of rules") };
-    folder.write(rules, acl);
+    let (_, kind) = file.split_once('.').expect("an extension");
+    let [content] = &blocks(title, kind)[..] else { panic!("{title}: one block of {kind}") };
+    folder.write(file, content);
     let commands = blocks(title, "sh");
     let (router, others) = commands.split_last().expect("commands");
     let script =
@@ -116,14 +118,37 @@ fn the_office_in_a_file_is_the_one_of_the_options() {
     let wrong = folder.write("wrong.toml", block("In a file", "toml").replace("acl =", "akl ="));
     let refused = check(&format!("--config {wrong}"));
     assert_eq!(refused.code(), 2, "{}", refused.stderr);
-    assert!(refused.stderr.contains("wrong.toml: line 2: unknown key `akl`; did you mean `acl`?"));
+    assert!(
+        refused
+            .stderr
+            .contains("wrong.toml: line 2, column 1: unknown key `akl`; did you mean `acl`?")
+    );
+}
+
+/// The page about configuration files shows the answer to `--check`.
+#[test]
+fn the_file_of_the_config_page_is_valid() {
+    const CONFIG: &str = include_str!("../../docs/config.md");
+    let (_, rest) = CONFIG.split_once("```toml\n").expect("a file");
+    let (text, rest) = rest.split_once("```").expect("its end");
+    let answer = rest.lines().find(|line| line.starts_with("    in order: ")).expect("an answer");
+    let folder = Scratch::new();
+    let line = [&towpath(), "router", "--check", "--config", &folder.write("home.toml", text)];
+    let found = Process::spawn(&line).wait(PATIENCE).ok().stdout;
+    assert!(found.starts_with(answer.trim()), "{found}");
+    let wrong = folder.write("wrong.toml", text.replace("nat =", "natt ="));
+    let refused = Process::spawn(&[&towpath(), "router", "--check", "--config", &wrong]);
+    let refused = refused.wait(PATIENCE);
+    let message = "line 2, column 1: unknown key `natt`; did you mean `nat`?";
+    assert!(refused.code() == 2 && refused.stderr.contains(message), "{}", refused.stderr);
+    assert!(CONFIG.contains(message));
 }
 
 #[test]
 fn the_home_router_works_as_the_page_says() {
     run(
         "A home router",
-        "home.acl",
+        "home.toml",
         "printf '#!/bin/sh\n[ $1 = bound ] || exit 0
            ip addr add $ip/$mask dev $interface; ip route add default via $router
            echo $dns > nameserver\n' > udhcpc

@@ -26,6 +26,8 @@ pub struct Options {
 enum Target {
     /// Socket filters with any instructions, run on any packets.
     Cbpf,
+    /// Configuration files of routers, written and read again.
+    Config,
     /// A TCP connection whose peer, program and clock are the input.
     Connection,
     /// A tracker that translates packets between two networks, in any order.
@@ -48,6 +50,7 @@ impl Target {
     fn name(self) -> &'static str {
         match self {
             Target::Cbpf => "cbpf",
+            Target::Config => "config",
             Target::Connection => "connection",
             Target::Conntrack => "conntrack",
             Target::Device => "device",

@@ -19,6 +19,8 @@ mod plan;
 mod router;
 mod tracker;
 
-pub use plan::{Hop, Plan, PlanPart, PlannedPort, PlannedRoute, RouterPlanError, Target};
+pub use plan::{
+    Hop, Plan, PlanPart, PlannedNeighbor, PlannedPort, PlannedRoute, RouterPlanError, Target,
+};
 pub use router::{OpenPort, RouterError, Settings, router};
 pub use tracker::{FlowTracker, ShownRule, TrackerSettings};

@@ -6,16 +6,31 @@ use std::net::IpAddr;
 use towpath_conntrack::{NatRule, NatRules};
 use towpath_filter::{CompileError, RuleList, Rules};
 use towpath_stack::IfaceId;
-use towpath_stack::net::{Fault, RouteKind, RouteSpec};
-use towpath_wire::{Prefix, addr};
+use towpath_stack::net::{Change, Fault, How, RouteKind, RouteSpec};
+use towpath_wire::{MacAddr, Prefix, addr};
 
 /// A port of the router: its name, and the router's addresses on its link.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlannedPort {
     /// Name of the port in rules, routes and counters.
     pub name: String,
     /// Addresses of the router on the port, each with its prefix length.
     pub addresses: Vec<Prefix>,
+    /// Maximum length of IP packets in bytes; `None`: that of the device.
+    pub mtu: Option<u32>,
+    /// Whether the port starts down.
+    pub is_down: bool,
+    /// Neighbours whose Ethernet addresses are configured rather than resolved.
+    pub neighbors: Vec<PlannedNeighbor>,
+}
+
+/// A neighbour with a configured Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlannedNeighbor {
+    /// IP address of the neighbour.
+    pub addr: IpAddr,
+    /// Ethernet address of the neighbour.
+    pub mac: MacAddr,
 }
 
 /// A configured route of the router.
@@ -25,6 +40,17 @@ pub struct PlannedRoute {
     pub prefix: Prefix,
     /// Next hops, or the kind of a route that drops packets.
     pub target: Target,
+    /// Metric; `None`: the default of the address family.
+    pub metric: Option<u32>,
+    /// MTU of the route in bytes; `None`: that of the link.
+    pub mtu: Option<u16>,
+}
+
+impl PlannedRoute {
+    /// Creates a route with the default metric and the MTU of its link.
+    pub fn new(prefix: Prefix, target: Target) -> Self {
+        Self { prefix, target, metric: None, mtu: None }
+    }
 }
 
 /// Treatment of packets that match a route.
@@ -32,6 +58,8 @@ pub struct PlannedRoute {
 pub enum Target {
     /// Forwards packets to these next hops. Flows are distributed among them.
     Via(Vec<Hop>),
+    /// Forwards to hosts on the link of the port with this name.
+    Link(String),
     /// Drops packets, as defined by the kind of route (such as blackhole).
     Kind(RouteKind),
 }
@@ -43,6 +71,8 @@ pub struct Hop {
     pub addr: IpAddr,
     /// Name of the outgoing port; `None` if the address is in the network of a port.
     pub port: Option<String>,
+    /// Weight among the next hops of the route, 1 to 256.
+    pub weight: u16,
 }
 
 /// Configuration of a router: ports, routes and rules.
@@ -63,7 +93,9 @@ pub struct Plan {
 #[non_exhaustive]
 pub enum RouterPlanError {
     /// The plan has no port.
-    #[error("a router needs a port: --port NAME=packet:INTERFACE,ADDRESS/LENGTH")]
+    #[error(
+        "a router needs a port: --port NAME=packet:INTERFACE,ADDRESS/LENGTH, or [[port]] in a file"
+    )]
     NoPort,
     /// Two ports have the same name.
     #[error("two ports are called {name:?}: give each a name of its own")]
@@ -149,6 +181,14 @@ pub enum RouterPlanError {
         /// Names of the existing ports, for the message.
         names: String,
     },
+    /// A route leads through a port that is down.
+    #[error("the route to {prefix} leads through the port {name}, which is down")]
+    DownPort {
+        /// Destination prefix of the route.
+        prefix: Prefix,
+        /// Name of the port.
+        name: String,
+    },
     /// The next hop and the destination have different address families.
     #[error("the next hop {hop} cannot lead to {prefix}: both are IPv4, or both are IPv6")]
     OtherFamily {
@@ -157,7 +197,7 @@ pub enum RouterPlanError {
         /// Address of the next hop.
         hop: IpAddr,
     },
-    /// Two routes have the same destination prefix.
+    /// Two routes have the same destination and metric.
     #[error("there are two routes to {prefix}: leave one out")]
     RouteTaken {
         /// Destination prefix of both routes.
@@ -170,6 +210,14 @@ pub enum RouterPlanError {
         prefix: Prefix,
         /// Address of the next hop.
         hop: IpAddr,
+    },
+    /// The stack rejects the settings of a port.
+    #[error("the port {name}: {why}")]
+    Port {
+        /// Name of the port.
+        name: String,
+        /// Reason of the stack.
+        why: Fault,
     },
     /// The stack rejects a route.
     #[error("the route to {prefix} cannot be made: {why}")]
@@ -203,6 +251,7 @@ impl RouterPlanError {
         Some(match self {
             Self::NoPort | Self::Rules(..) | Self::Nat(..) => return None,
             Self::NameTaken { name: port }
+            | Self::Port { name: port, .. }
             | Self::AddressTaken { second: port, .. }
             | Self::NetworkTaken { second: port, .. } => PlanPart::Port(port),
             Self::NoWay { prefix, .. }
@@ -210,6 +259,7 @@ impl RouterPlanError {
             | Self::OwnHop { prefix, .. }
             | Self::NoPortOfHop { prefix, .. }
             | Self::UnknownPort { prefix, .. }
+            | Self::DownPort { prefix, .. }
             | Self::OtherFamily { prefix, .. }
             | Self::RouteTaken { prefix }
             | Self::HopTaken { prefix, .. }
@@ -253,6 +303,22 @@ impl Plan {
         u16::try_from(at + 1).ok().map(IfaceId)
     }
 
+    /// Returns the changes that set up the ports, each with the name of its port.
+    pub fn port_changes(&self) -> Vec<(&str, Change)> {
+        let mut changes = Vec::new();
+        for (port, number) in self.ports.iter().zip(1..) {
+            let (name, iface) = (port.name.as_str(), IfaceId(number));
+            changes.extend(port.mtu.map(|mtu| (name, Change::SetMtu { iface, mtu })));
+            for PlannedNeighbor { addr, mac } in port.neighbors.iter().copied() {
+                changes.push((name, Change::SetNeighbor { iface, addr, mac, how: How::Add }));
+            }
+            if port.is_down {
+                changes.push((name, Change::SetUp { iface, up: false }));
+            }
+        }
+        changes
+    }
+
     fn check_ports(&self) -> Result<(), RouterPlanError> {
         if self.ports.is_empty() {
             return Err(RouterPlanError::NoPort);
@@ -294,38 +360,61 @@ impl Plan {
     /// Converts the routes to those of the stack.
     ///
     /// # Errors
-    /// Fails if a next hop is in no port's network, or two routes have the same destination.
+    /// Fails if a next hop is in no port's network, or two routes have the same destination and
+    /// metric.
     pub fn route_specs(&self) -> Result<Vec<RouteSpec>, RouterPlanError> {
         let mut specs = Vec::with_capacity(self.routes.len());
-        let mut prefixes = std::collections::BTreeSet::new();
+        let mut known = std::collections::BTreeSet::new();
         for route in &self.routes {
             let prefix = route.prefix.trunc();
-            if !prefixes.insert((prefix.addr(), prefix.len())) {
+            if !known.insert((prefix.addr(), prefix.len(), route.metric, route.mtu)) {
                 return Err(RouterPlanError::RouteTaken { prefix });
             }
-            // Set `on_link`, because the interface of each next hop is known and the stack must not
-            // look it up.
-            let mut add = |next_hop: Option<IpAddr>, iface, kind| {
-                let on_link = next_hop.is_some();
-                specs.push(RouteSpec { next_hop, iface, kind, on_link, ..RouteSpec::to(prefix) });
-            };
-            let hops = match &route.target {
-                Target::Kind(kind) => {
-                    add(None, None, Some(*kind));
-                    continue;
+            let (metric, mtu) = (route.metric, route.mtu.map(u32::from));
+            let spec = RouteSpec { metric, mtu, ..RouteSpec::to(prefix) };
+            match &route.target {
+                Target::Kind(kind) => specs.push(RouteSpec { kind: Some(*kind), ..spec }),
+                Target::Link(port) => {
+                    let iface = Some(self.interface_of_route(prefix, port)?);
+                    specs.push(RouteSpec { iface, ..spec });
                 }
-                Target::Via(hops) => hops,
-            };
-            let mut known = std::collections::BTreeSet::new();
-            for Hop { addr: hop, port } in hops {
-                let iface = self.interface_of_hop(prefix, *hop, port.as_deref())?;
-                if !known.insert((*hop, iface.0)) {
-                    return Err(RouterPlanError::HopTaken { prefix, hop: *hop });
-                }
-                add(Some(*hop), Some(iface), None);
+                Target::Via(hops) => self.add_hops(spec, hops, &mut specs)?,
             }
         }
         Ok(specs)
+    }
+
+    /// Adds a spec for each next hop of a route.
+    fn add_hops(
+        &self,
+        route: RouteSpec,
+        hops: &[Hop],
+        specs: &mut Vec<RouteSpec>,
+    ) -> Result<(), RouterPlanError> {
+        let prefix = route.prefix;
+        let mut known = std::collections::BTreeSet::new();
+        for Hop { addr: hop, port, weight } in hops {
+            let iface = self.interface_of_hop(prefix, *hop, port.as_deref())?;
+            if !known.insert((*hop, iface.0)) {
+                return Err(RouterPlanError::HopTaken { prefix, hop: *hop });
+            }
+            // The interface of each next hop is known, so `on_link` is set: the stack does not
+            // search for it.
+            let (next_hop, iface, weight) = (Some(*hop), Some(iface), Some(*weight));
+            specs.push(RouteSpec { next_hop, iface, weight, on_link: true, ..route });
+        }
+        Ok(())
+    }
+
+    /// Returns the interface of the port that a route names.
+    fn interface_of_route(&self, prefix: Prefix, name: &str) -> Result<IfaceId, RouterPlanError> {
+        let unknown =
+            || RouterPlanError::UnknownPort { prefix, name: name.to_owned(), names: self.names() };
+        let iface = self.interface(name).ok_or_else(unknown)?;
+        match self.ports.iter().any(|port| port.name == name && port.is_down) {
+            true => Err(RouterPlanError::DownPort { prefix, name: name.to_owned() }),
+            false => Ok(iface),
+        }
     }
 
     fn interface_of_hop(
@@ -345,9 +434,7 @@ impl Plan {
             return Err(RouterPlanError::NoHost { prefix, hop, network: own.trunc() });
         }
         if let Some(name) = port {
-            let (name, names) = (name.to_owned(), self.names());
-            let unknown = || RouterPlanError::UnknownPort { prefix, name: name.clone(), names };
-            return self.interface(&name).ok_or_else(unknown);
+            return self.interface_of_route(prefix, name);
         }
         if addr::is_link_local(hop) && hop.is_ipv6() {
             let port = self.ports.first().map(|port| port.name.clone()).unwrap_or_default();
@@ -355,7 +442,16 @@ impl Plan {
         }
         let on_link = |port: &&PlannedPort| port.addresses.iter().any(|own| own.contains(hop));
         let port = self.ports.iter().find(on_link).ok_or(RouterPlanError::NoWay { prefix, hop })?;
-        self.interface(&port.name).ok_or(RouterPlanError::NoWay { prefix, hop })
+        self.interface_of_route(prefix, &port.name)
+    }
+
+    /// Returns the name of the port behind which a next hop is.
+    ///
+    /// # Errors
+    /// Fails if no port has the network of the next hop.
+    pub fn port_of_hop(&self, prefix: Prefix, hop: &Hop) -> Result<&str, RouterPlanError> {
+        let IfaceId(number) = self.interface_of_hop(prefix, hop.addr, hop.port.as_deref())?;
+        Ok(&self.ports[usize::from(number) - 1].name)
     }
 
     /// Compiles the packet filter rules. Returns `None` if there are none.
@@ -388,6 +484,7 @@ mod tests {
         let port = |(name, addresses): &(&str, &[&str])| PlannedPort {
             name: (*name).to_owned(),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            ..PlannedPort::default()
         };
         Plan { ports: ports.iter().map(port).collect(), ..Plan::default() }
     }
@@ -397,7 +494,7 @@ mod tests {
     }
 
     fn with_route(mut plan: Plan, prefix: &str, target: Target) -> Result<(), String> {
-        plan.routes.push(PlannedRoute { prefix: prefix.parse().unwrap(), target });
+        plan.routes.push(PlannedRoute::new(prefix.parse().unwrap(), target));
         plan.check().map_err(|error| error.to_string())
     }
 
@@ -406,8 +503,11 @@ mod tests {
     }
 
     fn by(hops: &[&str], port: Option<&str>) -> Target {
-        let hop =
-            |hop: &&str| Hop { addr: hop.parse().unwrap(), port: port.map(ToOwned::to_owned) };
+        let hop = |hop: &&str| Hop {
+            addr: hop.parse().unwrap(),
+            port: port.map(ToOwned::to_owned),
+            weight: 1,
+        };
         Target::Via(hops.iter().map(hop).collect())
     }
 
@@ -456,8 +556,22 @@ mod tests {
     fn a_network_has_one_route() {
         let mut plan = office();
         let prefix = "10.9.0.0/16".parse().unwrap();
-        plan.routes.push(PlannedRoute { prefix, target: Target::Kind(RouteKind::Blackhole) });
-        let error = with_route(plan, "10.9.1.0/16", via("10.1.0.2")).unwrap_err();
+        plan.routes.push(PlannedRoute::new(prefix, Target::Kind(RouteKind::Blackhole)));
+        let error = with_route(plan.clone(), "10.9.1.0/16", via("10.1.0.2")).unwrap_err();
         assert_eq!(error, "there are two routes to 10.9.0.0/16: leave one out");
+        plan.routes[0].metric = Some(5);
+        assert_eq!(with_route(plan, "10.9.0.0/16", via("10.1.0.2")), Ok(()));
+    }
+
+    #[test]
+    fn a_route_avoids_ports_that_are_down() {
+        let mut plan = office();
+        plan.ports[1].is_down = true;
+        let error = with_route(plan.clone(), "0.0.0.0/0", via("192.0.2.1")).unwrap_err();
+        assert_eq!(error, "the route to 0.0.0.0/0 leads through the port wan, which is down");
+        let error = with_route(plan, "10.9.0.0/16", Target::Link("wan".into())).unwrap_err();
+        assert!(error.contains("which is down"), "{error}");
+        let error = with_route(office(), "10.9.0.0/16", Target::Link("dmz".into())).unwrap_err();
+        assert!(error.contains("\"dmz\"; there are lan, wan"), "{error}");
     }
 }

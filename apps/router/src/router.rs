@@ -115,6 +115,12 @@ pub fn router(
     let changes: Vec<_> = specs.iter().map(|spec| Change::SetRoute(*spec, How::Append)).collect();
     let made = engine.apply(&changes);
     made.map_err(|Refused { at, why }| RouterPlanError::Route { prefix: specs[at].prefix, why })?;
+    let of_ports = plan.port_changes();
+    let changes: Vec<_> = of_ports.iter().map(|(_, change)| *change).collect();
+    engine.apply(&changes).map_err(|Refused { at, why }| {
+        let name = of_ports[at].0.to_owned();
+        RouterPlanError::Port { name, why }
+    })?;
     engine.set_rules(plan.compiled()?);
     if plan.needs_tracker() {
         let tracker = FlowTracker::new(&settings.tracker, plan.nat_rules()?);

@@ -33,6 +33,7 @@ fn plan(rules: Option<&str>) -> Plan {
     let planned = |name: &str, address: &str| PlannedPort {
         name: name.to_owned(),
         addresses: vec![address.parse().expect("a prefix")],
+        ..PlannedPort::default()
     };
     let rules = rules.map(|text| RuleList::parse(text).expect("rules"));
     let ports = vec![planned("lan", "10.1.0.1/24"), planned("wan", "10.2.0.1/24")];
@@ -131,7 +132,11 @@ fn reports_a_removed_device_of_each_shard_and_forwards_on_others() {
         let (dmz, dmz_ends) = port(shards);
         let mut plan = plan(None);
         let addresses = vec!["10.3.0.1/24".parse().expect("a prefix")];
-        plan.ports.push(PlannedPort { name: "dmz".to_owned(), addresses });
+        plan.ports.push(PlannedPort {
+            name: "dmz".to_owned(),
+            addresses,
+            ..PlannedPort::default()
+        });
         let engine = router(&plan, settings(), vec![lan, wan, dmz], [7; 32]);
         let mut engine = engine.expect("a router");
         let (tell, told) = channel();

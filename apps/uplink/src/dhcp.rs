@@ -21,6 +21,7 @@ use crate::plan_error::PlanError;
 use crate::random::random;
 use crate::uplink::now_ns;
 use lease_changes::LeaseApplier;
+pub use lease_changes::lease_metric;
 pub(crate) use lease_file::{replace, unix_s};
 
 /// Settings of a DHCP client.

@@ -57,7 +57,7 @@ pub use device::{
     DEVICES, DeviceDriver, DeviceRequest, DeviceSite, DeviceSpec, DeviceTraits, DeviceUse,
     OpenDevice, ParameterKind, spec::names as device_names,
 };
-pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss};
+pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss, lease_metric};
 pub use dhcp_server::{LeaseServer, POOL_MAX, Reservation, ServerConfig};
 pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
 pub use lend::{BorrowedDevice, Lender};

@@ -87,6 +87,9 @@ pub enum Command {
     /// Forward packets between networks, as a router with rules
     #[command(long_about = crate::router::ABOUT, after_long_help = crate::router::AFTER)]
     Router(crate::router::RouterArgs),
+    /// Show, compare and change the configuration of a running router
+    #[command(long_about = crate::config::ABOUT, after_long_help = crate::config::AFTER)]
+    Config(crate::config::ConfigArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions(crate::completions::CompletionsArgs),

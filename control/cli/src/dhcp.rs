@@ -6,9 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use towpath_config::parse_dhcp_options;
 use towpath_engine::{Remote, ResolverConfig};
 use towpath_stack::IfaceId;
-use towpath_uplink::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss, parse_hostname};
+use towpath_uplink::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss};
 
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
@@ -20,29 +21,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Parses the value of `--dhcp` for a run. The value may be empty.
 pub fn parse_run_settings(options: &str) -> Result<DhcpSettings, String> {
-    if options.is_empty() { Ok(DhcpSettings::default()) } else { parse_settings(options) }
-}
-
-/// Parses DHCP options of the form `lease=FILE,hostname=NAME`.
-pub fn parse_settings(options: &str) -> Result<DhcpSettings, String> {
-    let mut settings = DhcpSettings::default();
-    for option in options.split(',') {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        if !matches!(key, "lease" | "hostname") {
-            return Err(format!("{key:?} is no option of --dhcp: lease=FILE or hostname=NAME"));
-        }
-        if value.is_empty() {
-            return Err(format!("{key} needs a value: lease=FILE or hostname=NAME"));
-        }
-        let is_first = match key {
-            "lease" => settings.lease_file.replace(value.into()).is_none(),
-            _ => settings.host_name.replace(parse_hostname(value)?).is_none(),
-        };
-        if !is_first {
-            return Err(format!("{key} is given twice"));
-        }
-    }
-    Ok(settings)
+    if options.is_empty() { Ok(DhcpSettings::default()) } else { parse_dhcp_options(options) }
 }
 
 /// Waits for the first lease of a run, and applies all its leases. Unless `keeps_dns` is set,

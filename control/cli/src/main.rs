@@ -7,11 +7,12 @@
 //! (`supervise`, `signals`).
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `router`
-//! forwards packets between networks (`apps/router`). `ss`, `ip`, `acl`, `port` and `stats` query
-//! running instances over the sockets of `towpath-model`, which `served` answers. `load` measures
-//! servers, `sim` simulates networks, `script` runs packet scripts. Files are stored in private
-//! directories of the user (`towpath_model::folder`). Messages are printed by a separate thread
-//! (`messages`), so that a blocked terminal delays nothing.
+//! forwards packets between networks (`apps/router`), and `config` shows and changes the
+//! configuration of a running one. `ss`, `ip`, `acl`, `port` and `stats` query running instances
+//! over the sockets of `towpath-model`, which `served` answers. `load` measures servers, `sim`
+//! simulates networks, `script` runs packet scripts. Files are stored in private directories of the
+//! user (`towpath_model::folder`). Messages are printed by a separate thread (`messages`), so that
+//! a blocked terminal delays nothing.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod activation;
 mod args;
 mod child;
 mod completions;
+mod config;
 mod conntrack;
 mod counters;
 mod dhcp;
@@ -71,6 +73,7 @@ fn main() -> std::process::ExitCode {
             unprivileged().and_then(|()| conntrack::conntrack(&args)).map(|()| 0)
         }
         Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
+        Command::Config(args) => unprivileged().and_then(|()| config::config(&args)),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Script(args) => unprivileged().and_then(|()| script::script(&args)),

@@ -61,6 +61,10 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
                 reply.applied = Some(count);
             })
         }
+        Call::Config | Call::ApplyConfig { .. } | Call::ConfirmConfig | Call::RollbackConfig => {
+            let why = "a run has no configuration file: only routers have one";
+            Err(RequestFault::new("unsupported", why))
+        }
         call => {
             Err(RequestFault::new("unsupported", format!("{call:?} is not known to this version")))
         }

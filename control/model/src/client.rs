@@ -11,7 +11,7 @@ use crate::folder;
 use crate::lookup::{FoundRoute, RouteLookup};
 use crate::net::{Change, Net};
 use crate::ports::Port;
-use crate::request::{Call, Layer, Reply, RequestFault, RunKind};
+use crate::request::{Call, Layer, Reply, RequestFault, RunKind, RunningConfig};
 use crate::sockets::ShownSocket;
 use crate::text::printable;
 use crate::user::user_name;
@@ -385,6 +385,40 @@ impl Client {
     pub fn delete_flows(&self, filter: &FlowFilter) -> Result<usize, Error> {
         let call = Call::DeleteFlows { filter: filter.clone() };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
+    }
+
+    /// Queries the configuration of a router.
+    ///
+    /// # Errors
+    /// The run does not answer, or is no router.
+    pub fn config(&self) -> Result<RunningConfig, Error> {
+        self.ask(&Call::Config)?.config.ok_or_else(|| self.unreadable())
+    }
+
+    /// Changes a router to a configuration in TOML, and returns the number of changed settings.
+    /// With `confirm_s`, the change is undone after this time unless it is confirmed.
+    ///
+    /// # Errors
+    /// Nothing was changed, and the fault names the key.
+    pub fn apply_config(&self, text: &str, confirm_s: Option<u32>) -> Result<usize, Error> {
+        let call = Call::ApplyConfig { text: text.to_owned(), confirm_s };
+        self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
+    }
+
+    /// Keeps a change that waits for its confirmation.
+    ///
+    /// # Errors
+    /// No change waits.
+    pub fn confirm_config(&self) -> Result<(), Error> {
+        self.ask(&Call::ConfirmConfig).map(drop)
+    }
+
+    /// Undoes the latest change of the configuration, and returns the number of changed settings.
+    ///
+    /// # Errors
+    /// There is no earlier configuration, or it cannot be restored.
+    pub fn rollback_config(&self) -> Result<usize, Error> {
+        self.ask(&Call::RollbackConfig)?.applied.ok_or_else(|| self.unreadable())
     }
 
     fn unreadable(&self) -> Error {

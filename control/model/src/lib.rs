@@ -67,7 +67,7 @@ pub use net::{
     Route, RouteKind, Traffic, protocol_name,
 };
 pub use ports::Port;
-pub use request::{Call, Layer, Reply, RequestFault, RunKind, VERSION};
+pub use request::{Call, Layer, Reply, RequestFault, RunKind, RunningConfig, VERSION};
 pub use server::{Instance, Listening, NoInstance, is_name};
 pub use sockets::{Answer, FlowFigures, Proto, ShownSocket, Word};
 pub use text::printable;

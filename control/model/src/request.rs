@@ -82,6 +82,23 @@ pub enum Call {
         /// Conditions that a flow must meet.
         filter: FlowFilter,
     },
+    /// Queries the configuration of a router.
+    Config,
+    /// Changes a router to a configuration, all of it or nothing.
+    #[serde(rename = "apply-config")]
+    ApplyConfig {
+        /// Configuration in TOML, with the rules instead of the name of their file.
+        text: String,
+        /// Time in seconds after which the change is undone unless it is confirmed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        confirm_s: Option<u32>,
+    },
+    /// Keeps a change that waits for its confirmation.
+    #[serde(rename = "confirm-config")]
+    ConfirmConfig,
+    /// Undoes the latest change of the configuration.
+    #[serde(rename = "rollback-config")]
+    RollbackConfig,
 }
 
 impl Call {
@@ -94,6 +111,9 @@ impl Call {
                 | Self::ApplyAcl { .. }
                 | Self::ApplyNat { .. }
                 | Self::DeleteFlows { .. }
+                | Self::ApplyConfig { .. }
+                | Self::ConfirmConfig
+                | Self::RollbackConfig
         )
     }
 
@@ -145,6 +165,13 @@ impl Call {
                 let FirstEvent { from } = serde_json::from_slice(line)?;
                 Self::FlowEvents { from }
             }
+            Kind::Config => Self::Config,
+            Kind::ApplyConfig => {
+                let NewConfig { text, confirm_s } = serde_json::from_slice(line)?;
+                Self::ApplyConfig { text, confirm_s }
+            }
+            Kind::ConfirmConfig => Self::ConfirmConfig,
+            Kind::RollbackConfig => Self::RollbackConfig,
         })
     }
 }
@@ -181,6 +208,19 @@ enum Kind {
     FlowEvents,
     #[serde(rename = "delete-flows")]
     DeleteFlows,
+    Config,
+    #[serde(rename = "apply-config")]
+    ApplyConfig,
+    #[serde(rename = "confirm-config")]
+    ConfirmConfig,
+    #[serde(rename = "rollback-config")]
+    RollbackConfig,
+}
+
+#[derive(Deserialize)]
+struct NewConfig {
+    text: String,
+    confirm_s: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -307,6 +347,9 @@ pub struct Reply {
     /// Number of the next event, in the answer to [`Call::FlowEvents`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_event: Option<u64>,
+    /// Answer to [`Call::Config`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<RunningConfig>,
     /// Number of applied changes, or of deleted flows, in the answer to a request that changes the
     /// run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -314,6 +357,20 @@ pub struct Reply {
     /// Reason why the request failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RequestFault>,
+}
+
+/// Configuration of a running router.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningConfig {
+    /// The configuration in TOML.
+    pub text: String,
+    /// Path of the file that the router was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Time in seconds after which the latest change is undone. None if no change waits for its
+    /// confirmation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_in_s: Option<u64>,
 }
 
 /// Kind of a run, by the command that started it.

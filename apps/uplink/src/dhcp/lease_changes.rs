@@ -14,6 +14,11 @@ use crate::uplink::now_ns;
 /// preferred.
 const METRIC: u32 = 100;
 
+/// Returns the metric of the routes that leases of an interface have.
+pub fn lease_metric(iface: IfaceId) -> u32 {
+    METRIC + u32::from(iface.0)
+}
+
 /// The address and the routes that a lease has added to an interface.
 pub(super) struct LeaseApplier {
     remote: Remote,
@@ -96,7 +101,7 @@ impl LeaseApplier {
         RouteSpec {
             next_hop: route.via.map(IpAddr::V4),
             iface: Some(self.iface),
-            metric: Some(METRIC + u32::from(self.iface.0)),
+            metric: Some(lease_metric(self.iface)),
             ..RouteSpec::to(route.prefix)
         }
     }

@@ -7,9 +7,9 @@ use towpath_engine::{Gone, Portion, Query, QueryTarget};
 use towpath_model::{FlowFilter, Nat, NatChange, NatRuleText, RequestFault, ShownFlow, Word};
 use towpath_router::FlowTracker;
 
-use super::nat_id;
 use crate::acl::NO_INTERFACE;
 use crate::served::{ServedStack, gone};
+use towpath_config::nat_id;
 
 /// Maximum number of flows listed in one turn of the router.
 const FLOWS_A_TURN: usize = 256;
@@ -110,6 +110,12 @@ pub fn ensure_tracker(stack: &ServedStack, rules: Option<NatRules>) -> Result<()
         }
     };
     stack.remote.on_first_shard(set).map_err(gone)
+}
+
+/// Returns the rules of address translation without their counts.
+pub fn nat_rules(stack: &ServedStack) -> Result<Vec<NatRule>, Gone> {
+    let rules = with_tracker(stack, |tracker| tracker.rules())?.unwrap_or_default();
+    Ok(rules.into_iter().map(|shown| shown.rule).collect())
 }
 
 /// Returns the rules of address translation with their counters.

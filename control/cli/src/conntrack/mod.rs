@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Map, Value};
-use towpath_conntrack::NatRule;
 use towpath_model::{Client, Error, FlowFilter, ShownFlow, Word};
 
 use crate::error::{ExitCode, Failure};
@@ -21,7 +20,7 @@ use crate::ip::{WhichRun, no_answer};
 use crate::output;
 
 pub use answer::{
-    change_nat, counters, delete, ensure_tracker, events, flows, follow_names, shown_nat,
+    change_nat, counters, delete, ensure_tracker, events, flows, follow_names, nat_rules, shown_nat,
 };
 
 /// Options of `towpath conntrack`.
@@ -232,15 +231,6 @@ fn line(flow: &ShownFlow) -> String {
         flow.expires_s
     );
     out
-}
-
-/// Returns the number of a new rule: the one given in the rule, or the next multiple of ten.
-pub fn nat_id(rules: &[NatRule], rule: &NatRule) -> u32 {
-    let last = rules.iter().map(|known| known.conditions.id).max().unwrap_or(0);
-    match rule.conditions.id {
-        0 => (last / 10 + 1).saturating_mul(10),
-        id => id,
-    }
 }
 
 #[cfg(test)]

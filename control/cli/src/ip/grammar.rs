@@ -573,7 +573,7 @@ fn new_link(mut words: Words<'_>) -> Parsed<Command> {
     while let Some(address) = words.next() {
         port = format!("{port},{address}");
     }
-    crate::router::parse_port(&format!("{name}={port}"))?;
+    towpath_config::parse_port(&format!("{name}={port}"))?;
     Ok(Command::Change(vec![Change::AddLink { name, device: port }]))
 }
 

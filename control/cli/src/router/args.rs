@@ -2,20 +2,18 @@
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use serde::Deserialize;
+use towpath_config::{PortSettings, RouterConfig, parse_port, parse_route};
 use towpath_conntrack::{FLOWS_MAX, FLOWS_MOST, NatRule};
 use towpath_model::Word;
-use towpath_router::{Hop, PlannedRoute, Target};
+use towpath_router::PlannedRoute;
+use towpath_stack::net::SourceCheck;
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
-use towpath_stack::net::{RouteKind, SourceCheck};
-use towpath_wire::Prefix;
 
 use super::kernel_args::KernelArgs;
-use super::port_arg::{PortArg, parse_port, port_help, port_long_help};
+use super::port_help::{port_help, port_long_help};
 use super::service_args::ServiceArgs;
 use crate::args::{
     CaptureArgs, Shards, StatsFormat, parse_microseconds, parse_name, parse_number, parse_shards,
@@ -24,21 +22,18 @@ use crate::args::{
 /// Options of `towpath router`.
 #[derive(Debug, Clone, Args)]
 pub struct RouterArgs {
-    /// A file with ports, routes and the like, instead of the options of these names
+    /// A file with ports, routes, rules and the like (docs/config.md)
     ///
-    /// TOML, with the keys name, routes, acl, source-check, neighbors, nat, forwards, flows,
-    /// dhcp and dhcp-servers.
-    /// Each port is a table [[port]] with name, device and addresses. docs/router.md has an
-    /// example.
+    /// The file replaces --port, --route, --acl, --nat, --forward, --dhcp and --dhcp-server. Other
+    /// options may be in the file, too; those of the command line take precedence.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(conflicts_with_all = ["port", "name", "route", "acl", "source_check", "neighbors"])]
-    #[arg(conflicts_with_all = ["nat", "forward", "flows", "dhcp", "dhcp_server"])]
+    #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward", "dhcp", "dhcp_server"])]
     pub config: Option<PathBuf>,
 
     // The help text is generated from the table of devices.
     #[arg(long, value_name = "PORT", required_unless_present = "config", value_parser = parse_port)]
     #[arg(help = port_help(), long_help = port_long_help())]
-    pub port: Vec<PortArg>,
+    pub port: Vec<PortSettings>,
 
     /// Name of the router, for `towpath ip --name` and the like
     ///
@@ -51,8 +46,9 @@ pub struct RouterArgs {
     ///
     /// The next hop is a router in a port's network; a link-local one takes its port with it, as
     /// ::/0@fe80::1%wan. `default` stands for 0.0.0.0/0, or ::/0, by its next hop. Several next
-    /// hops share the flows. blackhole drops packets in silence; unreachable and prohibit tell
-    /// their sender. May be given several times.
+    /// hops share the flows, by their weights (192.0.2.1*3). NETWORK@%PORT is for hosts on a link.
+    /// blackhole drops packets in silence; unreachable and prohibit tell their sender. `metric
+    /// NUMBER` and `mtu BYTES` may follow. May be given several times.
     #[arg(long, value_name = "ROUTE", value_parser = parse_route)]
     pub route: Vec<PlannedRoute>,
 
@@ -139,23 +135,43 @@ pub struct RouterArgs {
     pub quiet: bool,
 }
 
+impl RouterArgs {
+    /// Returns the configuration of these options, without the rules of `--acl`.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user if two rules of address translation have one number.
+    pub fn config(&self) -> Result<RouterConfig, String> {
+        let mut config = RouterConfig {
+            ports: self.port.clone(),
+            routes: self.route.clone(),
+            dhcp: self.services.dhcp.clone(),
+            dhcp_servers: self.services.dhcp_server.clone(),
+            ..RouterConfig::default()
+        };
+        for rule in self.nat.iter().chain(&self.forward) {
+            config.add_nat(rule.clone())?;
+        }
+        config.mark_clients();
+        Ok(config)
+    }
+}
+
 /// Valid values of `--neighbors`.
-pub const NEIGHBORS_RANGE: std::ops::RangeInclusive<u32> = 1..=NEIGHBORS_MOST as u32;
+const NEIGHBORS_RANGE: std::ops::RangeInclusive<u32> = 1..=NEIGHBORS_MOST as u32;
 
 /// Valid values of `--flows`.
-pub const FLOWS_RANGE: std::ops::RangeInclusive<u32> = 64..=FLOWS_MOST as u32;
+const FLOWS_RANGE: std::ops::RangeInclusive<u32> = 64..=FLOWS_MOST as u32;
 
-pub fn parse_nat(text: &str) -> Result<NatRule, String> {
+fn parse_nat(text: &str) -> Result<NatRule, String> {
     text.parse::<NatRule>().map_err(|error| error.to_string())
 }
 
-pub fn parse_forward(text: &str) -> Result<NatRule, String> {
+fn parse_forward(text: &str) -> Result<NatRule, String> {
     parse_nat(&format!("dnat {text}"))
 }
 
 /// `--source-check`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SourceCheckWord {
     /// No check
     Off,
@@ -173,62 +189,6 @@ impl From<SourceCheckWord> for SourceCheck {
             SourceCheckWord::Strict => Self::Strict,
         }
     }
-}
-
-pub fn parse_route(text: &str) -> Result<PlannedRoute, String> {
-    let form = "expected NETWORK@NEXTHOP or blackhole NETWORK, for example 0.0.0.0/0@192.0.2.1";
-    if let Some((word, network)) = text.trim().split_once(char::is_whitespace) {
-        let kind = match word {
-            "blackhole" => RouteKind::Blackhole,
-            "unreachable" => RouteKind::Unreachable,
-            "prohibit" => RouteKind::Prohibit,
-            _ => return Err(format!("{word:?} is not a kind of route; {form}")),
-        };
-        let prefix = parse_network(network.trim())?;
-        return Ok(PlannedRoute { prefix, target: Target::Kind(kind) });
-    }
-    let (network, hops) = text.split_once('@').ok_or(form)?;
-    let hops: Vec<_> = hops.split(',').map(|hop| parse_hop(hop, form)).collect::<Result<_, _>>()?;
-    let is_ipv4 = hops.first().is_some_and(|hop| hop.addr.is_ipv4());
-    let prefix = match (network, is_ipv4) {
-        ("default", true) => parse_network("0.0.0.0/0")?,
-        ("default", false) => parse_network("::/0")?,
-        _ => parse_network(network)?,
-    };
-    Ok(PlannedRoute { prefix, target: Target::Via(hops) })
-}
-
-fn parse_hop(text: &str, form: &str) -> Result<Hop, String> {
-    let (addr, port) = match text.split_once('%') {
-        Some((addr, port)) => (addr, Some(port.to_owned())),
-        None => (text, None),
-    };
-    let addr: IpAddr =
-        addr.parse().map_err(|_| format!("{addr:?} is not an IP address; {form}"))?;
-    if addr.is_unspecified() || addr.is_multicast() || addr.is_loopback() {
-        return Err(format!("{addr} is not an address that a router can have"));
-    }
-    Ok(Hop { addr, port })
-}
-
-fn parse_network(text: &str) -> Result<Prefix, String> {
-    let form = "expected ADDRESS/LENGTH, for example 10.9.0.0/16";
-    let (ip, len) = text.split_once('/').ok_or_else(|| format!("{text:?}: {form}"))?;
-    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address; {form}"))?;
-    let bits = if ip.is_ipv4() { 32 } else { 128 };
-    let network = len.parse().ok().filter(|len| *len <= bits).and_then(|len| Prefix::new(ip, len));
-    let network =
-        network.ok_or_else(|| format!("{len:?} is not a prefix length: expected 0 to {bits}"))?;
-    if network.network() != ip {
-        let whole = network.trunc();
-        return Err(format!(
-            "{ip} is a host of {whole}, not a network; give {whole} or {ip}/{bits}"
-        ));
-    }
-    if ip.is_multicast() || ip.is_loopback() {
-        return Err(format!("{network} is not routed"));
-    }
-    Ok(network)
 }
 
 /// Text of `towpath router --help` in front of the options.
@@ -258,7 +218,7 @@ Examples:
   towpath router --check --port lan=packet:eth1,10.1.0.1/24 --acl rules.txt
       Look only whether options and rules are in order
   sudo towpath router --config edge.toml
-      Take ports, routes and the rest from a file (docs/router.md)
+      Take ports, routes and the rest from a file (docs/config.md)
   sudo towpath router --port trunk=packet:eth1 --port office=vlan:trunk.10,10.10.0.1/24 \\
       --port guests=vlan:trunk.20,10.20.0.1/24
       Route between two VLANs of one interface
@@ -275,41 +235,3 @@ Exit status:
   0    Ctrl-C or a signal ended it; --check found nothing wrong
   2    an option, argument or rule is wrong
   125  it failed: no permission, no such interface, all devices were removed";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes_have_a_next_hop_or_a_kind() {
-        let route = parse_route("10.9.0.0/16@192.0.2.1").unwrap();
-        let hop = |addr: &str, port: Option<&str>| Hop {
-            addr: addr.parse().unwrap(),
-            port: port.map(ToOwned::to_owned),
-        };
-        assert_eq!(route.target, Target::Via(vec![hop("192.0.2.1", None)]));
-        let route = parse_route("default@192.0.2.1,192.0.2.5%wan").unwrap();
-        let hops = vec![hop("192.0.2.1", None), hop("192.0.2.5", Some("wan"))];
-        assert_eq!((route.prefix, route.target), ("0.0.0.0/0".parse().unwrap(), Target::Via(hops)));
-        let route = parse_route("default@fe80::1%wan").unwrap();
-        assert_eq!(route.prefix, "::/0".parse().unwrap());
-        assert_eq!(route.target, Target::Via(vec![hop("fe80::1", Some("wan"))]));
-        let route = parse_route("blackhole 10.0.0.0/8").unwrap();
-        assert_eq!(route.target, Target::Kind(RouteKind::Blackhole));
-        let wrong = [
-            ("10.9.0.0/16", "expected NETWORK@NEXTHOP"),
-            ("10.9.0.1/16@192.0.2.1", "give 10.9.0.0/16"),
-            ("10.9.0.0/33@192.0.2.1", "expected 0 to 32"),
-            ("10.9.0.0/16@wan", "\"wan\" is not an IP address"),
-            ("10.9.0.0/16@192.0.2.1,", "\"\" is not an IP address"),
-            ("10.9.0.0/16@0.0.0.0", "not an address that a router"),
-            ("throw 10.9.0.0/16", "\"throw\" is not a kind of route"),
-            ("blackhole 10.9", "\"10.9\": expected ADDRESS/LENGTH"),
-            ("224.0.0.0/4@192.0.2.1", "is not routed"),
-        ];
-        for (text, wanted) in wrong {
-            let error = parse_route(text).expect_err(text);
-            assert!(error.contains(wanted), "{text}: {error}");
-        }
-    }
-}

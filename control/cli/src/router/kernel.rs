@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use towpath_bridge::OwnAddresses;
+use towpath_config::{PortSettings, layers};
 use towpath_engine::Remote;
 use towpath_kernel::{KernelFollower, KernelSource, LinkBinding, SyncNotice};
 use towpath_netlink::NetNamespace;
@@ -14,9 +15,7 @@ use towpath_tap::TapCarrier;
 use towpath_uplink::{Counting, TwinSite};
 
 use super::args::RouterArgs;
-use super::layers;
 use super::open::Left;
-use super::port_arg::PortArg;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
 
@@ -79,7 +78,7 @@ pub fn attach(args: &RouterArgs, ports: &mut [OpenPort], counters: &[Left]) -> R
     Ok(Twins { own, carriers: carriers.into() })
 }
 
-fn interfaces(args: &RouterArgs) -> impl Iterator<Item = &PortArg> {
+fn interfaces(args: &RouterArgs) -> impl Iterator<Item = &PortSettings> {
     args.port.iter().filter(|port| port.is_interface())
 }
 

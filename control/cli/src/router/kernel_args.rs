@@ -4,10 +4,9 @@
 
 use clap::Args;
 use towpath_bridge::TwinRules;
+use towpath_config::check_port_name;
 use towpath_netlink::{NetNamespace, TABLE_MAIN};
 use towpath_uplink::TwinSpec;
-
-use super::port_arg::check_port_name;
 
 /// Options for the kernel.
 #[derive(Debug, Clone, Default, Args)]

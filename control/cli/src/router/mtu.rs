@@ -21,6 +21,11 @@ pub fn follow(
     let (ports, tells) = (ports.clone(), messages.clone());
     let follower = MtuFollower::start(followed, move |all, place| {
         let changes = changes(&ports.interfaces(), all, &all[place].interface);
+        for change in &changes {
+            if let Change::SetMtuMost { iface, mtu } = change {
+                ports.set_device_mtu(*iface, *mtu);
+            }
+        }
         // Ignore errors: this fails only if the router has ended, and so forwards no packets.
         let _ = remote.apply(changes);
         tells.post(&all[place].sentence());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use towpath_bridge::{Bridge, BridgeConfig};
+use towpath_config::{PortDevice, PortSettings, layers};
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
@@ -14,8 +15,6 @@ use towpath_uplink::{
 };
 use towpath_vlan::Vlan;
 
-use super::layers;
-use super::port_arg::{PortArg, PortDevice};
 use crate::args::Shards;
 use crate::error::{ExitCode, Failure};
 
@@ -38,7 +37,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// Returns an error message.
-pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
+pub fn refuse_own_addresses(ports: &[PortSettings]) -> Result<()> {
     let own: Vec<_> = nix::ifaddrs::getifaddrs().context("getifaddrs")?.collect();
     let ip_of = |address: &nix::ifaddrs::InterfaceAddress| -> Option<IpAddr> {
         let address = address.address?;
@@ -60,7 +59,7 @@ pub fn refuse_own_addresses(ports: &[PortArg]) -> Result<()> {
 }
 
 /// Returns the names of the ports' interfaces that do not exist on this host; empty if all exist.
-pub fn missing_interfaces(ports: &[PortArg]) -> String {
+pub fn missing_interfaces(ports: &[PortSettings]) -> String {
     let names = ports.iter().filter_map(|port| port.device.device()?.interface());
     let missing = names.filter(|name| nix::net::if_::if_nametoindex(*name).is_err());
     match missing.collect::<Vec<_>>() {
@@ -90,9 +89,10 @@ struct PortPart {
 
 /// Returns the number of shards. `auto` yields one shard if a device can be opened only once. If
 /// another port has fewer queues, it could not be opened again with this number.
-pub fn shard_count(ports: &[PortArg], wanted: Shards) -> usize {
-    let opens_once =
-        |port: &PortArg| port.device.device().is_some_and(|spec| spec.driver().traits.opens_once);
+pub fn shard_count(ports: &[PortSettings], wanted: Shards) -> usize {
+    let opens_once = |port: &PortSettings| {
+        port.device.device().is_some_and(|spec| spec.driver().traits.opens_once)
+    };
     match wanted {
         Shards::Auto if ports.iter().any(opens_once) => 1,
         wanted => wanted.count(),
@@ -103,8 +103,8 @@ pub fn shard_count(ports: &[PortArg], wanted: Shards) -> usize {
 ///
 /// # Errors
 /// Returns an error message.
-pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
-    let is_whole = |port: &&PortArg| match &port.device {
+pub fn refuse_queues(ports: &[PortSettings], count: usize) -> Result<()> {
+    let is_whole = |port: &&PortSettings| match &port.device {
         PortDevice::Bridge { .. } => true,
         device => device.device().is_some_and(|spec| !spec.driver().traits.has_queues),
     };
@@ -128,7 +128,7 @@ pub fn refuse_queues(ports: &[PortArg], count: usize) -> Result<()> {
 /// # Errors
 /// Returns the error of the first device that cannot be opened. All others are closed.
 pub fn ports(
-    words: &[PortArg],
+    words: &[PortSettings],
     queues: PortQueues<'_>,
     capture: Option<&CaptureFile>,
 ) -> Result<Opened> {
@@ -173,8 +173,8 @@ pub fn ports(
 
 /// Opens the device of a port.
 fn device(
-    words: &[PortArg],
-    port: &PortArg,
+    words: &[PortSettings],
+    port: &PortSettings,
     spec: &DeviceSpec,
     queues: PortQueues<'_>,
     left: &Left,
@@ -202,8 +202,8 @@ fn device(
 /// Splits the packets of a device among its VLANs. The packets of a bridge's member are split, too,
 /// because tagged frames must not leave untagged through another member.
 fn split(
-    words: &[PortArg],
-    port: &PortArg,
+    words: &[PortSettings],
+    port: &PortSettings,
     part: PortPart,
     left: &Left,
     parts: &mut BTreeMap<String, PortPart>,
@@ -237,6 +237,6 @@ fn split(
     Ok(())
 }
 
-fn of_port(port: &PortArg, error: impl std::fmt::Display) -> anyhow::Error {
+fn of_port(port: &PortSettings, error: impl std::fmt::Display) -> anyhow::Error {
     Failure::error(ExitCode::Failed, format!("port {}: {error}", port.name))
 }

@@ -2,21 +2,18 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use towpath_config::{PORTS_MAX, PortSettings, layers, parse_port};
 use towpath_engine::{Change, Remote};
 use towpath_model::{RequestFault, Word};
 use towpath_pcap::CaptureFile;
 use towpath_stack::IfaceId;
-use towpath_uplink::MtuFollower;
+use towpath_uplink::{DeviceSpec, Lease, MtuFollower};
+use towpath_wire::Prefix;
 
+use super::mtu;
 use super::open::{self, Left, PortQueues};
-use super::port_arg::{PortArg, parse_port};
-use super::{layers, mtu};
 use crate::messages::Messages;
 use crate::served::{PortList, ServedPort, gone};
-
-/// Maximum number of ports of a router. Limited because each port is polled in every turn of the
-/// event loop.
-pub const PORTS_MAX: usize = 64;
 
 /// List of a router's ports, shared by all threads that use it.
 #[derive(Clone, Default)]
@@ -25,7 +22,7 @@ pub struct RouterPorts(Arc<Mutex<Vec<RouterPort>>>);
 /// A port of a running router.
 #[derive(Clone)]
 struct RouterPort {
-    words: PortArg,
+    words: PortSettings,
     /// Interface of the stack on this port; `None` if the port is only a member of other ports.
     iface: Option<IfaceId>,
     /// Names of the kernel interfaces on which the port is built.
@@ -33,6 +30,10 @@ struct RouterPort {
     /// Whether the port's device was removed.
     is_gone: bool,
     counters: Left,
+    /// Maximum MTU of the device in bytes.
+    device_mtu: u32,
+    /// Address that the port has obtained by DHCP.
+    lease: Option<Prefix>,
     /// Number of the port's interface in the capture file.
     recorded_as: u32,
     /// Thread that adopts MTU changes of the kernel interface below this port. Only for ports that
@@ -42,17 +43,21 @@ struct RouterPort {
 
 impl RouterPorts {
     /// Creates the list of the ports with which the router starts.
-    pub fn new(words: &[PortArg], counters: &[Left]) -> Self {
-        let mut next = 1;
+    /// `mtus` are those of the devices of the ports with an interface.
+    pub fn new(words: &[PortSettings], counters: &[Left], mtus: impl Iterator<Item = u32>) -> Self {
+        let (mut next, mut mtus) = (1, mtus);
         let ports = words.iter().zip(counters).map(|(port, counters)| {
             let iface = port.is_interface().then_some(IfaceId(next));
             next += u16::from(iface.is_some());
+            let device_mtu = iface.and_then(|_| mtus.next()).unwrap_or_default();
             RouterPort {
                 words: port.clone(),
                 iface,
                 below: layers::kernel_interfaces(words, port),
                 is_gone: false,
                 counters: Arc::clone(counters),
+                device_mtu,
+                lease: None,
                 recorded_as: iface.map_or(0, |iface| iface.0.into()),
                 follower: None,
             }
@@ -94,6 +99,46 @@ impl RouterPorts {
         port.map_or(iface.0.into(), |port| port.recorded_as)
     }
 
+    /// Returns the interface of the port `name`.
+    pub fn named(&self, name: &str) -> Option<IfaceId> {
+        self.list().iter().find(|port| port.words.name == name)?.iface
+    }
+
+    /// Sets the address that a port has obtained by DHCP.
+    pub fn set_lease(&self, iface: IfaceId, lease: &Lease) {
+        let mut list = self.list();
+        if let Some(port) = list.iter_mut().find(|port| port.iface == Some(iface)) {
+            port.lease = Some(lease.address);
+        }
+    }
+
+    /// Sets the maximum MTU of the device of an interface.
+    pub fn set_device_mtu(&self, iface: IfaceId, mtu: u32) {
+        let mut list = self.list();
+        if let Some(port) = list.iter_mut().find(|port| port.iface == Some(iface)) {
+            port.device_mtu = mtu;
+        }
+    }
+
+    /// Sets the settings of the configuration of a port, whose device stays.
+    pub fn set_settings(&self, settings: &PortSettings) {
+        let mut list = self.list();
+        if let Some(port) = list.iter_mut().find(|port| port.words.name == settings.name) {
+            port.words = PortSettings { device: port.words.device.clone(), ..settings.clone() };
+        }
+    }
+
+    /// Returns the ports with their state.
+    pub fn known(&self) -> Vec<KnownPort> {
+        let list = self.list();
+        let known = |port: &RouterPort| {
+            let RouterPort { words, iface, device_mtu, lease, .. } = port;
+            let (words, iface) = (words.clone(), *iface);
+            KnownPort { words, iface, device_mtu: *device_mtu, lease: *lease }
+        };
+        list.iter().map(known).collect()
+    }
+
     /// Records that the device of an interface was removed. Returns the name of its port, or `None`
     /// if the removal was already recorded.
     pub fn set_gone(&self, iface: IfaceId) -> Option<String> {
@@ -113,7 +158,19 @@ impl RouterPorts {
     }
 }
 
-/// Adds and deletes ports of a running router, for requests of the control socket.
+/// A port with its state.
+pub struct KnownPort {
+    /// Settings of the configuration.
+    pub words: PortSettings,
+    /// Interface of the stack.
+    pub iface: Option<IfaceId>,
+    /// Maximum MTU of the device in bytes.
+    pub device_mtu: u32,
+    /// Address that the port has obtained by DHCP.
+    pub lease: Option<Prefix>,
+}
+
+/// Adds and deletes ports of a running router.
 pub struct PortChanger {
     ports: RouterPorts,
     remote: Remote,
@@ -138,33 +195,78 @@ impl PortChanger {
         Self { ports, remote, seed, messages, recording: Mutex::new((capture.cloned(), next)) }
     }
 
-    /// Parses the arguments of a new port. Returns an error if the port cannot be added.
-    fn parse(&self, name: &Word, device: &str) -> Result<PortArg, RequestFault> {
-        let port = parse_port(&format!("{name}={device}")).map_err(refused)?;
-        let list = self.ports.list();
-        if list.iter().any(|known| known.words.name == port.name) || name.as_str() == "lo" {
+    /// Refuses ports that cannot be added.
+    fn check(&self, port: &PortSettings) -> Result<(), RequestFault> {
+        let (list, name) = (self.ports.list(), &port.name);
+        if list.iter().any(|known| known.words.name == *name) || name == "lo" {
             let why = format!("File exists: a port is called {name} already");
             return Err(refused(why));
         }
         if list.len() >= PORTS_MAX {
             return Err(refused(format!("{PORTS_MAX} ports are there: more are not possible")));
         }
-        let Some(device) = port.device.device() else {
+        if port.device.device().is_none() {
             let why = "vlan and bridge stand on ports that are not in use yet, so they are made \
                        when the router starts: see --port of towpath router";
             return Err(refused(why.to_owned()));
-        };
-        if port.addresses.is_empty() && device.driver().traits.needs_address.is_some() {
-            let why = format!(
-                "{device} needs an address of the router: type {device},ADDRESS/LENGTH, for \
-                 example type {device},10.3.0.1/24"
-            );
-            return Err(refused(why));
         }
         drop(list);
-        open::refuse_queues(std::slice::from_ref(&port), self.remote.shards()).map_err(failed)?;
-        open::refuse_own_addresses(std::slice::from_ref(&port)).map_err(failed)?;
-        Ok(port)
+        open::refuse_queues(std::slice::from_ref(port), self.remote.shards()).map_err(failed)?;
+        open::refuse_own_addresses(std::slice::from_ref(port)).map_err(failed)
+    }
+
+    /// Refuses a port without the address that its device needs.
+    fn check_address(&self, port: &PortSettings) -> Result<(), RequestFault> {
+        let needs_address = |device: &&DeviceSpec| device.driver().traits.needs_address.is_some();
+        match port.device.device().filter(needs_address) {
+            Some(device) if port.addresses.is_empty() => Err(refused(format!(
+                "{device} needs an address of the router: type {device},ADDRESS/LENGTH, for \
+                 example type {device},10.3.0.1/24"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the device of a port, and adds an interface with these addresses.
+    ///
+    /// # Errors
+    /// Returns the fault of the device or of the interface. Nothing was added.
+    pub fn open(&self, port: PortSettings, addresses: Vec<Prefix>) -> Result<(), RequestFault> {
+        let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check(&port)?;
+        let queues = PortQueues { count: self.remote.shards(), is_auto: false, seed: &self.seed };
+        let (recorded_as, words) = (recording.1, std::slice::from_ref(&port));
+        let opened = open::ports(words, queues, recording.0.as_ref());
+        let open::Opened { mut ports, mut counters, followed } = opened.map_err(failed)?;
+        recording.1 += u32::from(recording.0.is_some());
+        let (Some(open), Some(counters)) = (ports.pop(), counters.pop()) else {
+            return Err(refused(format!("the port {} has no device", port.name)));
+        };
+        let config = open.interface(&port.name, addresses);
+        let config =
+            config.ok_or_else(|| refused(format!("the port {} has no queue", port.name)))?;
+        let device_mtu = open.mtu;
+        let added = self.remote.add_interface(config, open.queues);
+        let iface = added.map_err(|why| refused(why.to_string()))?;
+        let below = layers::kernel_interfaces(words, &port);
+        let (is_gone, remote) = (false, self.remote.clone());
+        let port = RouterPort {
+            words: port,
+            iface: Some(iface),
+            below,
+            is_gone,
+            counters,
+            device_mtu,
+            lease: None,
+            recorded_as,
+            follower: None,
+        };
+        self.ports.list().push(port);
+        let follower = mtu::follow(&self.ports, followed, remote, &self.messages).map(Arc::new);
+        if let Some(port) = self.ports.list().last_mut() {
+            port.follower = follower;
+        }
+        Ok(())
     }
 
     /// Returns the interface of the port `name`, or an error if the port cannot be deleted.
@@ -186,43 +288,23 @@ impl PortChanger {
     }
 }
 
-impl PortList for PortChanger {
+impl PortList for Arc<PortChanger> {
     fn ports(&self) -> Vec<ServedPort> {
         self.ports.served()
     }
 
     fn add(&self, name: &Word, device: &str) -> Result<(), RequestFault> {
-        let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
-        let port = self.parse(name, device)?;
-        let queues = PortQueues { count: self.remote.shards(), is_auto: false, seed: &self.seed };
-        let (recorded_as, words) = (recording.1, std::slice::from_ref(&port));
-        let opened = open::ports(words, queues, recording.0.as_ref());
-        let open::Opened { mut ports, mut counters, followed } = opened.map_err(failed)?;
-        recording.1 += u32::from(recording.0.is_some());
-        let (Some(open), Some(counters)) = (ports.pop(), counters.pop()) else {
-            return Err(refused(format!("the port {name} has no device")));
-        };
-        let config = open.interface(&port.name, port.addresses.clone());
-        let config = config.ok_or_else(|| refused(format!("the port {name} has no queue")))?;
-        let added = self.remote.add_interface(config, open.queues);
-        let iface = added.map_err(|why| refused(why.to_string()))?;
-        let below = layers::kernel_interfaces(words, &port);
-        let (is_gone, remote) = (false, self.remote.clone());
-        let port = RouterPort {
-            words: port,
-            iface: Some(iface),
-            below,
-            is_gone,
-            counters,
-            recorded_as,
-            follower: None,
-        };
-        self.ports.list().push(port);
-        let follower = mtu::follow(&self.ports, followed, remote, &self.messages).map(Arc::new);
-        if let Some(port) = self.ports.list().last_mut() {
-            port.follower = follower;
-        }
-        Ok(())
+        let mut port = parse_port(&format!("{name}={device}")).map_err(refused)?;
+        self.check_address(&port)?;
+        port.is_routed = true;
+        let (addresses, mtu) = (port.addresses.clone(), port.mtu);
+        self.open(port, addresses)?;
+        let Some((iface, mtu)) = self.ports.named(name.as_str()).zip(mtu) else { return Ok(()) };
+        let applied = self.remote.apply(vec![Change::SetMtu { iface, mtu }]).map_err(gone)?;
+        applied.map(drop).or_else(|why| {
+            self.delete(name)?;
+            Err(refused(why.why.to_string()))
+        })
     }
 
     fn delete(&self, name: &Word) -> Result<(), RequestFault> {

@@ -1,15 +1,18 @@
 //! The control socket of a router.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use towpath_engine::Remote;
 use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
 use towpath_router::TrackerSettings;
 
+use super::config_keeper::ConfigKeeper;
 use super::ports::PortChanger;
 use super::report;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
-use crate::served::{self, ServedStack};
+use crate::served::ServedStack;
 
 /// Creates the control socket of the router. Returns `None` if no directory can be used for it. The
 /// user is told about this, and the router works without the socket.
@@ -29,21 +32,24 @@ pub fn open(name: Option<Word>, messages: &Messages) -> Result<Option<Listening>
     }
 }
 
+/// Describes the router for requests.
+pub fn stack(
+    remote: Remote,
+    ports: Arc<PortChanger>,
+    tracker: Option<TrackerSettings>,
+) -> ServedStack {
+    let ports = Box::new(ports);
+    ServedStack { remote, ports, logs: true, tracker, layers: report::all_layers }
+}
+
 /// Answers requests of the control socket, until the returned value is dropped.
 ///
 /// # Errors
 /// Fails if no thread can be created.
-pub fn serve(
-    listening: Option<Listening>,
-    remote: Remote,
-    ports: PortChanger,
-    tracker: Option<TrackerSettings>,
-) -> Result<Option<Instance>> {
+pub fn serve(listening: Option<Listening>, keeper: ConfigKeeper) -> Result<Option<Instance>> {
     let Some(listening) = listening else { return Ok(None) };
-    let ports = Box::new(ports);
-    let stack = ServedStack { remote, ports, logs: true, tracker, layers: report::all_layers };
-    let answer = move |call, reply: &mut Reply| served::answer(&stack, call, reply);
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let answer = move |call, reply: &mut Reply| keeper.answer(call, reply);
     let served = listening.serve(RunKind::Router, words.collect(), answer);
     served.map(Some).context("a thread for answers")
 }

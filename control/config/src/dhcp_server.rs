@@ -1,4 +1,4 @@
-//! Parses `--dhcp-server`, the configuration of a router's DHCP server.
+//! DHCP server of a port: the words of `--dhcp-server`, and the keys of `[[dhcp-server]]`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -6,48 +6,65 @@ use std::path::PathBuf;
 use towpath_uplink::{POOL_MAX, Reservation, ServerConfig};
 use towpath_wire::{MacAddr, Prefix};
 
-use super::port_arg::{PortArg, check_port_name};
+use crate::port::{PortSettings, check_port_name};
 
 /// Default duration of leases in seconds: a day, as is usual in home networks.
-const LEASE_S: u32 = 86_400;
+pub(crate) const LEASE_S: u32 = 86_400;
 /// Valid durations of leases in seconds. The maximum is a year.
 const LEASE_RANGE: std::ops::RangeInclusive<u32> = 60..=31_536_000;
 /// Maximum number of nameservers. Each takes four bytes of a DHCP message.
 const NAMESERVERS_MAX: usize = 8;
 
+/// Pool of a server whose pool was not set yet.
+const NO_POOL: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
+
 const FORM: &str = "expected PORT,pool=FIRST-LAST, for example lan,pool=10.1.0.100-10.1.0.199";
 
-/// `--dhcp-server`.
+/// DHCP server of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DhcpServerArg {
+pub struct DhcpServerSettings {
     /// Name of the port on which the server answers.
     pub port: String,
+    /// First and last address of the pool.
     pub pool: (Ipv4Addr, Ipv4Addr),
+    /// Duration of leases in seconds.
     pub lease_s: u32,
     /// Nameservers that the server announces. If empty, those that the router itself has learned by
     /// DHCP.
     pub nameservers: Vec<Ipv4Addr>,
+    /// Domain of the hosts.
     pub domain: Option<String>,
+    /// Addresses that only one host obtains.
     pub reservations: Vec<Reservation>,
     /// File in which the leases are kept for the next start.
     pub leases: Option<PathBuf>,
 }
 
-impl DhcpServerArg {
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut words = text.split(',');
-        let port = words.next().unwrap_or_default();
-        check_port_name(port)?;
-        let unset = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
-        let mut arg = Self {
-            port: port.to_owned(),
-            pool: unset,
+impl DhcpServerSettings {
+    /// Creates a server without a pool for the port `name`.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user if this is not a name of a port.
+    pub fn new(name: &str) -> Result<Self, String> {
+        check_port_name(name)?;
+        Ok(Self {
+            port: name.to_owned(),
+            pool: NO_POOL,
             lease_s: LEASE_S,
             nameservers: Vec::new(),
             domain: None,
             reservations: Vec::new(),
             leases: None,
-        };
+        })
+    }
+
+    /// Parses `PORT,pool=FIRST-LAST[,OPTION...]`.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split(',');
+        let mut server = Self::new(words.next().unwrap_or_default())?;
         let mut seen = Vec::new();
         for word in words {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?}: {FORM}"))?;
@@ -55,15 +72,27 @@ impl DhcpServerArg {
                 return Err(format!("{key} is given twice"));
             }
             seen.push(key);
-            arg.set(key, value)?;
+            server.set(key, value)?;
         }
-        if arg.pool == unset {
-            return Err(format!("the pool is missing: {FORM}"));
-        }
-        Ok(arg)
+        server.has_pool()
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+    /// Returns the server, if it has a pool.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user.
+    pub fn has_pool(self) -> Result<Self, String> {
+        match self.pool == NO_POOL {
+            true => Err(format!("the pool is missing: {FORM}")),
+            false => Ok(self),
+        }
+    }
+
+    /// Sets an option. Several reservations are possible.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "pool" => self.pool = parse_pool(value)?,
             "lease" => {
@@ -109,7 +138,7 @@ impl DhcpServerArg {
     /// Returns an error message if the port has no network that contains the pool of addresses.
     pub fn config(
         &self,
-        port: &PortArg,
+        port: &PortSettings,
         mac: [u8; 6],
         has_client: bool,
     ) -> Result<ServerConfig, String> {
@@ -173,14 +202,14 @@ fn parse_reservation(text: &str) -> Result<Reservation, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::port_arg::parse_port;
     use super::*;
+    use crate::port::parse_port;
 
     #[test]
     fn words_of_a_server() {
         let words = "lan,pool=10.1.0.100-10.1.0.199,lease=600,dns=9.9.9.9+1.1.1.1,\
                      domain=home.arpa,reserve=02:00:00:00:00:07@10.1.0.7,leases=/var/lib/lan";
-        let arg = DhcpServerArg::parse(words).expect("valid");
+        let arg = DhcpServerSettings::parse(words).expect("valid");
         assert_eq!((arg.lease_s, arg.nameservers.len(), arg.reservations.len()), (600, 2, 1));
         let port = parse_port("lan=packet:eth1,fd00::1/64,10.1.0.1/24").expect("valid");
         let config = arg.config(&port, [2; 6], false).expect("valid");
@@ -206,15 +235,15 @@ mod tests {
             ("lan,lease=60,lease=60", "lease is given twice"),
         ];
         for (text, wanted) in wrong {
-            let error = DhcpServerArg::parse(text).expect_err(text);
+            let error = DhcpServerSettings::parse(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
         }
         let words = "lan,pool=10.1.0.2-10.1.0.9,reserve=02:00:00:00:00:07@10.1.0.1";
-        let arg = DhcpServerArg::parse(words).expect("valid");
+        let arg = DhcpServerSettings::parse(words).expect("valid");
         let error = arg.config(&port, [2; 6], false).expect_err("the router's own");
         assert!(error.contains("10.1.0.1 is an address of the router"), "{error}");
         for pool in ["10.2.0.100-10.2.0.101", "10.1.0.0-10.1.0.9", "10.1.0.250-10.1.0.255"] {
-            let arg = DhcpServerArg::parse(&format!("lan,pool={pool}")).expect("valid");
+            let arg = DhcpServerSettings::parse(&format!("lan,pool={pool}")).expect("valid");
             let error = arg.config(&port, [2; 6], false).expect_err(pool);
             assert!(error.contains("is not an address of a host in 10.1.0.0/24"), "{error}");
         }

@@ -1,25 +1,69 @@
-//! `--port`: name, device and addresses of a router's port.
+//! Ports of a router: name, device and addresses, as of `--port` and of `[[port]]`.
 
-use towpath_uplink::{DEVICES, DeviceDriver, DeviceSpec, ParameterKind, device_names, parse_cidr};
+use std::fmt;
+
+use towpath_router::{PlannedNeighbor, PlannedPort};
+use towpath_uplink::{
+    DEVICES, DeviceDriver, DeviceSpec, MTUS, ParameterKind, device_names, parse_cidr,
+};
 use towpath_wire::Prefix;
 
-/// Value of `--port`: a port of the router.
+/// A port of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortArg {
+pub struct PortSettings {
     /// Name of the port.
     pub name: String,
     /// Device of the port, or the ports on which it is built.
     pub device: PortDevice,
     /// Addresses of the router on the port's link.
     pub addresses: Vec<Prefix>,
-    /// Whether the port obtains its address by DHCP (`--dhcp`).
+    /// Whether the port is an interface of the router, possibly without addresses.
+    pub is_routed: bool,
+    /// MTU in bytes; `None`: that of the device.
+    pub mtu: Option<u32>,
+    /// Whether the port is down.
+    pub is_down: bool,
+    /// Neighbours with a configured Ethernet address.
+    pub neighbors: Vec<PlannedNeighbor>,
+    /// Whether the port obtains its address by DHCP.
     pub by_dhcp: bool,
 }
 
-impl PortArg {
+impl PortSettings {
+    /// Creates a port with a device, and nothing else.
+    pub fn new(name: impl Into<String>, device: PortDevice) -> Self {
+        Self {
+            name: name.into(),
+            device,
+            addresses: Vec::new(),
+            is_routed: false,
+            mtu: None,
+            is_down: false,
+            neighbors: Vec::new(),
+            by_dhcp: false,
+        }
+    }
+
     /// Returns whether the port is an interface of the router. If not, other ports are built on it.
     pub fn is_interface(&self) -> bool {
-        self.by_dhcp || !self.addresses.is_empty()
+        self.by_dhcp || self.is_routed
+    }
+
+    /// Sets the addresses of the port, which is an interface of the router then.
+    pub fn set_addresses(&mut self, addresses: Vec<Prefix>) {
+        self.addresses = addresses;
+        self.is_routed = true;
+    }
+
+    /// Returns the port as a part of the router's plan.
+    pub fn planned(&self) -> PlannedPort {
+        PlannedPort {
+            name: self.name.clone(),
+            addresses: self.addresses.clone(),
+            mtu: self.mtu,
+            is_down: self.is_down,
+            neighbors: self.neighbors.clone(),
+        }
     }
 }
 
@@ -61,10 +105,25 @@ impl PortDevice {
     }
 }
 
+/// Writes the device as [`PortDevice::parse`] reads it.
+impl fmt::Display for PortDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, below) = self.words();
+        write!(f, "{kind}:{below}")?;
+        let Self::Bridge { ageing, addresses, .. } = self else { return Ok(()) };
+        ageing.iter().try_for_each(|seconds| write!(f, ",ageing={seconds}"))?;
+        addresses.iter().try_for_each(|count| write!(f, ",addresses={count}"))
+    }
+}
+
 /// Maximum length of a port's name in bytes, equal to that of a kernel interface (IFNAMSIZ without
 /// the NUL).
 const NAME_LEN_MAX: usize = 15;
 
+/// Checks a name of a port.
+///
+/// # Errors
+/// Returns a sentence for the user.
 pub fn check_port_name(name: &str) -> Result<(), String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_word) {
@@ -80,53 +139,103 @@ pub fn check_port_name(name: &str) -> Result<(), String> {
 const PORT_FORM: &str =
     "expected NAME=packet:INTERFACE,ADDRESS/LENGTH, for example lan=packet:eth1,10.1.0.1/24";
 
-pub fn parse_port(text: &str) -> Result<PortArg, String> {
+/// Parses `NAME=DEVICE[,OPTION...][,ADDRESS/LENGTH...]`.
+///
+/// # Errors
+/// Returns a sentence for the user.
+pub fn parse_port(text: &str) -> Result<PortSettings, String> {
     let (name, rest) = text.split_once('=').ok_or(PORT_FORM)?;
     let (kind, rest) = rest.split_once(':').ok_or(PORT_FORM)?;
     check_port_name(name)?;
-    if let Some(driver) = DEVICES.iter().find(|driver| driver.name == kind) {
-        let (device, addresses) = parse_device(driver, rest)?;
-        return Ok(PortArg { name: name.to_owned(), device, addresses, by_dhcp: false });
-    }
-    let mut words = rest.split(',');
-    let below = words.next().unwrap_or_default();
-    let (options, addresses): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
-    let device = match kind {
-        "vlan" => {
-            refuse_options(kind, &options)?;
-            parse_vlan(below)?
-        }
-        "bridge" => parse_bridge(below, &options)?,
-        _ => {
-            let kinds = device_names(&["vlan", "bridge"]);
-            return Err(format!("{kind:?} is not a kind of port: expected {kinds}; {PORT_FORM}"));
-        }
-    };
-    let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
-    Ok(PortArg { name: name.to_owned(), device, addresses, by_dhcp: false })
+    let words = SplitPort::split(kind, rest);
+    let mut port = PortSettings::new(name, words.device(kind)?);
+    port.mtu = words.mtu.map(parse_mtu).transpose()?;
+    port.addresses = words.addresses.into_iter().map(parse_cidr).collect::<Result<_, _>>()?;
+    port.is_routed = !port.addresses.is_empty();
+    Ok(port)
 }
 
-/// Parses the parameters of a device, and the addresses of the port that follow them.
-fn parse_device(
-    driver: &'static DeviceDriver,
-    text: &str,
-) -> Result<(PortDevice, Vec<Prefix>), String> {
-    let (parameters, words) = match driver.kind {
-        ParameterKind::Text => split_text(text),
-        _ => text.split_once(',').map_or((text, None), |(device, words)| (device, Some(words))),
-    };
-    let words: Vec<_> = words.into_iter().flat_map(|words| words.split(',')).collect();
-    let (options, addresses): (Vec<_>, Vec<_>) =
-        words.into_iter().partition(|word| word.contains('='));
-    refuse_options(driver.name, &options)?;
+impl PortDevice {
+    /// Parses `DEVICE[,OPTION...]`.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let form = "expected DEVICE:PARAMETERS, for example packet:eth1";
+        let (kind, rest) = text.split_once(':').ok_or_else(|| format!("{text:?}: {form}"))?;
+        let words = SplitPort::split(kind, rest);
+        if let Some(address) = words.addresses.first() {
+            return Err(format!("{address:?} belongs to the key `addresses`, not to the device"));
+        }
+        match words.mtu {
+            Some(_) => Err("the MTU belongs to the key `mtu`, not to the device".to_owned()),
+            None => words.device(kind),
+        }
+    }
+}
+
+/// Words behind the kind of a port: parameters of the device, options, and addresses.
+struct SplitPort<'a> {
+    parameters: &'a str,
+    options: Vec<&'a str>,
+    mtu: Option<&'a str>,
+    addresses: Vec<&'a str>,
+}
+
+impl<'a> SplitPort<'a> {
+    fn split(kind: &str, text: &'a str) -> Self {
+        let driver = DEVICES.iter().find(|driver| driver.name == kind);
+        let (parameters, words) = match driver.map(|driver| driver.kind) {
+            Some(ParameterKind::Text) => split_text(text),
+            _ => text.split_once(',').map_or((text, None), |(first, words)| (first, Some(words))),
+        };
+        let words = words.into_iter().flat_map(|words| words.split(','));
+        let (mut options, addresses): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
+        let mtu = options.iter().find_map(|option| option.strip_prefix("mtu="));
+        options.retain(|option| !option.starts_with("mtu="));
+        Self { parameters, options, mtu, addresses }
+    }
+
+    fn device(&self, kind: &str) -> Result<PortDevice, String> {
+        if let Some(driver) = DEVICES.iter().find(|driver| driver.name == kind) {
+            refuse_options(kind, &self.options)?;
+            return parse_device(driver, self.parameters);
+        }
+        match kind {
+            "vlan" => {
+                refuse_options(kind, &self.options)?;
+                parse_vlan(self.parameters)
+            }
+            "bridge" => parse_bridge(self.parameters, &self.options),
+            _ => {
+                let kinds = device_names(&["vlan", "bridge"]);
+                Err(format!("{kind:?} is not a kind of port: expected {kinds}; {PORT_FORM}"))
+            }
+        }
+    }
+}
+
+/// Parses the MTU of a port.
+///
+/// # Errors
+/// Returns a sentence for the user.
+pub fn parse_mtu(text: &str) -> Result<u32, String> {
+    let mtu = text.parse().ok().filter(|mtu| MTUS.contains(mtu));
+    mtu.ok_or_else(|| {
+        let (least, most) = (MTUS.start(), MTUS.end());
+        format!("{text:?} is not an MTU of a port: expected {least} to {most} bytes")
+    })
+}
+
+/// Parses the parameters of a device.
+fn parse_device(driver: &'static DeviceDriver, parameters: &str) -> Result<PortDevice, String> {
     // Require a name, because rules, carrier changes and `towpath port` refer to a port's device by
     // its name.
     if driver.kind == ParameterKind::NewInterface && parameters.is_empty() {
         return Err(format!("{parameters:?} is not a name of an interface; {PORT_FORM}"));
     }
     let spec = DeviceSpec::new(driver, parameters).map_err(|why| format!("{why}; {PORT_FORM}"))?;
-    let addresses = addresses.into_iter().map(parse_cidr).collect::<Result<Vec<_>, _>>()?;
-    Ok((PortDevice::Device(spec), addresses))
+    Ok(PortDevice::Device(spec))
 }
 
 /// Splits the parameters of a device from the addresses that follow. The parameters may contain
@@ -142,40 +251,13 @@ fn split_text(text: &str) -> (&str, Option<&str>) {
     (&text[..end], text.get(end + 1..))
 }
 
-/// Returns an error if there are options, because only a bridge has options.
+/// Fails if there are options that only a bridge has.
 fn refuse_options(kind: &str, options: &[&str]) -> Result<(), String> {
     match options.first() {
         Some(option) => Err(format!("{option:?} is for a bridge, not for {kind}; {PORT_FORM}")),
         None => Ok(()),
     }
 }
-
-/// Returns the first line of the help for `--port`.
-pub fn port_help() -> String {
-    let kinds = DEVICES.iter().map(|driver| format!("{}:{}", driver.name, driver.parameters));
-    let kinds: Vec<_> = kinds.collect();
-    format!(
-        "A port: NAME=DEVICE,CIDR[,CIDR], where DEVICE is {}, vlan:PORT.ID or bridge:PORT+PORT",
-        kinds.join(", ")
-    )
-}
-
-pub fn port_long_help() -> String {
-    let devices: Vec<_> = DEVICES.iter().map(|driver| driver.port_help).collect();
-    format!("{}\n\n{PORT_NAME} {}\n\n{PORT_LAYERS}", port_help(), devices.join(" "))
-}
-
-const PORT_NAME: &str = "\
-NAME is for rules, routes and counters. CIDR is an address of the router on the link, with the \
-length of its network. May be given up to 64 times.";
-
-const PORT_LAYERS: &str = "\
-vlan is the VLAN with the tag ID on another port. All VLANs of a port share its device. Its own \
-CIDR are for frames without a tag, and may be left out.
-
-bridge joins other ports to one link; these have no CIDR. A host's place is forgotten \
-ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096). Both \
-stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.";
 
 fn parse_vlan(text: &str) -> Result<PortDevice, String> {
     let form = "expected vlan:PORT.ID, for example vlan:lan.10";
@@ -225,7 +307,10 @@ mod tests {
         let members = vec!["a".to_owned(), "b".to_owned()];
         let wanted = PortDevice::Bridge { members, ageing: Some(60), addresses: None };
         assert_eq!((bridge.device, bridge.addresses.len()), (wanted, 1));
+        let small = parse_port("lan=packet:eth1,mtu=1400,10.1.0.1/24").unwrap();
+        assert_eq!((small.mtu, small.addresses.len()), (Some(1400), 1));
         let wrong = [
+            ("lan=packet:eth1,mtu=1,10.1.0.1/24", "\"1\" is not an MTU of a port"),
             ("eth1", "expected NAME=packet:INTERFACE"),
             ("lan=eth1,10.1.0.1/24", "expected NAME=packet:INTERFACE"),
             ("=packet:eth1,10.1.0.1/24", "\"\" is not a name of a port"),
@@ -258,6 +343,8 @@ mod tests {
             let port = parse_port(&text).expect(&text);
             let words = (driver.name, driver.example.to_owned());
             assert_eq!((port.device.words(), port.addresses.len()), (words, 2));
+            let device = port.device.to_string();
+            assert_eq!(PortDevice::parse(&device), Ok(port.device));
         }
     }
 }

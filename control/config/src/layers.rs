@@ -2,13 +2,13 @@
 
 use towpath_uplink::DEVICES;
 
-use super::port_arg::{PortArg, PortDevice};
+use crate::port::{PortDevice, PortSettings};
 
 /// Returns the VLAN ports on the port `name`, with their tags.
 pub fn vlans_of<'a>(
-    ports: &'a [PortArg],
+    ports: &'a [PortSettings],
     name: &'a str,
-) -> impl Iterator<Item = (&'a PortArg, u16)> {
+) -> impl Iterator<Item = (&'a PortSettings, u16)> {
     ports.iter().filter_map(move |port| match &port.device {
         PortDevice::Vlan(parent, id) if parent == name => Some((port, *id)),
         _ => None,
@@ -16,8 +16,8 @@ pub fn vlans_of<'a>(
 }
 
 /// Returns the names of the VLANs and bridges that are built on the port `name`.
-pub fn users_of<'a>(ports: &'a [PortArg], name: &'a str) -> impl Iterator<Item = &'a str> {
-    let stands_on = move |port: &&PortArg| match &port.device {
+pub fn users_of<'a>(ports: &'a [PortSettings], name: &'a str) -> impl Iterator<Item = &'a str> {
+    let stands_on = move |port: &&PortSettings| match &port.device {
         PortDevice::Vlan(parent, _) => parent == name,
         PortDevice::Bridge { members, .. } => members.iter().any(|member| member == name),
         PortDevice::Device(_) => false,
@@ -27,13 +27,14 @@ pub fn users_of<'a>(ports: &'a [PortArg], name: &'a str) -> impl Iterator<Item =
 
 /// Returns the names of all ports that are removed together with the port `name`. A port without
 /// addresses is removed if no other port is built on it any more.
-pub fn without(ports: &[PortArg], name: &str) -> Vec<String> {
+pub fn without(ports: &[PortSettings], name: &str) -> Vec<String> {
     let mut left = ports.to_vec();
     let mut lost = vec![name.to_owned()];
     loop {
         left.retain(|port| !lost.contains(&port.name));
-        let is_unused =
-            |port: &&PortArg| !port.is_interface() && users_of(&left, &port.name).next().is_none();
+        let is_unused = |port: &&PortSettings| {
+            !port.is_interface() && users_of(&left, &port.name).next().is_none()
+        };
         let unused: Vec<_> = left.iter().filter(is_unused).map(|port| port.name.clone()).collect();
         if unused.is_empty() {
             return lost;
@@ -43,7 +44,7 @@ pub fn without(ports: &[PortArg], name: &str) -> Vec<String> {
 }
 
 /// Returns whether a port is a member of a bridge.
-pub fn is_member(ports: &[PortArg], name: &str) -> bool {
+pub fn is_member(ports: &[PortSettings], name: &str) -> bool {
     ports.iter().any(|port| match &port.device {
         PortDevice::Bridge { members, .. } => members.iter().any(|member| member == name),
         _ => false,
@@ -63,7 +64,7 @@ pub struct Misplaced<'a> {
 ///
 /// # Errors
 /// Returns the first port that is invalid.
-pub fn check(ports: &[PortArg]) -> Result<(), Misplaced<'_>> {
+pub fn check(ports: &[PortSettings]) -> Result<(), Misplaced<'_>> {
     let mut members = Vec::new();
     for port in ports {
         check_port(ports, port, &mut members).map_err(|why| Misplaced { port: &port.name, why })?;
@@ -73,8 +74,8 @@ pub fn check(ports: &[PortArg]) -> Result<(), Misplaced<'_>> {
 
 /// Validates one port. `members_of_all` contains the members of all bridges validated so far.
 fn check_port<'a>(
-    ports: &'a [PortArg],
-    port: &'a PortArg,
+    ports: &'a [PortSettings],
+    port: &'a PortSettings,
     members_of_all: &mut Vec<&'a str>,
 ) -> Result<(), String> {
     let names = || ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -136,7 +137,7 @@ fn check_port<'a>(
 ///
 /// # Errors
 /// Returns an error message if it does not.
-pub fn check_dhcp(option: &str, port: &PortArg) -> Result<(), String> {
+pub fn check_dhcp(option: &str, port: &PortSettings) -> Result<(), String> {
     if port.device.device().is_none() || has_all_frames(port) {
         return Ok(());
     }
@@ -149,7 +150,7 @@ pub fn check_dhcp(option: &str, port: &PortArg) -> Result<(), String> {
 }
 
 /// Returns whether the port's device receives frames of all VLANs and to all Ethernet addresses.
-fn has_all_frames(port: &PortArg) -> bool {
+fn has_all_frames(port: &PortSettings) -> bool {
     port.device.device().is_some_and(|spec| spec.driver().traits.has_all_frames)
 }
 
@@ -161,7 +162,7 @@ fn kinds_with_all_frames() -> Vec<&'static str> {
 }
 
 /// Returns the names of the kernel interfaces that a port uses, directly or through other ports.
-pub fn kernel_interfaces(ports: &[PortArg], port: &PortArg) -> Vec<String> {
+pub fn kernel_interfaces(ports: &[PortSettings], port: &PortSettings) -> Vec<String> {
     let below = |name: &String| ports.iter().find(|port| port.name == *name);
     let through = |names: &[String]| -> Vec<String> {
         let ports_below = names.iter().filter_map(below);
@@ -184,28 +185,30 @@ mod tests {
         PortDevice::Device(DeviceSpec::parse(text).unwrap())
     }
 
-    fn port(name: &str, device: PortDevice, has_address: bool) -> PortArg {
-        let addresses = has_address.then(|| "10.1.0.1/24".parse().unwrap());
-        let addresses = addresses.into_iter().collect();
-        PortArg { name: name.to_owned(), device, addresses, by_dhcp: false }
+    fn port(name: &str, device: PortDevice, has_address: bool) -> PortSettings {
+        let mut port = PortSettings::new(name, device);
+        if has_address {
+            port.set_addresses(vec!["10.1.0.1/24".parse().unwrap()]);
+        }
+        port
     }
 
-    fn packet(name: &str, has_address: bool) -> PortArg {
+    fn packet(name: &str, has_address: bool) -> PortSettings {
         port(name, device("packet:eth0"), has_address)
     }
 
-    fn vlan(name: &str, parent: &str, id: u16) -> PortArg {
+    fn vlan(name: &str, parent: &str, id: u16) -> PortSettings {
         port(name, PortDevice::Vlan(parent.into(), id), true)
     }
 
-    fn bridge(name: &str, members: &[&str]) -> PortArg {
+    fn bridge(name: &str, members: &[&str]) -> PortSettings {
         let members = members.iter().map(|name| (*name).to_owned()).collect();
         port(name, PortDevice::Bridge { members, ageing: None, addresses: None }, true)
     }
 
     #[test]
     fn the_interfaces_below_are_the_hosts() {
-        let below = |ports: &[PortArg]| kernel_interfaces(ports, &ports[0]);
+        let below = |ports: &[PortSettings]| kernel_interfaces(ports, &ports[0]);
         let tap = port("b", device("tap:t0"), false);
         assert_eq!(below(&[bridge("br", &["a", "b"]), packet("a", false), tap]), ["eth0", "t0"]);
         assert_eq!(below(&[vlan("office", "lan", 10), packet("lan", false)]), ["eth0"]);

@@ -1,0 +1,234 @@
+//! Configuration of a router, and checks that its parts are consistent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use towpath_conntrack::NatRule;
+use towpath_filter::{CompileError, RuleList};
+use towpath_router::{Plan, PlanPart, PlannedRoute, RouterPlanError};
+use towpath_wire::Prefix;
+
+use crate::dhcp_client::DhcpClientSettings;
+use crate::dhcp_server::DhcpServerSettings;
+use crate::layers;
+use crate::port::PortSettings;
+
+/// Maximum number of ports of a router; each port is polled in every turn.
+pub const PORTS_MAX: usize = 64;
+
+/// Configuration of a router, from a file, from options, or of a running router.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouterConfig {
+    /// Ports, in the order of the engine's interfaces.
+    pub ports: Vec<PortSettings>,
+    /// Routes in addition to those to the ports' own networks.
+    pub routes: Vec<PlannedRoute>,
+    /// Packet filter rules.
+    pub rules: RuleList,
+    /// Rules of address translation.
+    pub nat: Vec<NatRule>,
+    /// DHCP clients of ports.
+    pub dhcp: Vec<DhcpClientSettings>,
+    /// DHCP servers of ports.
+    pub dhcp_servers: Vec<DhcpServerSettings>,
+    /// Options that take effect when the router starts, by name. The value of a flag is empty.
+    pub options: BTreeMap<String, Vec<String>>,
+}
+
+/// Part of a configuration to which an error refers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigPart {
+    /// The whole configuration.
+    Whole,
+    /// The port with this name.
+    Port(String),
+    /// The route to this prefix.
+    Route(Prefix),
+    /// The rule with this number.
+    Rule(u32),
+    /// The rule of address translation with this number.
+    Nat(u32),
+    /// The DHCP client of the port with this name.
+    Dhcp(String),
+    /// The DHCP server of the port with this name.
+    DhcpServer(String),
+}
+
+/// A part of a configuration that contradicts the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigConflict {
+    /// The part.
+    pub part: ConfigPart,
+    /// Sentence for the user.
+    pub why: String,
+}
+
+impl ConfigConflict {
+    fn new(part: ConfigPart, why: impl Into<String>) -> Self {
+        Self { part, why: why.into() }
+    }
+}
+
+impl From<RouterPlanError> for ConfigConflict {
+    fn from(error: RouterPlanError) -> Self {
+        let part = match (&error, error.part()) {
+            (RouterPlanError::Rules(CompileError::UnknownInterface { id, .. }, _), _) => {
+                ConfigPart::Rule(*id)
+            }
+            (RouterPlanError::Nat(CompileError::UnknownInterface { id, .. }, _), _) => {
+                ConfigPart::Nat(*id)
+            }
+            (_, Some(PlanPart::Port(name))) => ConfigPart::Port(name.to_owned()),
+            (_, Some(PlanPart::Route(prefix))) => ConfigPart::Route(prefix),
+            (_, None) => ConfigPart::Whole,
+        };
+        Self { part, why: error.to_string() }
+    }
+}
+
+impl RouterConfig {
+    /// Adds a rule of address translation. A rule without a number gets the next multiple of ten.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user if another rule has the number.
+    pub fn add_nat(&mut self, mut rule: NatRule) -> Result<u32, String> {
+        let id = nat_id(&self.nat, &rule);
+        rule.conditions.id = id;
+        if self.nat.iter().any(|known| known.conditions.id == id) {
+            return Err(format!("address translation: there are two rules with id {id}"));
+        }
+        self.nat.push(rule);
+        Ok(id)
+    }
+
+    /// Marks the ports that obtain their address by DHCP. Call this after the clients were set.
+    pub fn mark_clients(&mut self) {
+        let names: BTreeSet<_> = self.dhcp.iter().map(|client| client.port.as_str()).collect();
+        for port in &mut self.ports {
+            port.by_dhcp = names.contains(port.name.as_str());
+        }
+    }
+
+    /// Makes relative paths relative to `folder`.
+    pub fn resolve_paths(&mut self, folder: &Path) {
+        let clients = self.dhcp.iter_mut().map(|client| &mut client.settings.lease_file);
+        let servers = self.dhcp_servers.iter_mut().map(|server| &mut server.leases);
+        let resolve = |path: &mut PathBuf| *path = folder.join(&*path);
+        clients.chain(servers).flatten().for_each(resolve);
+    }
+
+    /// Returns the plan of the router.
+    pub fn plan(&self) -> Plan {
+        let interfaces = self.ports.iter().filter(|port| port.is_interface());
+        Plan {
+            ports: interfaces.map(PortSettings::planned).collect(),
+            routes: self.routes.clone(),
+            rules: self.has_rules().then(|| self.rules.clone()),
+            nat: self.nat.clone(),
+        }
+    }
+
+    /// Returns whether packets have to be filtered.
+    fn has_rules(&self) -> bool {
+        self.rules != RuleList::default()
+    }
+
+    /// Checks that all parts are consistent, and returns the plan.
+    ///
+    /// # Errors
+    /// Returns the first inconsistency.
+    pub fn check(&self) -> Result<Plan, ConfigConflict> {
+        if let Some(port) = self.ports.get(PORTS_MAX) {
+            let why = format!("{} ports: at most {PORTS_MAX} are possible", self.ports.len());
+            return Err(ConfigConflict::new(ConfigPart::Port(port.name.clone()), why));
+        }
+        self.check_names()?;
+        self.check_clients()?;
+        layers::check(&self.ports).map_err(|found| {
+            ConfigConflict::new(ConfigPart::Port(found.port.to_owned()), found.why)
+        })?;
+        self.check_servers()?;
+        self.ports.iter().try_for_each(|port| self.check_port(port))?;
+        let plan = self.plan();
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// Checks that names of ports are unique, also of those that are a part of other ports.
+    fn check_names(&self) -> Result<(), ConfigConflict> {
+        let mut known = BTreeSet::new();
+        let second = self.ports.iter().find(|port| !known.insert(&port.name));
+        second.map_or(Ok(()), |port| {
+            Err(RouterPlanError::NameTaken { name: port.name.clone() }.into())
+        })
+    }
+
+    /// Checks the settings that only ports with an interface have.
+    fn check_port(&self, port: &PortSettings) -> Result<(), ConfigConflict> {
+        let PortSettings { name, mtu, is_down, neighbors, .. } = port;
+        let wrong = |why: String| Err(ConfigConflict::new(ConfigPart::Port(name.clone()), why));
+        if !port.is_interface() && (mtu.is_some() || *is_down || !neighbors.is_empty()) {
+            return wrong(format!("{name} has no address, and so no mtu, up or neighbors"));
+        }
+        if *is_down && !neighbors.is_empty() {
+            return wrong(format!("{name} is down, and so has no neighbors"));
+        }
+        match neighbors
+            .iter()
+            .find(|known| port.addresses.iter().all(|it| !it.contains(known.addr)))
+        {
+            Some(known) if !port.by_dhcp => {
+                wrong(format!("the neighbor {} is in no network of {name}", known.addr))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_clients(&self) -> Result<(), ConfigConflict> {
+        let mut known = BTreeSet::new();
+        for client in &self.dhcp {
+            let wrong = |why| Err(ConfigConflict::new(ConfigPart::Dhcp(client.port.clone()), why));
+            if !self.has_port(&client.port) {
+                return wrong(self.unknown_port("dhcp", &client.port));
+            }
+            if !known.insert(&client.port) {
+                return wrong(format!("--dhcp names the port {} twice", client.port));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_servers(&self) -> Result<(), ConfigConflict> {
+        let mut known = BTreeSet::new();
+        for server in &self.dhcp_servers {
+            let name = &server.port;
+            let wrong = |why| ConfigConflict::new(ConfigPart::DhcpServer(name.clone()), why);
+            let port = self.ports.iter().find(|port| port.name == *name);
+            let port = port.ok_or_else(|| wrong(self.unknown_port("dhcp-server", name)))?;
+            layers::check_dhcp("dhcp-server", port).map_err(wrong)?;
+            server.config(port, [0; 6], false).map_err(wrong)?;
+            if !known.insert(name) {
+                return Err(wrong(format!("--dhcp-server names the port {name} twice")));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_port(&self, name: &str) -> bool {
+        self.ports.iter().any(|port| port.name == name)
+    }
+
+    fn unknown_port(&self, option: &str, name: &str) -> String {
+        let names: Vec<_> = self.ports.iter().map(|port| port.name.as_str()).collect();
+        format!("--{option} names the port {name:?}; there are {}", names.join(", "))
+    }
+}
+
+/// Returns the number of a new rule of address translation: its own, or the next multiple of ten.
+pub fn nat_id(rules: &[NatRule], rule: &NatRule) -> u32 {
+    let last = rules.iter().map(|known| known.conditions.id).max().unwrap_or(0);
+    match rule.conditions.id {
+        0 => (last / 10 + 1).saturating_mul(10),
+        id => id,
+    }
+}

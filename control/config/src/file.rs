@@ -1,0 +1,242 @@
+//! Reads the configuration of a router from a TOML file.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use toml::de::DeTable;
+use towpath_conntrack::NatRule;
+use towpath_filter::RuleList;
+use towpath_router::PlannedNeighbor;
+use towpath_uplink::{DhcpSettings, parse_cidr};
+
+use crate::config::{ConfigConflict, ConfigPart, RouterConfig};
+use crate::dhcp_client::{DhcpClientSettings, set_dhcp_option};
+use crate::dhcp_server::DhcpServerSettings;
+use crate::document::{DocumentValue, Section};
+use crate::error::ConfigError;
+use crate::keys::{FileOption, FileOptionKind};
+use crate::port::{PortDevice, PortSettings, check_port_name, parse_mtu};
+use crate::route::parse_route;
+
+/// Content of a configuration file.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    /// The configuration, without the rules of the file that `acl` names.
+    pub config: RouterConfig,
+    /// File of rules.
+    pub acl: Option<PathBuf>,
+    places: ConfigPlaces,
+}
+
+/// Bytes at which the parts of a file begin, for errors that are found after parsing.
+#[derive(Debug, Clone)]
+struct ConfigPlaces {
+    text: String,
+    /// Byte at which the name of the file of rules begins.
+    acl: usize,
+    starts: Vec<(ConfigPart, usize)>,
+}
+
+impl ConfigFile {
+    /// Parses a file. `options` are the options of the command line that it may contain.
+    ///
+    /// # Errors
+    /// Returns the first error.
+    pub fn parse(text: &str, options: &[FileOption]) -> Result<Self, ConfigError> {
+        let document = DeTable::parse(text).map_err(|error| ConfigError::of_toml(text, &error))?;
+        let places = ConfigPlaces { text: text.to_owned(), acl: 0, starts: Vec::new() };
+        let mut file = Self { config: RouterConfig::default(), acl: None, places };
+        let mut top = Section::new(text, 0, document.get_ref());
+        for option in options {
+            if let Some(value) = top.take(&option.name) {
+                file.read_option(option, &value)?;
+            }
+        }
+        top.take("port").map_or(Ok(()), |value| file.read_ports(&value))?;
+        top.take("routes").map_or(Ok(()), |value| file.read_routes(&value))?;
+        let acl = top.take("acl");
+        let rules = top.take("rules");
+        if let Some((_, rules)) = acl.zip(rules) {
+            return Err(rules.error("`rules` and `acl` exclude each other: leave one out"));
+        }
+        file.places.acl = acl.map_or(0, |value| value.start);
+        file.acl = acl.map(|value| value.string().map(PathBuf::from)).transpose()?;
+        rules.map_or(Ok(()), |value| file.read_rules(&value))?;
+        for (key, kind) in [("nat", ""), ("forwards", "dnat ")] {
+            top.take(key).map_or(Ok(()), |value| file.read_nat(&value, kind))?;
+        }
+        top.take("dhcp").map_or(Ok(()), |value| file.read_clients(&value))?;
+        top.take("dhcp-server").map_or(Ok(()), |value| file.read_servers(&value))?;
+        top.finish()?;
+        file.config.mark_clients();
+        Ok(file)
+    }
+
+    /// Returns the place of a conflict. A second part of the same name is at fault.
+    pub fn place(&self, conflict: &ConfigConflict) -> ConfigError {
+        let ConfigPlaces { text, acl, starts } = &self.places;
+        let start = starts.iter().rfind(|(part, _)| *part == conflict.part);
+        ConfigError::at(text, start.map_or(*acl, |(_, start)| *start), &conflict.why)
+    }
+
+    fn begin(&mut self, part: ConfigPart, start: usize) {
+        self.places.starts.push((part, start));
+    }
+
+    fn read_option(
+        &mut self,
+        option: &FileOption,
+        value: &DocumentValue<'_>,
+    ) -> Result<(), ConfigError> {
+        let word = |value: &DocumentValue<'_>| {
+            let word = value.word()?;
+            let named = |why| value.error(format!("`{}`: {why}", option.name));
+            (option.check)(&word).map_err(named)?;
+            Ok(word)
+        };
+        let words = match option.kind {
+            FileOptionKind::Flag if !value.flag()? => return Ok(()),
+            FileOptionKind::Flag => Vec::new(),
+            FileOptionKind::Value => vec![word(value)?],
+            FileOptionKind::List => value.list()?.iter().map(word).collect::<Result<_, _>>()?,
+        };
+        // An empty array is the option left out.
+        if option.kind == FileOptionKind::Flag || !words.is_empty() {
+            self.config.options.insert(option.name.clone(), words);
+        }
+        Ok(())
+    }
+
+    fn read_ports(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        for mut table in value.tables()? {
+            let name = table.require("name")?;
+            name.parse(check_port_name)?;
+            let device = table.require("device")?.parse(PortDevice::parse)?;
+            let mut port = PortSettings::new(name.string()?, device);
+            if let Some(addresses) = table.take("addresses") {
+                port.set_addresses(list(Some(addresses), parse_cidr)?);
+            }
+            port.neighbors = list(table.take("neighbors"), parse_neighbor)?;
+            if let Some(mtu) = table.take("mtu") {
+                port.mtu = Some(parse_mtu(&mtu.word()?).map_err(|why| mtu.error(why))?);
+            }
+            if let Some(up) = table.take("up") {
+                port.is_down = !up.flag()?;
+            }
+            self.begin(ConfigPart::Port(port.name.clone()), table.start);
+            table.finish()?;
+            self.config.ports.push(port);
+        }
+        Ok(())
+    }
+
+    fn read_routes(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        for value in value.list()? {
+            let route = value.parse(parse_route)?;
+            self.begin(ConfigPart::Route(route.prefix.trunc()), value.start);
+            self.config.routes.push(route);
+        }
+        Ok(())
+    }
+
+    /// Reads the lines of an access list, one string for each.
+    fn read_rules(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        let (values, mut text) = (value.list()?, String::new());
+        for value in &values {
+            let line = value.string()?;
+            if line.contains(['\n', '\r']) {
+                return Err(value.error("a rule is one line: give each rule a string of its own"));
+            }
+            text.push_str(line);
+            text.push('\n');
+        }
+        let rules = RuleList::parse(&text).map_err(|error| {
+            let place = values.get(error.line - 1).unwrap_or(value);
+            place.error(format!("{}; {}", error.what, error.expected))
+        })?;
+        for (line, value) in text.lines().zip(&values) {
+            let own = RuleList::parse(line).ok();
+            let id = own.and_then(|own| own.iter().next().map(|rule| rule.id));
+            if let Some(id) = id {
+                self.begin(ConfigPart::Rule(id), value.start);
+            }
+        }
+        self.config.rules = rules;
+        Ok(())
+    }
+
+    /// Reads rules of address translation. `kind` is written in front of each.
+    fn read_nat(&mut self, value: &DocumentValue<'_>, kind: &str) -> Result<(), ConfigError> {
+        for value in value.list()? {
+            let rule = value.parse(|text| {
+                let rule = format!("{kind}{text}").parse::<NatRule>();
+                rule.map_err(|error| error.to_string())
+            })?;
+            let id = self.config.add_nat(rule).map_err(|why| value.error(why))?;
+            self.begin(ConfigPart::Nat(id), value.start);
+        }
+        Ok(())
+    }
+
+    fn read_clients(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        for mut table in value.tables()? {
+            let port = table.require("port")?;
+            port.parse(check_port_name)?;
+            let mut settings = DhcpSettings::default();
+            for key in ["lease", "hostname"] {
+                let Some(value) = table.take(key) else { continue };
+                value.parse(|text| set_dhcp_option(&mut settings, key, text))?;
+            }
+            let port = port.string()?.to_owned();
+            self.begin(ConfigPart::Dhcp(port.clone()), table.start);
+            table.finish()?;
+            self.config.dhcp.push(DhcpClientSettings { port, settings });
+        }
+        Ok(())
+    }
+
+    fn read_servers(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        for mut table in value.tables()? {
+            let port = table.require("port")?;
+            let mut server = port.parse(DhcpServerSettings::new)?;
+            let pool = table.require("pool")?;
+            pool.parse(|text| server.set("pool", text))?;
+            for key in ["lease", "domain", "leases"] {
+                let Some(value) = table.take(key) else { continue };
+                server.set(key, &value.word()?).map_err(|why| value.error(why))?;
+            }
+            if let Some(value) = table.take("dns") {
+                let all = value.list()?;
+                let all: Vec<_> =
+                    all.iter().map(DocumentValue::string).collect::<Result<_, _>>()?;
+                server.set("dns", &all.join("+")).map_err(|why| value.error(why))?;
+            }
+            for value in table.take("reserve").map_or(Ok(Vec::new()), |value| value.list())? {
+                value.parse(|text| server.set("reserve", text))?;
+            }
+            self.begin(ConfigPart::DhcpServer(server.port.clone()), table.start);
+            table.finish()?;
+            self.config.dhcp_servers.push(server);
+        }
+        Ok(())
+    }
+}
+
+/// Parses the strings of an array; none if there is no array.
+fn list<T>(
+    value: Option<DocumentValue<'_>>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, ConfigError> {
+    let values = value.map_or(Ok(Vec::new()), |value| value.list())?;
+    values.iter().map(|value| value.parse(&parse)).collect()
+}
+
+/// Parses `ADDRESS@MAC`.
+fn parse_neighbor(text: &str) -> Result<PlannedNeighbor, String> {
+    let form = "expected ADDRESS@MAC, for example 10.1.0.7@02:00:00:00:00:07";
+    let (addr, mac) = text.split_once('@').ok_or_else(|| format!("{text:?}: {form}"))?;
+    let addr: IpAddr =
+        addr.parse().map_err(|_| format!("{addr:?} is not an IP address; {form}"))?;
+    let mac = mac.parse().map_err(|_| format!("{mac:?} is not an Ethernet address; {form}"))?;
+    Ok(PlannedNeighbor { addr, mac })
+}

@@ -1,0 +1,45 @@
+//! Configuration of a router: from a TOML file, from options of the command line, or of a running
+//! router.
+//!
+//! ```text
+//!   FILE.toml ── ConfigFile::parse ─┐
+//!   options of the command line ────┼─► RouterConfig ─► check ─► Plan of a router
+//!   running router ─────────────────┘        │
+//!                                            ├─► to_toml ─► FILE.toml
+//!                                            └─► settings ─► ConfigDelta of two configurations
+//! ```
+//!
+//! - [`RouterConfig`]: the configuration; [`ConfigConflict`]: parts that contradict each other;
+//! - [`ConfigFile`]: content of a file, with the places of its parts; [`ConfigError`]: its first
+//!   error;
+//! - [`PortSettings`], [`DhcpClientSettings`], [`DhcpServerSettings`]: ports and their services;
+//! - [`KEYS`], [`FileOption`]: the keys of a file;
+//! - [`Setting`], [`ConfigDelta`]: comparison of configurations.
+//!
+//! The crate opens no device and reads no file.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod config;
+mod dhcp_client;
+mod dhcp_server;
+mod document;
+mod error;
+mod file;
+mod keys;
+pub mod layers;
+mod port;
+mod render;
+mod route;
+mod settings;
+
+pub use config::{ConfigConflict, ConfigPart, PORTS_MAX, RouterConfig, nat_id};
+pub use dhcp_client::{DhcpClientSettings, parse_dhcp_options};
+pub use dhcp_server::DhcpServerSettings;
+pub use error::{ConfigError, unknown};
+pub use file::ConfigFile;
+pub use keys::{ConfigKey, FileOption, FileOptionKind, KEYS, OptionCheck};
+pub use port::{PortDevice, PortSettings, check_port_name, parse_port};
+pub use route::{RouteText, parse_route};
+pub use settings::{ConfigDelta, RouteSetting, Setting};
