@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use towpath_conntrack::NatRule;
 use towpath_filter::{CompileError, RuleList};
-use towpath_router::{Plan, PlanPart, PlannedRoute, RouterPlanError};
-use towpath_wire::Prefix;
+use towpath_router::{Plan, PlanPart, PlannedNeighbor, PlannedRoute, RouterPlanError};
+use towpath_wire::{Prefix, addr};
 
 use crate::dhcp_client::DhcpClientSettings;
 use crate::dhcp_server::DhcpServerSettings;
@@ -173,15 +173,22 @@ impl RouterConfig {
         if *is_down && !neighbors.is_empty() {
             return wrong(format!("{name} is down, and so has no neighbors"));
         }
-        match neighbors
-            .iter()
-            .find(|known| port.addresses.iter().all(|it| !it.contains(known.addr)))
-        {
-            Some(known) if !port.by_dhcp => {
-                wrong(format!("the neighbor {} is in no network of {name}", known.addr))
+        let mut seen = BTreeSet::new();
+        for PlannedNeighbor { addr, mac } in neighbors {
+            if !addr::is_unicast(*addr) || !mac.is_unicast() {
+                return wrong(format!("{addr}@{mac} is not the address of one neighbor"));
             }
-            _ => Ok(()),
+            if !seen.insert(addr) {
+                return wrong(format!("the neighbor {addr} of {name} is given twice"));
+            }
+            // No file has the link-local addresses of a port.
+            let is_near = addr.is_ipv6() && addr::is_link_local(*addr);
+            let is_on_link = is_near || port.addresses.iter().any(|it| it.contains(*addr));
+            if !is_on_link && !port.by_dhcp {
+                return wrong(format!("the neighbor {addr} is in no network of {name}"));
+            }
         }
+        Ok(())
     }
 
     fn check_clients(&self) -> Result<(), ConfigConflict> {

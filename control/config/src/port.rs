@@ -191,8 +191,9 @@ impl<'a> SplitPort<'a> {
         };
         let words = words.into_iter().flat_map(|words| words.split(','));
         let (mut options, addresses): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
-        let mtu = options.iter().find_map(|option| option.strip_prefix("mtu="));
-        options.retain(|option| !option.starts_with("mtu="));
+        // A second MTU stays among the options, which the device refuses.
+        let mtu = options.iter().position(|option| option.starts_with("mtu="));
+        let mtu = mtu.and_then(|place| options.remove(place).strip_prefix("mtu="));
         Self { parameters, options, mtu, addresses }
     }
 
@@ -238,13 +239,14 @@ fn parse_device(driver: &'static DeviceDriver, parameters: &str) -> Result<PortD
     Ok(PortDevice::Device(spec))
 }
 
-/// Splits the parameters of a device from the addresses that follow. The parameters may contain
-/// commas.
+/// Splits the parameters of a device from the MTU and the addresses that follow. The parameters may
+/// contain commas.
 fn split_text(text: &str) -> (&str, Option<&str>) {
     let is_address = |word: &str| word.contains('/') && !word.contains('=');
+    let is_own = |word: &str| is_address(word) || word.starts_with("mtu=");
     let mut end = text.len();
     while let Some(comma) = text[..end].rfind(',')
-        && is_address(&text[comma + 1..end])
+        && is_own(&text[comma + 1..end])
     {
         end = comma;
     }
@@ -309,7 +311,10 @@ mod tests {
         assert_eq!((bridge.device, bridge.addresses.len()), (wanted, 1));
         let small = parse_port("lan=packet:eth1,mtu=1400,10.1.0.1/24").unwrap();
         assert_eq!((small.mtu, small.addresses.len()), (Some(1400), 1));
+        let stream = parse_port("s=stream:/run/s,mtu=1400,10.1.0.1/24").unwrap();
+        assert_eq!((stream.device, stream.mtu), (device("stream:/run/s"), Some(1400)));
         let wrong = [
+            ("lan=packet:eth1,mtu=1400,mtu=1500", "\"mtu=1500\" is for a bridge, not for packet"),
             ("lan=packet:eth1,mtu=1,10.1.0.1/24", "\"1\" is not an MTU of a port"),
             ("eth1", "expected NAME=packet:INTERFACE"),
             ("lan=eth1,10.1.0.1/24", "expected NAME=packet:INTERFACE"),

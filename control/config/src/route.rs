@@ -52,6 +52,10 @@ pub fn parse_route(text: &str) -> Result<PlannedRoute, String> {
             _ => return Err(format!("unknown word {key:?}: expected metric or mtu")),
         }
     }
+    let least = if route.prefix.addr().is_ipv4() { 68 } else { 1280 };
+    if let Some(mtu) = route.mtu.filter(|mtu| *mtu < least) {
+        return Err(format!("{mtu} is not an MTU of a route: expected {least} to 65535 bytes"));
+    }
     // A metric that equals the default is left out, so that equal routes compare as equal.
     route.metric = route.metric.filter(|metric| *metric != metric_unless_given(route.prefix));
     if route.mtu.is_some() && matches!(route.target, Target::Kind(_)) {
@@ -184,6 +188,8 @@ mod tests {
             ("10.9.0.0/16@192.0.2.1 metric", "\"metric\" is without its value"),
             ("10.9.0.0/16@192.0.2.1 metric ten", "\"ten\" is not a metric"),
             ("10.9.0.0/16@192.0.2.1 mtu 1400 mtu 1400", "mtu is given twice"),
+            ("10.9.0.0/16@192.0.2.1 mtu 67", "67 is not an MTU of a route: expected 68 to 65535"),
+            ("::/0@fe80::1%wan mtu 1279", "1279 is not an MTU of a route: expected 1280 to 65535"),
             ("10.9.0.0/16@192.0.2.1 dev wan", "unknown word \"dev\""),
         ];
         for (text, wanted) in wrong {

@@ -1,7 +1,7 @@
 //! Single settings of a configuration, which can be compared: those that only one of two
 //! configurations has are their difference.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -225,15 +225,19 @@ impl RouterConfig {
     /// of a next hop is left out if the address determines the port.
     pub fn add_routes(&mut self, routes: impl IntoIterator<Item = RouteSetting>) {
         let plan = self.plan();
+        // A router may have many thousands of routes.
+        let mut places = BTreeMap::new();
+        for (place, known) in self.routes.iter().enumerate() {
+            places.entry((known.prefix, known.metric, known.mtu)).or_insert(place);
+        }
         for setting in routes {
             let mut route = setting.planned();
             if let Target::Via(hops) = &mut route.target {
                 hops.iter_mut().for_each(|hop| shorten(&plan, setting.prefix, hop));
             }
-            let is_same = |known: &&mut PlannedRoute| {
-                (known.prefix, known.metric, known.mtu) == (route.prefix, route.metric, route.mtu)
-            };
-            match self.routes.iter_mut().find(is_same).map(|known| &mut known.target) {
+            let place = places.entry((route.prefix, route.metric, route.mtu));
+            let place = *place.or_insert(self.routes.len());
+            match self.routes.get_mut(place).map(|known| &mut known.target) {
                 Some(Target::Via(known)) if let Target::Via(more) = &mut route.target => {
                     known.append(more);
                 }

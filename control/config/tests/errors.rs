@@ -112,6 +112,16 @@ fn each_error_has_its_place() {
             "line 9, column 1: the neighbor 10.8.0.7 is in no network of lan",
         ),
         (
+            "'10.1.0.7@",
+            "'10.1.0.7@02:00:00:00:00:08', '10.1.0.7@",
+            "line 9, column 1: the neighbor 10.1.0.7 of lan is given twice",
+        ),
+        (
+            "@02:00:00:00:00:07'",
+            "@ff:ff:ff:ff:ff:ff'",
+            "line 9, column 1: 10.1.0.7@ff:ff:ff:ff:ff:ff is not the address of one neighbor",
+        ),
+        (
             "port = 'wan'",
             "port = 'wen'",
             "line 26, column 1: --dhcp names the port \"wen\"; there are lan, wan",
@@ -124,6 +134,7 @@ fn each_error_has_its_place() {
         ),
     ];
     read(HOME).expect("valid");
+    read(&HOME.replace("'10.1.0.7@", "'fe80::7@")).expect("a link-local neighbor is on the link");
     for (there, wrong, expected) in cases {
         assert!(HOME.contains(there), "{there}");
         let error = read(&HOME.replacen(there, wrong, 1)).expect_err(wrong).to_string();

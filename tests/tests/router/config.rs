@@ -188,6 +188,8 @@ fn a_change_is_undone_unless_it_is_confirmed() {
 fn a_difference_has_the_changes_of_other_commands() {
     let Some(it) = Configured::new("differs") else { return };
     assert_eq!(it.config("diff").ok().stdout, "", "the file of the start");
+    it.command("ip", "route add 10.7.0.0/16 dev lo");
+    assert_eq!(it.config("diff").ok().stdout, "", "lo is no port of the router");
     it.command("ip", "route add 10.9.0.0/16 nexthop via 10.2.0.2 weight 3 nexthop via 10.1.0.9");
     it.command("ip", "addr add 10.1.9.1/24 dev lan");
     it.command("ip", "link set wan mtu 1400");
@@ -266,6 +268,21 @@ fn a_file_that_cannot_be_applied_changes_nothing() {
 }
 
 #[test]
+fn a_change_is_undone_though_a_rule_named_a_deleted_port() {
+    let Some(it) = Configured::new("stale") else { return };
+    it.command("ip", "link add dmz type packet:x1");
+    it.command("acl", "add id 30 in dmz action drop");
+    it.command("ip", "link del dmz");
+    assert!(it.shown().contains("id 30 in dmz"), "the rule stays");
+    let start = it.file("start.toml", START);
+    it.config(&format!("apply {start} --confirm 3000")).ok();
+    it.command("acl", "add id 40 in lan action accept");
+    it.config("rollback").ok();
+    assert_eq!(it.config("diff").ok().stdout, "", "as before, without the rule of the port");
+    end(it.router);
+}
+
+#[test]
 fn a_dhcp_server_changes_while_it_serves() {
     let server = "[[dhcp-server]]\nport = 'lan'\npool = '10.1.0.100-10.1.0.109'\n";
     let Some(it) = Configured::with("serves", &format!("{START}{server}")) else { return };
@@ -286,5 +303,10 @@ fn a_dhcp_server_changes_while_it_serves() {
     let kept = it.file("kept.toml", &format!("{START}{server}leases = 'x'\n"));
     let why = it.refused(&format!("apply {kept}"));
     assert!(why.contains("`dhcp-server.lan.leases` cannot be changed"), "{why}");
+    // A port that is added again has no server.
+    it.command("ip", "link del lan");
+    it.command("ip", "link add lan type packet:l1");
+    assert!(!it.shown().contains("[[dhcp-server]]"), "the server has ended with its port");
+    assert!(it.refused(&format!("apply {file}")).contains("`dhcp-server.lan` cannot be changed"));
     end(it.router);
 }

@@ -4,7 +4,8 @@ mod file;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::fs::{File, Permissions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -209,19 +210,34 @@ fn report(count: usize) -> Result<()> {
     }
 }
 
-/// Replaces a file, which is never seen half-written.
+/// Writes a file. A regular file is replaced, so that it is never seen half-written; devices and
+/// pipes, such as /dev/stdout, are written directly.
 fn save(path: &Path, text: &str) -> Result<()> {
+    let written = match std::fs::metadata(path) {
+        Ok(known) if !known.is_file() => std::fs::write(path, text),
+        // The target of a symbolic link is replaced, rather than the link.
+        Ok(known) => std::fs::canonicalize(path)
+            .and_then(|target| replace(&target, text, Some(known.permissions()))),
+        Err(_) => replace(path, text, None),
+    };
+    written.map_err(|error| usage(format!("{}: {error}", path.display())))
+}
+
+/// Replaces a regular file. The new file is created under a name of its own, which must not exist.
+fn replace(path: &Path, text: &str, mode: Option<Permissions>) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    let written = std::fs::File::create(&new)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+    new.push(format!(".{}.new", std::process::id()));
+    let mut file = File::options().write(true).create_new(true).open(&new)?;
+    let written = mode
+        .map_or(Ok(()), |mode| file.set_permissions(mode))
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&new, path));
-    written.map_err(|error| {
+    if written.is_err() {
         // The error of the write is the one to report.
         let _ = std::fs::remove_file(&new);
-        usage(format!("{}: {error}", path.display()))
-    })
+    }
+    written
 }
 
 /// Converts an error of the router, whose exit status differs from that of differences.
@@ -242,6 +258,27 @@ mod tests {
 
     fn parsed(text: &str) -> RouterConfig {
         ConfigFile::parse(text, &file_options()).unwrap().config
+    }
+
+    #[test]
+    fn saves_to_regular_files_and_to_devices() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("towpath_save_{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (file, link) = (folder.join("file"), folder.join("link"));
+        save(&file, "a = 1\n").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        save(&link, "a = 2\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "a = 2\n");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        let device = folder.join("null");
+        std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+        save(&device, "a = 3\n").unwrap();
+        assert!(!std::fs::metadata(&device).unwrap().is_file(), "the device is still a device");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3, "no other file is left");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Ports that stay keep their devices, and flows keep their translation. New ports are added
 //! without addresses, then rules, addresses and routes are changed, and ports are deleted at the
-//! end. If a step fails, the same steps lead back.
+//! end. Ports are down while rules are in force that were not made for them. If a step fails, the
+//! same steps lead back.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,7 @@ use towpath_config::{
     ConfigDelta, ConfigFile, PortSettings, RouteSetting, RouterConfig, Setting, layers,
 };
 use towpath_engine::{Change, How, NetState, RouteSpec};
+use towpath_filter::Rule;
 use towpath_model::{AclChange, NatChange, RequestFault, Word};
 use towpath_router::PlannedNeighbor;
 use towpath_stack::IfaceId;
@@ -18,6 +20,7 @@ use towpath_stack::net::{Address, NeighborInfo, NeighborState, Origin, RouteEntr
 use towpath_uplink::lease_metric;
 
 use super::file_options::{OptionValues, file_options};
+use super::open;
 use super::ports::{KnownPort, PortChanger, RouterPorts};
 use super::services::RunningServer;
 use super::source::ConfigSource;
@@ -61,12 +64,14 @@ impl ConfigChanger {
         let net = self.stack.remote.net().map_err(gone)?;
         let rules = self.stack.remote.rules().map_err(gone)?;
         let ports = self.ports.known();
+        let clients = self.start.dhcp.iter().filter(|it| has_dhcp_client(&ports, &it.port));
         let mut config = RouterConfig {
             ports: ports.iter().map(|port| self.current(port, &net)).collect(),
             routes: Vec::new(),
             rules: rules.map(|set| set.rules().to_list()).unwrap_or_default(),
             nat: conntrack::nat_rules(&self.stack).map_err(gone)?,
-            dhcp_servers: self.servers().iter().map(|it| it.settings.clone()).collect(),
+            dhcp: clients.cloned().collect(),
+            dhcp_servers: self.running_servers(),
             ..self.start.clone()
         };
         config.mark_clients();
@@ -83,7 +88,9 @@ impl ConfigChanger {
         let is_synced = self.start.options.contains_key("sync");
         let is_own = |address: &&Address| {
             let is_given = port.addresses.contains(&address.prefix);
-            let is_other = is_synced || known.lease == Some(address.prefix);
+            // The lifetime of a lease is there before the lease is reported to the port.
+            let is_temporary = port.by_dhcp && address.valid_until.is_some();
+            let is_other = is_synced || is_temporary || known.lease == Some(address.prefix);
             address.origin == Origin::Static && (is_given || !is_other)
         };
         let addresses = state.addresses.iter().filter(is_own).map(|it| it.prefix).collect();
@@ -100,12 +107,13 @@ impl ConfigChanger {
             Some(mtu) if mtu == state.mtu => Some(mtu),
             _ => Some(state.mtu).filter(|mtu| *mtu != known.device_mtu),
         };
-        port.is_down = state.down;
+        // The router itself sets a port down whose device was removed.
+        port.is_down = state.down && (port.is_down || !known.is_gone);
         port
     }
 
-    /// Parses and checks a configuration for this router. Options that only the command line gave
-    /// are kept.
+    /// Parses and checks a configuration for this router. Options of the command line take
+    /// precedence, as at the start.
     ///
     /// # Errors
     /// Returns the first error with its place.
@@ -116,15 +124,15 @@ impl ConfigChanger {
             let why = "a running router takes `rules`, because it reads no file for `acl`";
             return Err(refused(why.to_owned()));
         }
-        for (name, words) in &self.line {
-            file.config.options.entry(name.clone()).or_insert_with(|| words.clone());
-        }
+        file.config.options.extend(self.line.clone());
         let plan = file.config.check();
         let plan = plan.map_err(|conflict| refused(file.place(&conflict).to_string()))?;
         if plan.needs_tracker() && self.stack.tracker.is_none() {
             let why = "address translation and flow states need one thread: `shards` must be 1";
             return Err(refused(why.to_owned()));
         }
+        let taken = open::refuse_own_addresses(&file.config.ports);
+        taken.map_err(|error| refused(format!("{error:#}")))?;
         Ok(file.config)
     }
 
@@ -157,8 +165,9 @@ impl ConfigChanger {
     }
 
     fn undo(&self, before: &RouterConfig) -> Result<(), RequestFault> {
-        let delta = ConfigDelta::between(&self.running()?, before);
-        self.make(&delta, before)
+        let before = restorable(before.clone());
+        let delta = ConfigDelta::between(&self.running()?, &before);
+        self.make(&delta, &before)
     }
 
     /// Makes all changes of a delta, in the order in which they depend on each other.
@@ -168,6 +177,7 @@ impl ConfigChanger {
             let opened = self.changer.open(port.clone(), Vec::new());
             opened.map_err(|fault| of_port(&port.name, fault))?;
         }
+        self.set_changed_down(delta)?;
         self.follow_names(delta)?;
         if delta.iter().any(|setting| matches!(setting, Setting::Rule(_))) {
             let text = target.rules.to_string();
@@ -185,8 +195,31 @@ impl ConfigChanger {
         self.delete_ports(delta)
     }
 
+    /// Sets new ports down until their rules are in force, and deleted ports until they are closed.
+    /// Otherwise packets would pass that neither configuration allows.
+    fn set_changed_down(&self, delta: &ConfigDelta) -> Result<(), RequestFault> {
+        let known = self.ports.known();
+        let mut changes = Vec::new();
+        for setting in delta.iter() {
+            let Setting::Port { port, .. } = setting else { continue };
+            changes.push(Change::SetUp { iface: interface(&known, port)?.iface, up: false });
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let applied = self.stack.remote.apply(changes).map_err(gone)?;
+        applied.map(drop).map_err(|why| refused(why.why.to_string()))
+    }
+
     fn servers(&self) -> MutexGuard<'_, Vec<RunningServer>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the settings of the DHCP servers whose ports were not deleted.
+    fn running_servers(&self) -> Vec<towpath_config::DhcpServerSettings> {
+        let servers = self.servers();
+        let left = servers.iter().filter(|server| self.ports.has(&server.counters));
+        left.map(|server| server.settings.clone()).collect()
     }
 
     /// Changes DHCP servers whose settings or addresses have changed.
@@ -216,7 +249,8 @@ impl ConfigChanger {
     /// Changes addresses, routes and the like at once: each packet sees all changes, or none.
     fn change_net(&self, delta: &ConfigDelta) -> Result<(), RequestFault> {
         let known = self.ports.known();
-        let is_deleted = |port: &str| changes_port(&delta.removed, port);
+        let deleted: Vec<_> = delta.removed.iter().filter_map(deleted_port).collect();
+        let is_deleted = |port: &str| deleted.contains(&port);
         let mut all: Vec<(u8, Change, &Setting)> = Vec::new();
         for setting in &delta.removed {
             if port_of(setting).is_some_and(is_deleted) {
@@ -258,6 +292,23 @@ impl ConfigChanger {
     }
 }
 
+/// Removes rules that name a deleted port, so that the configuration can be restored: such rules
+/// match no packet, and cannot be added again.
+pub fn restorable(mut config: RouterConfig) -> RouterConfig {
+    let ports: Vec<_> = config.ports.iter().filter(|port| port.is_interface()).collect();
+    let is_stale = |rule: &Rule| {
+        let mut names = rule.iface_in.iter().chain(&rule.iface_out);
+        names.any(|name| name != "lo" && ports.iter().all(|port| port.name != *name))
+    };
+    let stale = config.rules.iter().filter(|rule| is_stale(rule)).map(|rule| rule.id);
+    let stale: Vec<_> = stale.collect();
+    config.nat.retain(|rule| !is_stale(&rule.conditions));
+    for id in stale {
+        config.rules.remove(id);
+    }
+    config
+}
+
 /// Refuses changes that are only possible at the start of a router.
 fn refuse_fixed(
     delta: &ConfigDelta,
@@ -290,6 +341,12 @@ fn refuse_fixed(
     Ok(())
 }
 
+/// Returns whether a port has the DHCP client with which the router started. A port of the same
+/// name that was added later has none.
+fn has_dhcp_client(ports: &[KnownPort], name: &str) -> bool {
+    ports.iter().any(|port| port.words.name == name && port.words.by_dhcp)
+}
+
 fn has_port(config: &RouterConfig, name: &str) -> bool {
     config.ports.iter().any(|port| port.name == name)
 }
@@ -313,6 +370,14 @@ fn becomes_interface(setting: &Setting, before: &RouterConfig) -> bool {
 /// Returns whether settings contain the port `name` itself.
 fn changes_port(settings: &[Setting], name: &str) -> bool {
     settings.iter().any(|setting| matches!(setting, Setting::Port { port, .. } if port == name))
+}
+
+/// Returns the port that is deleted with a setting.
+fn deleted_port(setting: &Setting) -> Option<&str> {
+    match setting {
+        Setting::Port { port, .. } => Some(port),
+        _ => None,
+    }
 }
 
 /// Returns the port that a setting needs.
@@ -374,6 +439,8 @@ fn removal(known: &[KnownPort], setting: &Setting) -> Result<Option<(u8, Change)
 fn addition(known: &[KnownPort], setting: &Setting) -> Result<Option<(u8, Change)>, RequestFault> {
     let of = |port| interface(known, port);
     Ok(Some(match setting {
+        // A new port is down until its rules are in force.
+        Setting::Port { port, .. } => (2, Change::SetUp { iface: of(port)?.iface, up: true }),
         Setting::Address { port, prefix } => {
             (4, Change::AddAddress { iface: of(port)?.iface, prefix: *prefix })
         }
@@ -387,7 +454,6 @@ fn addition(known: &[KnownPort], setting: &Setting) -> Result<Option<(u8, Change
         Setting::Down { port } => (9, Change::SetUp { iface: of(port)?.iface, up: false }),
         Setting::AtStart { .. }
         | Setting::DhcpServer { .. }
-        | Setting::Port { .. }
         | Setting::Rule(_)
         | Setting::Nat(_) => return Ok(None),
     }))
@@ -409,12 +475,14 @@ fn spec(known: &[KnownPort], route: &RouteSetting) -> Result<RouteSpec, RequestF
     })
 }
 
-/// Returns a route of the configuration; `None` for routes of links, leases and other routers.
+/// Returns a route of the configuration; `None` for routes of links, leases, other routers and lo,
+/// which is no port.
 fn route(ports: &[KnownPort], net: &NetState, entry: &RouteEntry) -> Option<RouteSetting> {
     let RouteEntry { prefix, next_hop, iface, metric, origin, kind, mtu, weight } = *entry;
     let known = ports.iter().find(|port| port.iface == Some(iface));
     let is_leased = known.is_some_and(|port| port.words.by_dhcp) && metric == lease_metric(iface);
-    if origin != Origin::Static || is_leased {
+    let is_of_lo = iface == IfaceId::LOOPBACK && kind == RouteKind::Unicast;
+    if origin != Origin::Static || is_leased || is_of_lo {
         return None;
     }
     let name = net.interface(iface).map(|interface| interface.name.clone());

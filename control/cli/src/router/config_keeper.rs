@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use towpath_config::{ConfigDelta, RouterConfig};
 use towpath_model::{Call, Reply, RequestFault, RunningConfig};
 
-use super::config_changer::ConfigChanger;
+use super::config_changer::{ConfigChanger, restorable};
 use super::file_options::is_list;
 use crate::messages::Messages;
 use crate::served;
@@ -85,7 +85,7 @@ impl ConfigKeeper {
             return Ok(0);
         }
         let count = state.changer.change_to(&target)?;
-        history.previous = Some(before);
+        history.previous = Some(restorable(before));
         if let Some(seconds) = confirm_s {
             let after = Duration::from_secs(seconds.into());
             let undo_at = Instant::now() + after;

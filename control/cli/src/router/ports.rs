@@ -128,13 +128,17 @@ impl RouterPorts {
         }
     }
 
+    /// Returns whether the port with these counters was not deleted.
+    pub fn has(&self, counters: &Left) -> bool {
+        self.list().iter().any(|port| Arc::ptr_eq(&port.counters, counters))
+    }
+
     /// Returns the ports with their state.
     pub fn known(&self) -> Vec<KnownPort> {
         let list = self.list();
         let known = |port: &RouterPort| {
-            let RouterPort { words, iface, device_mtu, lease, .. } = port;
-            let (words, iface) = (words.clone(), *iface);
-            KnownPort { words, iface, device_mtu: *device_mtu, lease: *lease }
+            let RouterPort { ref words, iface, device_mtu, lease, is_gone, .. } = *port;
+            KnownPort { words: words.clone(), iface, device_mtu, lease, is_gone }
         };
         list.iter().map(known).collect()
     }
@@ -168,6 +172,8 @@ pub struct KnownPort {
     pub device_mtu: u32,
     /// Address that the port has obtained by DHCP.
     pub lease: Option<Prefix>,
+    /// Whether the port's device was removed.
+    pub is_gone: bool,
 }
 
 /// Adds and deletes ports of a running router.

@@ -27,6 +27,7 @@ pub struct PortServices {
 struct PortServer {
     settings: DhcpServerSettings,
     mac: [u8; 6],
+    counters: Left,
     server: LeaseServer,
 }
 
@@ -36,6 +37,8 @@ pub struct RunningServer {
     pub settings: DhcpServerSettings,
     /// Ethernet address of the port.
     pub mac: [u8; 6],
+    /// Counters of the port, which identify it: a later port may have the same name.
+    pub counters: Left,
     /// Replaces the configuration.
     pub change: Box<dyn Fn(ServerConfig) + Send>,
 }
@@ -65,8 +68,8 @@ pub fn attach(
             let server = arg.config(port, open.mac, has_client).map_err(|why| anyhow!(why))?;
             let server = LeaseServer::new(server, arg.leases.clone())?;
             wrap(open, left, |queues| server.serve(queues));
-            let (settings, mac) = (arg.clone(), open.mac);
-            services.servers.push(PortServer { settings, mac, server });
+            let (settings, mac, counters) = (arg.clone(), open.mac, Arc::clone(left));
+            services.servers.push(PortServer { settings, mac, counters, server });
         }
     }
     Ok(services)
@@ -86,9 +89,10 @@ fn wrap(
 impl PortServices {
     /// Returns the DHCP servers, for changes while the router runs.
     pub fn running_servers(&self) -> Vec<RunningServer> {
-        let running = |PortServer { settings, mac, server }: &PortServer| RunningServer {
+        let running = |PortServer { settings, mac, counters, server }: &PortServer| RunningServer {
             settings: settings.clone(),
             mac: *mac,
+            counters: Arc::clone(counters),
             change: Box::new(server.changer()),
         };
         self.servers.iter().map(running).collect()

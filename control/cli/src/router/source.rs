@@ -33,6 +33,8 @@ impl ConfigSource {
         let Some(path) = &args.config else {
             let mut config = args.config().map_err(usage)?;
             config.options = line.clone();
+            // `towpath config` shows these paths in other folders.
+            config.resolve_paths(&std::env::current_dir().unwrap_or_default());
             if let Some(acl) = &args.acl {
                 config.rules = read_rules(acl)?;
             }
