@@ -53,6 +53,11 @@ impl Exit {
         !self.path.device().taken.is_empty()
     }
 
+    /// Returns whether the device has refused frames, which [`Exit::run`] offers again.
+    pub fn has_refused(&self) -> bool {
+        !self.path.device().offered.is_empty()
+    }
+
     /// Returns how many packets of at most `bytes` would be passed to the device now.
     pub fn room(&self, bytes: u64) -> usize {
         self.path.room(bytes)
@@ -301,10 +306,11 @@ mod tests {
         let mut bench = ExitBench::new(3, false, false);
         bench.send(20);
         assert_eq!(bench.state(), (3, 9, 8_000), "three are sent, eight are offered");
+        assert!(bench.exit.has_refused());
         bench.card.room.store(100, Relaxed);
         bench.run();
         assert_eq!(bench.state(), (20, 0, 0));
-        assert!(!bench.exit.is_busy());
+        assert!(!bench.exit.is_busy() && !bench.exit.has_refused());
     }
 
     #[test]

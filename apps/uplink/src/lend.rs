@@ -11,10 +11,12 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, Uid};
+use rustix::fs::{AtFlags, CWD, Mode, Uid};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
@@ -94,12 +96,19 @@ impl Lender {
             let why = driver.pack.err().unwrap_or("it receives frames to one address alone");
             return Err(io::Error::new(ErrorKind::Unsupported, why));
         }
-        let listener =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        bind(&listener, &SocketAddrUnix::new(path)?)?;
+        let (listener, address) = (new_socket()?, SocketAddrUnix::new(path)?);
+        // bind(2) creates the file with the mode of the socket. The owner of the folder could
+        // replace the file by a link, so do not set the mode by name, and do not follow links.
+        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
+        let mut bound = bind(&listener, &address);
+        if bound == Err(Errno::ADDRINUSE) && is_abandoned(path, &address) {
+            std::fs::remove_file(path)?;
+            bound = bind(&listener, &address);
+        }
+        bound?;
         let lender = Self { listener, path: path.to_owned(), device, user };
-        rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
-        rustix::fs::chown(path, Some(Uid::from_raw(user)), None)?;
+        let owner = Some(Uid::from_raw(user));
+        rustix::fs::chownat(CWD, path, owner, None, AtFlags::SYMLINK_NOFOLLOW)?;
         listen(&lender.listener, 1)?;
         Ok(lender)
     }
@@ -110,14 +119,19 @@ impl Lender {
     /// # Errors
     /// Fails if the device cannot be opened; the other process receives the reason as well.
     pub fn lend(&self, tell: &Tell) -> io::Result<()> {
-        let peer = loop {
+        let (peer, request) = loop {
             let peer = accept_with(&self.listener, SocketFlags::CLOEXEC)?;
             let caller = sockopt::socket_peercred(&peer)?.uid.as_raw();
-            if caller == self.user || caller == 0 {
-                break peer;
+            if caller != self.user && caller != 0 {
+                continue;
+            }
+            match receive(&peer) {
+                Ok((request, _)) => break (peer, request),
+                // The process has only checked whether there is a lender.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
+                Err(error) => return Err(error),
             }
         };
-        let (request, _) = receive(&peer)?;
         let request: LoanRequest = serde_json::from_slice(&request)?;
         let parsed = request.addresses.iter().map(|text| text.parse());
         let addresses: Result<Vec<Prefix>, _> = parsed.collect();
@@ -161,8 +175,7 @@ impl BorrowedDevice {
         counters: &Arc<Tally>,
         tell: &Tell,
     ) -> io::Result<Self> {
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let socket = new_socket()?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let addresses = addresses.iter().map(Prefix::to_string).collect();
         send(&socket, &LoanRequest { addresses }, &[])?;
@@ -179,6 +192,17 @@ impl BorrowedDevice {
         let UnpackedDevice { port, .. } = device;
         Ok(Self { port, mac, mtu })
     }
+}
+
+fn new_socket() -> rustix::io::Result<OwnedFd> {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// Returns whether the file is a socket of a lender that was killed.
+fn is_abandoned(path: &Path, address: &SocketAddrUnix) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    let is_refused = |probe: OwnedFd| connect(&probe, address) == Err(Errno::CONNREFUSED);
+    is_socket && new_socket().is_ok_and(is_refused)
 }
 
 fn send(
@@ -217,6 +241,8 @@ fn receive(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<Fd>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn spec(words: &str) -> DeviceSpec {
@@ -233,6 +259,22 @@ mod tests {
             let error = Lender::listen(&path("xdp"), spec(words), 0).err().expect(words);
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{words}");
         }
+    }
+
+    #[test]
+    fn the_socket_of_a_killed_lender_is_replaced() {
+        let path = path("stale");
+        let user = rustix::process::geteuid().as_raw();
+        let address = SocketAddrUnix::new(&path).expect("a short path");
+        // The file remains when the socket is closed.
+        bind(new_socket().expect("a socket"), &address).expect("a new path");
+        let listen = || Lender::listen(&path, spec("packet:no-such-if"), user);
+        let lender = listen().expect("the socket is abandoned");
+        let mode = std::fs::metadata(&path).expect("the socket").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(listen().err().map(|error| error.kind()), Some(ErrorKind::AddrInUse));
+        drop(lender);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use towpath_shm::Fd;
 
 use crate::filter;
 use crate::sys::{self, RecvMemory, SendMemory};
+use crate::tx::SentLengths;
 
 /// A configured packet socket in parts, which can be passed to another process.
 #[derive(Debug)]
@@ -36,8 +37,8 @@ pub struct PacketSocket {
     /// Large packet buffers, allocated for the next call that receives frames.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
-    /// Length of the last frame sent, in bytes.
-    pub(crate) sent_len: usize,
+    /// Lengths of the last frames sent.
+    pub(crate) sent: SentLengths,
     pub(crate) presence: Presence,
     pub(crate) counters: Counters,
     /// Number of frames dropped by the kernel, up to the last call of [`PacketSocket::counters`].
@@ -258,7 +259,7 @@ impl PacketSocket {
             sender: SendMemory::default(),
             spare: Vec::new(),
             blocked: false,
-            sent_len: 0,
+            sent: SentLengths::default(),
             counters: Counters::default(),
             missed: Cell::new(0),
         }

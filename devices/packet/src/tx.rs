@@ -29,7 +29,7 @@ impl PacketSocket {
                     for packet in batch.drain(..sent) {
                         self.counters.tx_frames += 1;
                         self.counters.tx_bytes += packet.len() as u64;
-                        self.sent_len = packet.len();
+                        self.sent.add(packet.len());
                         pool.give(packet);
                     }
                     taken += sent;
@@ -54,10 +54,9 @@ impl PacketSocket {
 
     /// Returns the bytes of frames in the kernel's send buffer: in its queueing discipline, and in
     /// the ring of the device. The kernel reports only the memory of the frames. The result is an
-    /// estimate, as if all frames were as long as the last one.
+    /// estimate, as if their lengths were those of the last frames sent.
     pub(crate) fn unsent(&self) -> u64 {
-        let memory = u64::from(sys::queued(self.fd.as_fd()));
-        memory * self.sent_len as u64 / frame_memory(self.sent_len)
+        self.sent.bytes_in(sys::queued(self.fd.as_fd()).into())
     }
 
     /// Drops the first packet of the batch, which the kernel has rejected.
@@ -73,6 +72,26 @@ impl PacketSocket {
     }
 }
 
+/// Moving sums of the lengths of the last frames sent, and of their memory in the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct SentLengths {
+    bytes: u64,
+    memory: u64,
+}
+
+impl SentLengths {
+    /// Adds a frame; each earlier one counts a sixteenth less.
+    fn add(&mut self, len: usize) {
+        self.bytes = self.bytes - self.bytes / 16 + len as u64;
+        self.memory = self.memory - self.memory / 16 + frame_memory(len);
+    }
+
+    /// Returns the length of the frames in this memory.
+    fn bytes_in(&self, memory: u64) -> u64 {
+        (memory * self.bytes).checked_div(self.memory).unwrap_or(0)
+    }
+}
+
 /// Returns the memory in bytes that Linux accounts for a frame of this length. The buffer is a
 /// power of two, with room for drivers and for `struct skb_shared_info`. `struct sk_buff` is added.
 fn frame_memory(len: usize) -> u64 {
@@ -85,4 +104,20 @@ fn frame_memory(len: usize) -> u64 {
 /// inconsistent.
 fn headed(packet: &Packet) -> Option<([u8; HEADER_LEN], &Packet)> {
     Some((towpath_virtio::emit(&packet.meta, packet.linear()).ok()?, packet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_frame_does_not_hide_the_long_ones_before_it() {
+        let mut sent = SentLengths::default();
+        assert_eq!(sent.bytes_in(1000), 0);
+        (0..20).for_each(|_| sent.add(1514));
+        sent.add(64);
+        let bytes = sent.bytes_in(20 * frame_memory(1514) + frame_memory(64));
+        assert!((28_000..33_000).contains(&bytes), "{bytes} of {}", 20 * 1514 + 64);
+        assert_eq!(sent.bytes_in(0), 0);
+    }
 }

@@ -23,7 +23,7 @@ use crate::histogram::NumberHistogram;
 use crate::packet::mac_of;
 use crate::result::{RealtimeResult, Report};
 use crate::run::{WorldPace, run};
-use crate::scenario::{Place, Plan};
+use crate::scenario::{HostPlan, Place, Plan};
 use crate::units::Time;
 use crate::world::World;
 use ip_link::{IpLink, IpLinkAddresses};
@@ -170,6 +170,7 @@ impl<'a> RealTime<'a> {
             let now = self.now();
             let device = &mut self.devices[at];
             let Some(exit) = world.exit(device.wire) else { continue };
+            let has_refused = exit.has_refused();
             let Some(port) = exit.port() else { continue };
             if port.is_gone() {
                 self.gone = Some(at);
@@ -178,7 +179,9 @@ impl<'a> RealTime<'a> {
             port.looked(is_ready);
             let due = port.next_timeout_ns().is_some_and(|due| due <= now + self.start_ns);
             let is_completed = device.completion_ns.is_some_and(|due| due <= now);
-            if is_completed || (is_ready && device.is_awaited) {
+            // A port that is never blocked, such as a channel, is ready when it has room again.
+            let has_room = (is_ready && device.is_awaited) || (has_refused && (is_ready || due));
+            if is_completed || has_room {
                 world.run_exit(device.wire);
             }
             if is_ready || due {
@@ -244,8 +247,11 @@ fn linked(
 /// destinations than hosts of the plan go to the first other real host.
 fn addresses_of(plan: &Plan, host: usize) -> IpLinkAddresses {
     let mac = |number| mac_of(plan.macs, number);
-    let all = plan.hosts.iter().enumerate();
-    let neighbors = all.map(|(number, other)| (other.address, mac(number))).collect();
+    // A real host without an address has a default one, which another host behind its device or the
+    // other devices may have.
+    let is_known = |host: &HostPlan| host.device.as_ref().is_none_or(|it| it.has_address);
+    let known = plan.hosts.iter().enumerate().filter(|(_, other)| is_known(other));
+    let neighbors = known.map(|(number, other)| (other.address, mac(number))).collect();
     let router = plan.devices().map(|(number, _)| number).find(|number| *number != host);
     let ip = plan.hosts[host].address;
     IpLinkAddresses { own: mac(host), ip, neighbors, router: mac(router.unwrap_or(host)) }

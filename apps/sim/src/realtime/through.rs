@@ -101,7 +101,9 @@ impl Through {
         for round in 0..ROUNDS_MAX {
             let port = world.exit(uplink).and_then(|exit| exit.port());
             let is_delivered = port.is_none_or(|port| port.undelivered() == 0);
-            let is_quiet = world.wires.iter().all(|wire| wire.held() == 0);
+            // Packets to the program have no receiver any more.
+            let mut wires = world.wires.iter().enumerate();
+            let is_quiet = wires.all(|(at, wire)| at == program || wire.held() == 0);
             if is_delivered && (is_quiet || round >= LINK_ROUNDS_MAX) {
                 break;
             }
@@ -148,5 +150,13 @@ mod tests {
             let error = scenario(devices).expect_err(wanted).to_string();
             assert!(error.contains(wanted), "{error}");
         }
+    }
+
+    #[test]
+    fn default_addresses_of_real_hosts_are_not_reserved() {
+        let devices = ["device = \"program\"", "device = \"uplink\""];
+        let plan = scenario(devices).expect("both hosts").plan;
+        let known = crate::realtime::addresses_of(&plan, 0).neighbors.into_keys();
+        assert!(known.eq([plan.hosts[2].address]));
     }
 }

@@ -27,7 +27,8 @@ pub struct CardArgs {
     #[arg(long, value_name = "NUMBER")]
     pub tx_frames: Option<usize>,
 
-    /// Longest time until that report; with 0 the device reports each packet when it is sent
+    /// Longest time until that report; with 0 the device reports each packet when it is sent. With
+    /// --device it needs --rate
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     pub tx_delay: Time,
 

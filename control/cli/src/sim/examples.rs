@@ -61,7 +61,7 @@ pub struct PingArgs {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: Option<Rate>,
 
-    /// Time on the wire, one way
+    /// Time on the wire of the simulated device, one way; with --device it needs --rate
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = time)]
     pub delay: Time,
 
@@ -129,7 +129,7 @@ pub struct OnOffArgs {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: Option<Rate>,
 
-    /// Time on the wire, one way
+    /// Time on the wire of the simulated device, one way; with --device it needs --rate
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = time)]
     pub delay: Time,
 
