@@ -5,11 +5,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
-use towpath_sim::{RUNS_MAX, Time};
+use towpath_sim::RUNS_MAX;
 use towpath_uplink::DeviceSpec;
 
+use super::common::CommonArgs;
 use super::examples::ExampleCommand;
-use super::files::Output;
 
 #[derive(Debug, Args)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
@@ -73,37 +73,6 @@ pub struct LendArgs {
     /// Number of the user who may obtain the device; that of sudo's caller unless given
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
-}
-
-/// Options of scenarios and examples.
-#[derive(Debug, Args)]
-pub struct CommonArgs {
-    /// Seed of the run, or of the first one; unless given, that of the scenario
-    #[arg(long, value_name = "NUMBER")]
-    pub seed: Option<u64>,
-
-    /// Format and file for the results, as html=FILE or FILE.html
-    ///
-    /// html is a page with all charts, and svg a picture of the main ones. json has everything. csv
-    /// has a row for each run with all figures, and series one for each value of each series. text
-    /// (FILE.txt) is the tables.
-    ///
-    /// May be given several times. A format without a file goes to standard output in the place of
-    /// the text; "-" is json there. Files are opened before the first run.
-    ///
-    /// Series have 400 samples. A scenario with thousands of flows has fewer, down to ten, so that
-    /// all series together have a million values. The scenario's key `sample` sets the time between
-    /// two.
-    #[arg(short, long, value_name = "[FORMAT=]FILE", value_hint = ValueHint::FilePath)]
-    pub output: Vec<Output>,
-
-    /// Lag above which a run in real time is invalid, 10ms unless given; the exit status is 5 then
-    #[arg(long, value_name = "TIME", value_parser = super::card::time)]
-    pub max_lag: Option<Time>,
-
-    /// Print nothing but the results and errors
-    #[arg(short, long)]
-    pub quiet: bool,
 }
 
 fn parse_runs(text: &str) -> Result<usize, String> {

@@ -9,7 +9,7 @@ use towpath_sim::{Bql, CardOptions, Rate, RealCard, Time};
 use towpath_uplink::parse_cidr;
 use towpath_wire::Prefix;
 
-use super::args::CommonArgs;
+use super::common::{CommonArgs, time};
 
 /// The device, and what is printed.
 #[derive(Debug, Args)]
@@ -127,10 +127,6 @@ impl CardArgs {
 
 /// Default port of a real receiver, that of the sink in ns-3's example fd-netmap-emu-onoff.
 const PORT: u16 = 8000;
-
-pub fn time(text: &str) -> Result<Time, String> {
-    Time::parse(text).ok_or_else(|| "expected a time with its unit, as 500ms".into())
-}
 
 fn ipv4_cidr(text: &str) -> Result<Prefix, String> {
     let prefix = parse_cidr(text)?;

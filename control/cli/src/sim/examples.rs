@@ -11,7 +11,8 @@ use towpath_sim::{
     TcOptions, Time,
 };
 
-use super::card::{CardArgs, time};
+use super::card::CardArgs;
+use super::common::time;
 use crate::error::{ExitCode, Failure};
 
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,6 @@ use std::str::FromStr;
 use anyhow::Result;
 use towpath_sim::{ExampleReport, Report};
 
-use super::args::CommonArgs;
 use crate::error::{ExitCode, Failure};
 use crate::output;
 
@@ -109,8 +108,8 @@ impl Files {
     /// # Errors
     /// Fails if a file cannot be opened for writing, or if two formats are requested for standard
     /// output.
-    pub fn open(args: &CommonArgs) -> Result<Self> {
-        if args.output.iter().filter(|output| output.file.is_none()).count() > 1 {
+    pub fn open(outputs: &[Output]) -> Result<Self> {
+        if outputs.iter().filter(|output| output.file.is_none()).count() > 1 {
             let message =
                 "-o: two formats for standard output would mix; give one a file, as -o html=FILE";
             return Err(Failure::error(ExitCode::Usage, message.to_owned()));
@@ -122,7 +121,7 @@ impl Files {
             let file = options.map_err(|error| cannot_write(path, &error))?;
             Ok((*format, Some((file, path.clone()))))
         };
-        args.output.iter().map(open).collect::<Result<_>>().map(Self)
+        outputs.iter().map(open).collect::<Result<_>>().map(Self)
     }
 
     /// Returns whether an HTML page with charts is requested.

@@ -2,6 +2,7 @@
 
 mod args;
 mod card;
+mod common;
 mod devices;
 mod examples;
 mod files;
@@ -20,7 +21,8 @@ use crate::error::{ExitCode, Failure};
 use crate::output;
 
 pub use args::SimArgs;
-use args::{CommonArgs, SimCommand};
+use args::SimCommand;
+use common::CommonArgs;
 use devices::OpenDevices;
 use examples::ExampleCommand;
 use files::Files;
@@ -51,7 +53,7 @@ fn run_scenario(args: &SimArgs, scenario: &Path) -> Result<()> {
         traces: false,
         threads: threads(),
     };
-    let files = Files::open(&args.common)?;
+    let files = Files::open(&args.common.output)?;
     let batch = BatchOptions { traces: files.has_page(), ..batch };
     let report = if args.realtime {
         let mut devices = OpenDevices::open(&device_words(&plans), &addresses(&plans))?;
@@ -78,7 +80,7 @@ fn run_example(command: &ExampleCommand) -> Result<()> {
         let text = example.scenario.ok_or_else(|| Failure::error(ExitCode::Usage, none))?;
         return output::write(text.as_bytes());
     }
-    let files = Files::open(&card.common)?;
+    let files = Files::open(&card.common.output)?;
     let failed = |error| anyhow::anyhow!("sim {}: {error}", example.name);
     let words = example.devices();
     let report = if words.is_empty() {

@@ -1,0 +1,41 @@
+//! Options that scenarios and examples have in common.
+
+use clap::{Args, ValueHint};
+use towpath_sim::Time;
+
+use super::files::Output;
+
+/// Options of scenarios and examples.
+#[derive(Debug, Args)]
+pub struct CommonArgs {
+    /// Seed of the run, or of the first one; unless given, that of the scenario
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+
+    /// Format and file for the results, as html=FILE or FILE.html
+    ///
+    /// html is a page with all charts, and svg a picture of the main ones. json has everything. csv
+    /// has a row for each run with all figures, and series one for each value of each series. text
+    /// (FILE.txt) is the tables.
+    ///
+    /// May be given several times. A format without a file goes to standard output in the place of
+    /// the text; "-" is json there. Files are opened before the first run.
+    ///
+    /// Series have 400 samples. A scenario with thousands of flows has fewer, down to ten, so that
+    /// all series together have a million values. The scenario's key `sample` sets the time between
+    /// two.
+    #[arg(short, long, value_name = "[FORMAT=]FILE", value_hint = ValueHint::FilePath)]
+    pub output: Vec<Output>,
+
+    /// Lag above which a run in real time is invalid, 10ms unless given; the exit status is 5 then
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub max_lag: Option<Time>,
+
+    /// Print nothing but the results and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+pub fn time(text: &str) -> Result<Time, String> {
+    Time::parse(text).ok_or_else(|| "expected a time with its unit, as 500ms".into())
+}
