@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use towpath_stack::StackConfig;
-use towpath_tcp::{CongestionKind, EcnMode};
+use towpath_tcp::{CongestionKind, EcnMode, FastOpenKeys};
 
 use crate::host::SocketSizes;
 use crate::syntax::{OptionLine, SyntaxError};
@@ -170,6 +170,7 @@ impl Knobs {
         (tcp.timestamps, tcp.sack, tcp.ecn) = (true, true, EcnMode::Off);
         (tcp.syn_retries, tcp.syn_ack_retries) = (5, 5);
         tcp.congestion = CongestionKind::from_name("cubic").unwrap_or_default();
+        tcp.fast_open_keys = FastOpenKeys::from_word("a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4");
         self.fast_open = 0x70403;
         self.not_sent_lowat = u32::MAX;
     }
@@ -201,6 +202,10 @@ impl Knobs {
             "tcp_orphan_retries" => self.stack.tcp.orphan_retries = byte?,
             "tcp_fin_timeout" => self.stack.tcp.fin_wait2_timeout = seconds(number?),
             "tcp_fastopen" => self.fast_open = number?,
+            "tcp_fastopen_key" => {
+                let keys = FastOpenKeys::from_word(value).ok_or("expected a key")?;
+                self.stack.tcp.fast_open_keys = Some(keys);
+            }
             "tcp_notsent_lowat" => self.not_sent_lowat = number?,
             "tcp_window_scaling" => self.stack.tcp.scaling = number? != 0,
             "tcp_ecn" => {
@@ -248,6 +253,7 @@ fn is_default(name: &str, value: &str) -> Result<(), String> {
         ("tcp_pacing_ca_ratio", &["120"]),
         ("tcp_early_retrans", &["3", "4"]),
         ("tcp_recovery", &["1"]),
+        ("tcp_frto", &["2"]),
         ("tcp_abort_on_overflow", &["0"]),
         ("tcp_invalid_ratelimit", &["0"]),
         ("tcp_challenge_ack_limit", &["1000"]),

@@ -44,6 +44,8 @@ towpath_pool::counters! {
         /// TCP connections that were reset when the program closed them, because there were too
         /// many connections without a socket.
         tcp_orphans_aborted,
+        /// Ends of records (MSG_EOR) ignored because their connection had too many.
+        tcp_record_ends_ignored,
         /// Number of times that a TCP connection had to wait because a device queue was full.
         tcp_waits_for_output,
         /// Number of times that a TCP connection reached its own limit of packets in a device

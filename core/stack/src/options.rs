@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towpath_cbpf::Program;
-use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAliveConfig};
+use towpath_tcp::{Config, CongestionKind, Connection, FastOpenKeys, Instant, KeepAliveConfig};
 use towpath_wire::addr;
 
 use crate::error::OptionError;
@@ -128,6 +128,8 @@ pub enum SocketOption {
     /// once. The number limits such connections with an incomplete handshake, per shard. With 0, no
     /// cookies are sent.
     FastOpenQueue(u32),
+    /// TCP_FASTOPEN_KEY: keys of the cookies of a listener.
+    FastOpenKeys(FastOpenKeys),
     /// TCP_SAVE_SYN of a listener: accepted connections keep the headers of their SYN
     /// ([`Stack::take_saved_syn`]).
     SaveSyn(bool),
@@ -150,7 +152,10 @@ impl<H: Host> Stack<H> {
         if let SocketOption::Binding(options) = option {
             return self.set_binding(index, options);
         }
-        if let SocketOption::FastOpenQueue(_) | SocketOption::SaveSyn(_) = option {
+        if let SocketOption::FastOpenQueue(_)
+        | SocketOption::FastOpenKeys(_)
+        | SocketOption::SaveSyn(_) = option
+        {
             return self.set_accepting(index, option);
         }
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
@@ -171,6 +176,8 @@ impl<H: Host> Stack<H> {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
                 let set = stream.packet.change(remote, |packet| set_stream(stage, packet, option));
+                let is_ignored = set == Err(OptionError::TooMany);
+                self.counters.tcp_record_ends_ignored += u64::from(is_ignored);
                 // Let the connection send: short segments may be permitted now, and timers may have
                 // changed.
                 self.mark_dirty(index);
@@ -181,28 +188,6 @@ impl<H: Host> Stack<H> {
                 set_datagram(datagram, option, &self.net)
             }
         }
-    }
-
-    /// Sets an option of a listener, or of a socket that may become a listener.
-    fn set_accepting(&mut self, index: u32, option: SocketOption) -> Result<(), OptionError> {
-        let is_served = self.config.tcp.fast_open.server();
-        let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
-        let settings = match &mut socket.kind {
-            SocketRole::Fresh(settings) => settings,
-            SocketRole::Listener(listener) => &mut listener.settings,
-            _ => return Err(OptionError::NotApplicable),
-        };
-        match option {
-            SocketOption::FastOpenQueue(_) if !is_served => {}
-            SocketOption::FastOpenQueue(places) => settings.fast_open_queue = places,
-            SocketOption::SaveSyn(on) => settings.save_syn = on,
-            _ => return Err(OptionError::NotApplicable),
-        }
-        if let SocketRole::Listener(_) = socket.kind {
-            // Notify all shards, because any of them may accept connections for this listener.
-            self.in_order(PortProtocol::Tcp, index, 0, |_| true);
-        }
-        Ok(())
     }
 
     /// Sets the filter program for datagrams that a socket receives (SO_ATTACH_FILTER). With
@@ -475,12 +460,9 @@ impl Stage<'_> {
     }
 
     /// Applies an option that acts at once, such as TCP_QUICKACK. Fails if there is no connection.
-    fn now(self, set: impl FnOnce(&mut Connection)) -> Result<(), OptionError> {
+    fn now<T>(self, set: impl FnOnce(&mut Connection) -> T) -> Result<T, OptionError> {
         match self {
-            Self::During(connection) => {
-                set(connection);
-                Ok(())
-            }
+            Self::During(connection) => Ok(set(connection)),
             _ => Err(OptionError::NotApplicable),
         }
     }
@@ -551,7 +533,11 @@ fn set_stream(
         SocketOption::Cork(on) => stage.now(|c| c.set_cork(on))?,
         SocketOption::MoreComing(on) => stage.now(|c| c.more_coming(on))?,
         SocketOption::UrgentEnd(end) => stage.now(|c| c.set_urgent(end))?,
-        SocketOption::RecordEnd(end) => stage.now(|c| _ = c.end_record(end))?,
+        SocketOption::RecordEnd(end) => {
+            if !stage.now(|c| c.end_record(end))? {
+                return Err(OptionError::TooMany);
+            }
+        }
         SocketOption::QuickAck(on) => stage.now(|c| c.set_quickack(on))?,
         _ => return Err(OptionError::NotApplicable),
     }

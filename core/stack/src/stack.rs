@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use towpath_pool::Batch;
-use towpath_tcp::{Instant, SeqNum, isn};
+use towpath_tcp::{FastOpenKeys, Instant, SeqNum, isn};
 
 use crate::counters::Counters;
 use crate::drop::DropReason;
@@ -207,7 +207,10 @@ impl<H: Host> Stack<H> {
             flows: FlowTable::default(),
             ports: LocalPorts::new(binds, Ephemeral::new(&config.ephemeral)),
             handshakes: Handshakes::default(),
-            fast_opens: FastOpens::new(keys.fast_open, keys.table),
+            fast_opens: FastOpens::new(
+                FastOpenKeys { primary: keys.fast_open.0, backup: None },
+                keys.table,
+            ),
             time_waits: TimeWaits::new(config.tcp.time_wait),
             datagrams: DatagramTables::default(),
             wheel: TimerWheel::new(now),

@@ -2,7 +2,7 @@
 
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
-use crate::fast_open::FastOpenModes;
+use crate::fast_open::{FastOpenKeys, FastOpenModes};
 use core::num::NonZeroU64;
 use core::time::Duration;
 
@@ -53,6 +53,8 @@ pub struct Config {
     pub syn_retries: u8,
     /// Whether clients and listeners use TCP Fast Open (RFC 7413).
     pub fast_open: FastOpenModes,
+    /// Keys of Fast Open cookies that a listener gives; `None` means the random key of the host.
+    pub fast_open_keys: Option<FastOpenKeys>,
     /// When a listener sends SYN cookies (RFC 4987). Peers within its own process get none, because
     /// their half-open connections have reserved places in the accept queue.
     pub syn_cookies: SynCookies,
@@ -105,6 +107,7 @@ impl Default for Config {
             max_pacing_rate: None,
             syn_retries: 7,
             fast_open: FastOpenModes::default(),
+            fast_open_keys: None,
             syn_cookies: SynCookies::default(),
             syn_ack_retries: 5,
             retries: 15,

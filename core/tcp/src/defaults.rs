@@ -4,7 +4,7 @@
 use crate::config::{Config, SynCookies, WINDOW_SCALE_MAX};
 use crate::congestion::CongestionKind;
 use crate::ecn::EcnMode;
-use crate::fast_open::FastOpenModes;
+use crate::fast_open::{FastOpenKeys, FastOpenModes};
 use core::fmt;
 use core::str::FromStr;
 
@@ -36,6 +36,8 @@ pub struct TcpDefaults {
     pub ecn: EcnMode,
     /// Whether clients and listeners use TCP Fast Open (RFC 7413).
     pub fast_open: FastOpenModes,
+    /// Keys of Fast Open cookies that listeners give; `None` means a random key.
+    pub fast_open_keys: Option<FastOpenKeys>,
     /// When listeners use SYN cookies (RFC 4987).
     pub syn_cookies: SynCookies,
     /// Maximum size of a receive buffer in bytes, which limits the receive window. `None` keeps the
@@ -53,6 +55,7 @@ impl Default for TcpDefaults {
             window_scaling: config.scaling,
             ecn: config.ecn,
             fast_open: config.fast_open,
+            fast_open_keys: config.fast_open_keys,
             syn_cookies: config.syn_cookies,
             recv_max: None,
         }
@@ -129,6 +132,14 @@ pub const TCP_DEFAULTS: &[TcpDefaultRow] = &[
         values: || "off, on, client, server, or the bits of Linux's tcp_fastopen".into(),
         set: |all, word| FastOpenModes::from_word(word).map(|modes| all.fast_open = modes),
         show: |all| Some(all.fast_open.to_string()),
+    },
+    TcpDefaultRow {
+        name: "fast-open-key",
+        sysctl: "tcp_fastopen_key",
+        help: "key of the cookies of servers, random unless set (RFC 7413)",
+        values: || "four hexadecimal numbers as 1a-2b-3c-4d, with + a second key".into(),
+        set: |all, word| FastOpenKeys::from_word(word).map(|keys| all.fast_open_keys = Some(keys)),
+        show: |all| all.fast_open_keys.map(|keys| keys.to_string()),
     },
     TcpDefaultRow {
         name: "syn-cookies",
@@ -216,6 +227,7 @@ impl TcpDefaults {
         config.scaling = self.window_scaling;
         config.ecn = self.ecn;
         config.fast_open = self.fast_open;
+        config.fast_open_keys = self.fast_open_keys;
         config.syn_cookies = self.syn_cookies;
         if let Some(bytes) = self.recv_max {
             let fits = |scale: &u8| u32::from(u16::MAX) << scale >= bytes;
@@ -270,7 +282,8 @@ mod tests {
     #[test]
     fn display_and_parse_are_inverse() {
         let text = "congestion=reno,timestamps=off,sack=off,window-scaling=off,ecn=accurate,\
-                    fast-open=0x5,syn-cookies=always,rmem-max=100000";
+                    fast-open=0x5,fast-open-key=00000001-00000002-00000003-00000004,\
+                    syn-cookies=always,rmem-max=100000";
         let all: TcpDefaults = text.parse().unwrap();
         assert_eq!(all.to_string(), text);
         let plain = TcpDefaults::default();
@@ -287,7 +300,8 @@ mod tests {
     fn names_of_linux_are_known() {
         let mut all = TcpDefaults::default();
         for row in TCP_DEFAULTS {
-            let value = (row.show)(&all).unwrap_or_else(|| "65536".into());
+            let unset = if row.name == "rmem-max" { "65536" } else { "1-2-3-4" };
+            let value = (row.show)(&all).unwrap_or_else(|| unset.into());
             assert_eq!(all.set(&format!("net.ipv4.{}", row.sysctl), &value), Ok(()));
         }
         for (word, name) in [("1", "client"), ("0x403", "0x403"), ("3", "on"), ("off", "off")] {

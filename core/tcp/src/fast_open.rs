@@ -238,6 +238,75 @@ impl fmt::Display for FastOpenModes {
     }
 }
 
+/// Secret keys of the cookies of a server. Servers with equal keys accept the cookies of each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FastOpenKeys {
+    /// Key of new cookies.
+    pub primary: [u64; 2],
+    /// Key of cookies that are still accepted, and replaced.
+    pub backup: Option<[u64; 2]>,
+}
+
+impl FastOpenKeys {
+    /// Length of a key in bytes.
+    pub const LEN: usize = 16;
+
+    /// Creates keys from the bytes of TCP_FASTOPEN_KEY: a key, or two. Returns `None` for another
+    /// length.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let key = |bytes: &[u8; Self::LEN]| {
+            let (words, _) = bytes.as_chunks::<8>();
+            [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+        };
+        match bytes.as_chunks::<{ Self::LEN }>() {
+            ([primary], []) => Some(Self { primary: key(primary), backup: None }),
+            ([primary, backup], []) => {
+                Some(Self { primary: key(primary), backup: Some(key(backup)) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the bytes of TCP_FASTOPEN_KEY.
+    pub fn to_bytes(self) -> Vec<u8> {
+        let words = self.primary.into_iter().chain(self.backup.into_iter().flatten());
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Parses a key of Linux's `tcp_fastopen_key`, four hexadecimal numbers, or two keys with `+`
+    /// between them.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let (primary, backup) = match word.split_once('+') {
+            Some((primary, backup)) => (primary, Some(parse_key(backup)?)),
+            None => (word, None),
+        };
+        Some(Self { primary: parse_key(primary)?, backup })
+    }
+}
+
+impl fmt::Display for FastOpenKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = [Some(self.primary), self.backup];
+        for (n, key) in keys.into_iter().flatten().enumerate() {
+            let separator = if n == 0 { "" } else { "+" };
+            let [a, b, c, d] =
+                [key[0] as u32, (key[0] >> 32) as u32, key[1] as u32, (key[1] >> 32) as u32];
+            write!(f, "{separator}{a:08x}-{b:08x}-{c:08x}-{d:08x}")?;
+        }
+        Ok(())
+    }
+}
+
+fn parse_key(word: &str) -> Option<[u64; 2]> {
+    let mut numbers = word.split('-').map(|digits| u32::from_str_radix(digits, 16).ok());
+    let mut pair = || {
+        let (low, high) = (numbers.next()??, numbers.next()??);
+        Some(u64::from(low) | u64::from(high) << 32)
+    };
+    let key = [pair()?, pair()?];
+    numbers.next().is_none().then_some(key)
+}
+
 /// Outcome of TCP Fast Open for one connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FastOpenOutcome {
@@ -259,4 +328,28 @@ pub enum FastOpenFailure {
     DataNotAcked = 2,
     /// The SYN was not answered, and was retransmitted without data.
     SynRepeated = 3,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_written_as_by_linux() {
+        let text = "a0bf63f7-ed803d81-cd641d30-cebc4a90";
+        let keys = FastOpenKeys::from_word(text).expect("a key");
+        let bytes = b"\xf7\x63\xbf\xa0\x81\x3d\x80\xed\x30\x1d\x64\xcd\x90\x4a\xbc\xce";
+        assert_eq!((keys.to_bytes(), keys.to_string()), (bytes.to_vec(), text.to_owned()));
+        assert_eq!(FastOpenKeys::from_bytes(bytes), Some(keys));
+        let two = format!("{text}+1-2-3-4");
+        let keys = FastOpenKeys::from_word(&two).expect("two keys");
+        assert_eq!(keys.backup, Some([2 << 32 | 1, 4 << 32 | 3]));
+        assert_eq!(FastOpenKeys::from_bytes(&keys.to_bytes()), Some(keys));
+        for wrong in ["", "1-2-3", "1-2-3-4-5", "1-2-3-x", "1-2-3-4+", "1-2-3-123456789"] {
+            assert_eq!(FastOpenKeys::from_word(wrong), None, "{wrong}");
+        }
+        for len in [0, 3, 15, 17, 48] {
+            assert_eq!(FastOpenKeys::from_bytes(&vec![0; len]), None, "{len}");
+        }
+    }
 }

@@ -77,9 +77,8 @@
 //! ```
 //!
 //! # Not implemented
-//! F-RTO (RFC 5682) belongs in `recovery`, which undoes timeouts only by timestamps and D-SACK. The
-//! TCP option of accurate ECN (RFC 9768) belongs in `ecn`. BBR's reaction to ECN marks belongs in
-//! `congestion`.
+//! The TCP option of accurate ECN (RFC 9768) belongs in `ecn`. BBR's reaction to ECN marks belongs
+//! in `congestion`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -135,7 +134,7 @@ pub use defaults::{TCP_DEFAULTS, TcpDefaultError, TcpDefaultRow, TcpDefaults};
 pub use disposition::{Disposition, FifoChanges, SegmentDropReason, Write};
 pub use ecn::{EcnMode, EcnState};
 pub use event::ConnectionEvent;
-pub use fast_open::{FastOpenFailure, FastOpenModes, FastOpenOutcome};
+pub use fast_open::{FastOpenFailure, FastOpenKeys, FastOpenModes, FastOpenOutcome};
 pub use half_open::{COOKIE_LIFETIME, CookieClaims, HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::{EcnInfo, Info, ReorderingInfo};
 pub use plan::{Idle, Plan, Transmit, TransmitKind};

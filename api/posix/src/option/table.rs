@@ -13,6 +13,7 @@ pub const UDP_GRO: i32 = 104;
 pub const TCP_ULP: i32 = 31;
 /// Option: whether recvmsg returns the number of unread bytes. The libc crate lacks this constant
 /// for some targets.
+pub const TCP_FASTOPEN_KEY: i32 = 33;
 pub const TCP_INQ: i32 = 36;
 /// Option: index of the interface to which a socket is bound. The libc crate lacks this constant
 /// for some targets.
@@ -397,6 +398,13 @@ pub const OPTIONS: &[OptionRow] = &[
         Engine,
         "RFC 7413; with the modes of `--tcp fast-open`. Each shard counts the connections that it \
          limits",
+    ),
+    opt(
+        TCP,
+        TCP_FASTOPEN_KEY,
+        "TCP_FASTOPEN_KEY",
+        Engine,
+        "16 bytes, or 32 with a backup key; the cookies are those of Linux for the same key",
     ),
     opt(
         TCP,

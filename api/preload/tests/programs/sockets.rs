@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     ("kinds", kinds),
     ("options", options),
     ("option_refusals", option_refusals),
+    ("fast_open_keys", fast_open_keys),
     ("duplicates", duplicates),
     ("closing_everything", closing_everything),
     ("interfaces", interfaces),
@@ -250,6 +251,34 @@ fn option_refusals() {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, [1u8].as_ptr().cast(), 1)
     };
     assert_eq!((short, errno()), (-1, libc::EINVAL));
+}
+
+fn fast_open_keys() {
+    const TCP_FASTOPEN_KEY: i32 = 33;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = listener.as_raw_fd();
+    let set = |key: &[u8]| {
+        // SAFETY: the call reads `key`.
+        let result = unsafe {
+            let (value, len) = (key.as_ptr().cast(), key.len() as u32);
+            libc::setsockopt(fd, libc::IPPROTO_TCP, TCP_FASTOPEN_KEY, value, len)
+        };
+        if result == 0 { Ok(()) } else { Err(errno()) }
+    };
+    let key: Vec<u8> = (0..32).collect();
+    for len in [16, 32] {
+        assert_eq!(set(&key[..len]), Ok(()));
+        let (mut found, mut room) = ([0; 40], 40);
+        // SAFETY: the call writes at most `room` bytes.
+        let result = unsafe {
+            let value = found.as_mut_ptr().cast();
+            libc::getsockopt(fd, libc::IPPROTO_TCP, TCP_FASTOPEN_KEY, value, &raw mut room)
+        };
+        assert_eq!((result, room as usize, &found[..len]), (0, len, &key[..len]));
+    }
+    for len in [1, 15, 17] {
+        assert_eq!(set(&key[..len]), Err(libc::EINVAL), "{len}");
+    }
 }
 
 fn duplicates() {

@@ -5,10 +5,11 @@
 //! size. `syn_bytes` creates connections from SYNs with data, and `core/tcp` stores the bytes.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{BuildHasher, Hasher};
+use std::hash::Hasher;
 use std::net::IpAddr;
 
-use towpath_tcp::{Config, Connection, FastOpenModes, Instant, SeqNum};
+use siphasher::sip::SipHasher24;
+use towpath_tcp::{Config, Connection, FastOpenKeys, FastOpenModes, Instant, SeqNum};
 use towpath_wire::fast_open::{Cookie, FastOpen};
 
 use crate::host::SocketId;
@@ -16,6 +17,7 @@ use crate::incoming::IncomingSegment;
 use crate::limits;
 use crate::net::hash::Keyed;
 use crate::net::lru::Lru;
+use crate::settings::StreamSettings;
 use crate::tables::flow::Flow;
 use crate::tcp::listener::ListeningSocket;
 
@@ -25,7 +27,8 @@ const MSS_UNKNOWN: u16 = 536;
 /// State of TCP Fast Open in a stack.
 #[derive(Debug)]
 pub(crate) struct FastOpens {
-    key: Keyed,
+    /// Keys of listeners without keys of their own.
+    keys: FastOpenKeys,
     /// Known servers, by local and remote address, because a cookie depends on both.
     servers: Lru<(IpAddr, IpAddr), KnownServer>,
     /// Fast Open handshakes in progress, by the index of the socket.
@@ -53,8 +56,8 @@ pub(crate) enum Opening {
     /// Role of this host, which opens the connection. Contains the Fast Open option of its SYN, if
     /// any.
     Client(Option<FastOpen>),
-    /// A peer opens the connection. Contains the listener that has accepted it.
-    Server(SocketId),
+    /// A passive open, with the listener of the child, and the option of the SYN-ACK.
+    Server(SocketId, Option<FastOpen>),
 }
 
 /// How a connection that this host opens begins.
@@ -70,19 +73,13 @@ pub(crate) enum Beginning {
 }
 
 impl FastOpens {
-    pub fn new(key: Keyed, table: Keyed) -> Self {
+    pub fn new(keys: FastOpenKeys, table: Keyed) -> Self {
         Self {
-            key,
+            keys,
             servers: Lru::new(limits::FAST_OPEN_SERVERS_MAX, table),
             opening: BTreeMap::new(),
             resets: VecDeque::new(),
         }
-    }
-
-    /// Replaces the secret key, which invalidates all cookies that were sent so far.
-    #[cfg(test)]
-    pub fn set_key(&mut self, key: Keyed) {
-        self.key = key;
     }
 
     /// Returns the number of known servers.
@@ -91,18 +88,9 @@ impl FastOpens {
         self.servers.len()
     }
 
-    /// Returns the cookie for a client's address.
-    //= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.2
-    //# The cookie SHOULD be a MAC tag with the following properties.
-    pub fn cookie_for(&self, flow: &Flow) -> Cookie {
-        let mut hasher = self.key.build_hasher();
-        for ip in [flow.remote, flow.local] {
-            match ip.to_canonical() {
-                IpAddr::V4(v4) => hasher.write(&v4.to_ipv6_mapped().octets()),
-                IpAddr::V6(v6) => hasher.write(&v6.octets()),
-            }
-        }
-        Cookie::new(&hasher.finish().to_be_bytes()).expect("eight bytes are a cookie")
+    /// Returns the keys of a listener's cookies.
+    pub fn keys_of(&self, settings: &StreamSettings) -> FastOpenKeys {
+        settings.tcp.fast_open_keys.unwrap_or(self.keys)
     }
 
     /// Returns whether a SYN may create a connection at once. The listener must permit Fast Open,
@@ -123,13 +111,29 @@ impl FastOpens {
         let option = FastOpen::find(incoming.header());
         match modes.accepts_without_cookie() {
             true => option.is_some() || incoming.segment.payload_len > 0,
-            false => option.is_some_and(|option| option == self.cookie_option(&incoming.flow)),
+            false => option.is_some_and(|option| {
+                let keys = self.keys_of(&listener.settings);
+                let mut all = [keys.primary].into_iter().chain(keys.backup);
+                all.any(|key| option == FastOpen::Cookie(cookie_for(key, &incoming.flow)))
+            }),
         }
     }
 
     /// Returns the Fast Open option for a SYN-ACK. The option contains the cookie for the client.
-    pub fn cookie_option(&self, flow: &Flow) -> FastOpen {
-        FastOpen::Cookie(self.cookie_for(flow))
+    pub fn cookie_option(&self, settings: &StreamSettings, flow: &Flow) -> FastOpen {
+        FastOpen::Cookie(cookie_for(self.keys_of(settings).primary, flow))
+    }
+
+    /// Returns the option that replaces the cookie of a SYN, if that is a cookie of the backup key.
+    pub fn renewal(
+        &self,
+        settings: &StreamSettings,
+        incoming: &IncomingSegment,
+    ) -> Option<FastOpen> {
+        let (backup, flow) = (self.keys_of(settings).backup?, &incoming.flow);
+        let option = FastOpen::find(incoming.header())?;
+        let is_old = option == FastOpen::Cookie(cookie_for(backup, flow));
+        is_old.then(|| self.cookie_option(settings, flow))
     }
 
     /// Decides how a connection to a server begins, depending on what is known about the server.
@@ -189,11 +193,10 @@ impl FastOpens {
         self.opening.insert(index, Opening::Client(option));
     }
 
-    /// Returns the Fast Open option for the SYN of a socket.
+    /// Returns the option of the socket's first SYN or SYN-ACK.
     pub fn option_of_syn(&self, index: u32) -> Option<FastOpen> {
         match self.opening.get(&index)? {
-            Opening::Client(option) => *option,
-            Opening::Server(_) => None,
+            Opening::Client(option) | Opening::Server(_, option) => *option,
         }
     }
 
@@ -249,6 +252,21 @@ impl FastOpens {
     }
 }
 
+/// Returns the cookie for a client's address: that of Linux, so that hosts of both kinds can share
+/// a key.
+//= https://www.rfc-editor.org/rfc/rfc7413#section-4.1.2
+//# The cookie SHOULD be a MAC tag with the following properties.
+fn cookie_for(key: [u64; 2], flow: &Flow) -> Cookie {
+    let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
+    for ip in [flow.remote, flow.local] {
+        match ip.to_canonical() {
+            IpAddr::V4(v4) => hasher.write(&v4.octets()),
+            IpAddr::V6(v6) => hasher.write(&v6.octets()),
+        }
+    }
+    Cookie::new(&hasher.finish().to_le_bytes()).expect("eight bytes are a cookie")
+}
+
 impl KnownServer {
     /// Updates what is known about a server after a connection attempt. If a path drops SYNs with
     /// the Fast Open option, each attempt costs a timeout. After the first loss, SYNs therefore
@@ -274,4 +292,24 @@ pub(crate) enum HandshakeEnd {
     Reset,
     /// The peer did not answer the handshake.
     NoAnswer,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_those_of_linux() {
+        let keys = FastOpenKeys::from_word("a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4").expect("a key");
+        for (local, remote, cookie) in [
+            ("192.168.0.1", "192.0.2.1", 0x3021_b9d8_8901_7eeb_u64),
+            ("fd3d:a0b:17d6::1", "fd3d:fa7b:d17d::1", 0xc1d1_e974_2a47_a9bc),
+            ("::ffff:192.168.0.1", "::ffff:192.0.2.1", 0x3021_b9d8_8901_7eeb),
+        ] {
+            let ip = |text: &str| text.parse().expect("an address");
+            let flow =
+                Flow { local: ip(local), local_port: 80, remote: ip(remote), remote_port: 1 };
+            assert_eq!(cookie_for(keys.primary, &flow).as_bytes(), cookie.to_be_bytes());
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! TCP sockets: receiving and sending of segments, opening of connections by this host and by
 //! peers, and the end of connections.
 
+pub(crate) mod accepting;
 pub(crate) mod active;
 pub(crate) mod ended;
 pub(crate) mod fast_open;

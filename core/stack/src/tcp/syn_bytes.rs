@@ -38,7 +38,7 @@ impl<H: Host> Stack<H> {
                 }
                 false
             }
-            Some(Opening::Server(listener)) => {
+            Some(Opening::Server(listener, _)) => {
                 // RFC 7413 §5.1: an attacker may have opened the connection with the address of a
                 // client, which then resets it. As on Linux, the connection counts toward the
                 // listener's limit for some time.
@@ -83,6 +83,7 @@ impl<H: Host> Stack<H> {
             self.counters.tcp_fast_open_overflows += 1;
             return false;
         }
+        let option = self.fast_opens.renewal(&listener.settings, incoming);
         let listener = SocketId(self.sockets.id(index));
         let Ok(child) = self.new_child(cx.host, index, false, incoming) else { return false };
         let saves_syn = child.settings.save_syn;
@@ -90,7 +91,7 @@ impl<H: Host> Stack<H> {
         if saves_syn {
             self.handshakes.saved_syns.insert(connected, incoming.headers());
         }
-        self.fast_opens.opening.insert(connected, Opening::Server(listener));
+        self.fast_opens.opening.insert(connected, Opening::Server(listener, option));
         if let Some(state) = self.sockets.listener_mut(index) {
             state.fast_opening += 1;
         }

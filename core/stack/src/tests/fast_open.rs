@@ -1,13 +1,13 @@
 //! Tests of TCP Fast Open (RFC 7413) between two hosts.
 
-use towpath_tcp::{Config, FastOpenModes, Flags, Instant};
+use towpath_tcp::{Config, FastOpenKeys, FastOpenModes, Flags, Instant};
 use towpath_wire::fast_open::FastOpen;
 use towpath_wire::{ipv4, tcp};
 
 use super::scale::{syn, without_cookies};
 use super::world::{Conn, MS, World, WorldConfig};
 use crate::limits::FAST_OPEN_SERVERS_MAX;
-use crate::net::hash::Keyed;
+use crate::settings::StreamSettings;
 use crate::tables::flow::Flow;
 use crate::tcp::fast_open::Beginning;
 use crate::{DropReason, SocketError, SocketEvent, SocketId, SocketOption, StackConfig};
@@ -124,7 +124,7 @@ fn beyond_the_limit_connections_open_as_ever() {
 fn an_old_cookie_costs_a_round_trip_and_brings_a_new_one() {
     let (mut w, listener) = world(10, StackConfig::default());
     fetch_cookie(&mut w, listener);
-    w.b.stack.fast_opens.set_key(Keyed([7, 8]));
+    set_keys(&mut w, listener, FastOpenKeys { primary: [7, 8], backup: None });
     for (fast, len) in [(0, 20), (1, 3_000)] {
         let bytes = vec![b'x'; len];
         let client = open_with(&mut w, &bytes);
@@ -132,6 +132,30 @@ fn an_old_cookie_costs_a_round_trip_and_brings_a_new_one() {
         w.run(100);
         let server = w.b.accept(listener).expect("accepted");
         assert_eq!(w.b.read(&server), bytes);
+        assert_eq!(w.b.stack.counters().tcp_fast_opens, fast);
+        w.a.close(client.id);
+        w.b.close(server.id);
+        w.run(100);
+    }
+}
+
+fn set_keys(w: &mut World, listener: SocketId, keys: FastOpenKeys) {
+    w.b.stack.set_option(listener, SocketOption::FastOpenKeys(keys)).expect("a listener");
+    assert_eq!(w.b.stack.fast_open_keys(listener), Some(keys));
+}
+
+#[test]
+fn a_cookie_of_the_backup_key_opens_at_once_and_is_replaced() {
+    let (mut w, listener) = world(10, StackConfig::default());
+    let keys = |primary, backup| FastOpenKeys { primary, backup };
+    set_keys(&mut w, listener, keys([1, 2], None));
+    fetch_cookie(&mut w, listener);
+    for (fast, keys) in [(1, keys([3, 4], Some([1, 2]))), (2, keys([3, 4], None))] {
+        set_keys(&mut w, listener, keys);
+        let client = open_with(&mut w, b"bytes");
+        w.wait(100, "accept", |w| !w.b.host.accepted.is_empty());
+        w.run(100);
+        let server = w.b.accept(listener).expect("accepted");
         assert_eq!(w.b.stack.counters().tcp_fast_opens, fast);
         w.a.close(client.id);
         w.b.close(server.id);
@@ -344,7 +368,8 @@ fn lossy_links_lose_no_byte() {
 fn as_many_servers_are_known_as_the_limit_says() {
     let (mut w, listener) = world(10, StackConfig::default());
     fetch_cookie(&mut w, listener);
-    let FastOpen::Cookie(cookie) = w.b.stack.fast_opens.cookie_option(&flow(1)) else {
+    let settings = StreamSettings::new(Config::default());
+    let FastOpen::Cookie(cookie) = w.b.stack.fast_opens.cookie_option(&settings, &flow(1)) else {
         panic!("a cookie")
     };
     let mut header = [0; 32];

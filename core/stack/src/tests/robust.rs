@@ -1,9 +1,9 @@
-//! Tests that random and forged packets do no harm.
+//! Tests that random and forged packets, and too many settings, do no harm.
 
 use proptest::prelude::*;
 
 use super::world::{Conn, World, WorldConfig};
-use crate::DropReason;
+use crate::{DropReason, OptionError, SocketOption};
 use towpath_pool::LinkType;
 
 /// Returns both ends of an established connection that has transferred some bytes, and its packets.
@@ -275,4 +275,17 @@ fn dropped_payload_is_counted() {
         got += w.b.read(&server).len();
         got == 60_000
     });
+}
+
+#[test]
+fn record_ends_beyond_the_limit_are_counted() {
+    let mut w = World::new(WorldConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, _) = w.connected(listener, "10.0.0.2:80");
+    for end in 1..=5000 {
+        let set = w.a.stack.set_option(client.id, SocketOption::RecordEnd(end));
+        let expected = if end <= 4096 { Ok(()) } else { Err(OptionError::TooMany) };
+        assert_eq!(set, expected, "{end}");
+    }
+    assert_eq!(w.a.stack.counters().tcp_record_ends_ignored, 5000 - 4096);
 }

@@ -191,6 +191,7 @@ impl SocketOptions<'_> {
         let Some(entry) = self.sockets.slots.get(self.slot) else { return };
         let (id, rare) = (entry.id, entry.rare());
         let (rate, places, save_syn) = (rare.max_pacing_rate, rare.fast_open_queue, rare.save_syn);
+        let fast_open_keys = rare.fast_open_keys;
         let values = [
             // Setting SO_REUSEADDR also applies SO_REUSEPORT and IPV6_V6ONLY.
             (setting::REUSEADDR, 1),
@@ -219,6 +220,10 @@ impl SocketOptions<'_> {
             // Ignore errors, because both options are valid for an unconnected socket.
             let _ = self.net.stack.set_option(id, SocketOption::FastOpenQueue(places));
             let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(save_syn));
+        }
+        if let (Some(id), Some(keys)) = (id, fast_open_keys) {
+            // Valid on an unconnected socket.
+            let _ = self.net.stack.set_option(id, SocketOption::FastOpenKeys(keys));
         }
         if let (Some(id), Some(device)) = (id, self.sockets.device(self.slot)) {
             // Ignore the result, because every stream supports this option.

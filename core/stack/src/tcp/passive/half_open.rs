@@ -128,7 +128,8 @@ impl<H: Host> Stack<H> {
         //# If the SYN-ACK timer fires, the server SHOULD retransmit a SYN-ACK segment with neither
         //# data nor Fast Open options for compatibility reasons.
         let first = outgoing.flags.contains(Flags::SYN) && !outgoing.retransmit;
-        let option = (first && *gives_cookie).then(|| self.fast_opens.cookie_option(&flow));
+        let option =
+            (first && *gives_cookie).then(|| self.fast_opens.cookie_option(&settings, &flow));
         let packet = settings.packet.towards(flow.remote);
         self.reply(now, SegmentReply { flow: &flow, iface, packet, outgoing, option }, pool);
     }

@@ -3,7 +3,7 @@
 use towpath_ring::RecvBuffer;
 use towpath_shm::control::{ControlReply, Request};
 use towpath_stack::{SocketId, SocketInfo, SocketOption};
-use towpath_tcp::CongestionKind;
+use towpath_tcp::{CongestionKind, FastOpenKeys};
 
 use crate::errno::{EINVAL, ENOENT, ENOPROTOOPT, EOPNOTSUPP, Errno};
 use crate::shard::sockets::connecting::BACKLOG_MAX;
@@ -21,6 +21,7 @@ const TCP_CC_INFO: u32 = 26;
 const TCP_SAVE_SYN: u32 = 27;
 const TCP_SAVED_SYN: u32 = 28;
 const TCP_FASTOPEN_CONNECT: u32 = 30;
+const TCP_FASTOPEN_KEY: u32 = 33;
 
 impl SocketOptions<'_> {
     /// Returns an option's value for getsockopt(2). `info` is the state of socket `id`.
@@ -61,6 +62,10 @@ impl SocketOptions<'_> {
                     .get(self.slot)
                     .map_or(0, |entry| entry.rare().fast_open_queue);
                 put(&mut reply, &places.to_ne_bytes());
+            }
+            TCP_FASTOPEN_KEY => {
+                let keys = id.and_then(|id| self.net.stack.fast_open_keys(id));
+                put(&mut reply, &keys.map_or(Vec::new(), FastOpenKeys::to_bytes));
             }
             TCP_SAVE_SYN => {
                 let on =
@@ -109,6 +114,13 @@ impl SocketOptions<'_> {
                 // The stack fails for a connected socket. Return EINVAL, as Linux does.
                 set.map_err(|_| Errno(EINVAL))?;
                 entry.set_rare(|rare| rare.fast_open_queue = places);
+                Ok(())
+            }
+            TCP_FASTOPEN_KEY => {
+                let keys = FastOpenKeys::from_bytes(data).ok_or(Errno(EINVAL))?;
+                entry.set_rare(|rare| rare.fast_open_keys = Some(keys));
+                // Ignore errors: a connection accepts the option, but it has no effect.
+                let _ = self.net.stack.set_option(id, SocketOption::FastOpenKeys(keys));
                 Ok(())
             }
             // Only check whether TCP Fast Open is enabled, because the library in the program

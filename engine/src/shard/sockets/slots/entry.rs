@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use towpath_ring::{EngineRecv, EngineSend};
 use towpath_shm::layout::Kind;
 use towpath_stack::{DatagramError, ListenerName, SocketId};
-use towpath_tcp::{CongestionKind, Instant};
+use towpath_tcp::{CongestionKind, FastOpenKeys, Instant};
 
 use super::holders::Holders;
 use super::stamping::{DatagramStamps, Stamp, StreamStamps};
@@ -82,6 +82,8 @@ pub(crate) struct Rare {
     /// Value of TCP_FASTOPEN, the maximum number of pending Fast Open connections of a listener. 0:
     /// disabled.
     pub fast_open_queue: u32,
+    /// TCP_FASTOPEN_KEY; `None` if it was not set.
+    pub fast_open_keys: Option<FastOpenKeys>,
     /// Interface to which SO_BINDTODEVICE binds the socket, by 1-based number. 0: not bound to an
     /// interface.
     pub device: u32,
@@ -132,6 +134,7 @@ static ORDINARY: Rare = Rare {
     linger2_s: 0,
     save_syn: false,
     fast_open_queue: 0,
+    fast_open_keys: None,
     device: 0,
     defer_accept_s: 0,
     congestion: None,
