@@ -355,6 +355,16 @@ impl Congestion {
         }
     }
 
+    /// Reduces the window once more, because a retransmission was lost. `is_recovery` is true in
+    /// fast recovery, whose window follows the ACKs and may be small for the moment. There the
+    /// reduction starts from the window with which the recovery would end.
+    pub(crate) fn on_retransmission_lost(&mut self, loss: LossEvent, is_recovery: bool) {
+        if is_recovery {
+            self.on_recovery_exit();
+        }
+        self.on_loss(loss);
+    }
+
     /// Returns the congestion window and slow-start threshold, to be saved before a reduction and
     /// restored by [`Self::undo`].
     pub(crate) fn prior(&self) -> PriorWindow {

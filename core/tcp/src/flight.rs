@@ -646,16 +646,16 @@ mod tests {
     fn late_first_copies_reveal_reordering() {
         let mut record = sent_at(&[0, 0, 0]);
         record.on_sacked(ack(10), ISS + 2000, ISS + 3000, |start, _| start.geq(ISS + 2000));
-        assert_eq!(record.rack.take_reordered(), 0);
+        assert_eq!(record.rack.take_arrivals().reordered, 0);
         let mut sacked = Ranges::default();
         sacked.insert(ISS + 2000, ISS + 3000);
         record.on_acked(ack(11), ISS + 1000, &sacked);
-        assert_eq!(record.rack.take_reordered(), 3000);
+        assert_eq!(record.rack.take_arrivals().reordered, 3000);
         // The retransmission arrives after bytes with higher sequence numbers, which is not
         // reordering.
         record.on_resent(at(12), ISS + 1000, ISS + 2000);
         record.on_acked(ack(20), ISS + 3000, &sacked);
-        assert_eq!(record.rack.take_reordered(), 0);
+        assert_eq!(record.rack.take_arrivals().reordered, 0);
     }
 
     #[test]
@@ -665,7 +665,7 @@ mod tests {
         let mut sacked = Ranges::default();
         sacked.insert(ISS + 2000, ISS + 3000);
         record.on_acked(ack(10), ISS + 1000, &sacked);
-        assert_eq!(record.rack.take_reordered(), 0);
+        assert_eq!(record.rack.take_arrivals().reordered, 0);
     }
 
     #[test]

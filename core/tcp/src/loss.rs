@@ -6,7 +6,7 @@ use crate::congestion::LossEvent;
 use crate::connection::Connection;
 use crate::flight::{FlightRecord, RecordBegin};
 use crate::rack::{AckTiming, LossTiming};
-use crate::recovery::{Phase, ProbeAck, RecoveryAck};
+use crate::recovery::{ForwardAck, Phase, ProbeAck, RecoveryAck};
 use crate::segment::Segment;
 use crate::time::Instant;
 use core::time::Duration;
@@ -155,28 +155,39 @@ impl Connection {
         LossTiming { now, window, srtt: self.rtt.srtt().unwrap_or_default() }
     }
 
-    /// Records reordering of packets that the current ACK revealed.
-    fn note_reordering(&mut self) {
-        let Some(record) = self.recovery.record_mut() else { return };
-        let bytes = record.rack.take_reordered();
-        if bytes > 0 {
-            self.rtt.reordering.note(bytes.div_ceil(self.mss()));
+    /// Records reordering that the current ACK revealed. Returns whether the ACK delivered bytes
+    /// that were sent once.
+    fn note_arrivals(&mut self) -> bool {
+        let Some(record) = self.recovery.record_mut() else { return false };
+        let arrivals = record.rack.take_arrivals();
+        if arrivals.reordered > 0 {
+            self.rtt.reordering.note(arrivals.reordered.div_ceil(self.mss()));
             let rare = self.counters.rare_mut();
             rare.reorder_seen = rare.reorder_seen.saturating_add(1);
         }
+        arrivals.has_original
     }
 
-    /// Tolerates more reordering if the peer reports duplicates, and undoes an unnecessary
-    /// reduction of the congestion window. `phase` is the phase before the ACK, which may have
-    /// ended the recovery.
-    pub(crate) fn check_spurious(&mut self, ack: AckTiming, report: SackReport, phase: Phase) {
-        self.note_reordering();
-        let is_recovering = matches!(phase, Phase::Recovery | Phase::Loss);
+    /// Adapts to duplicates that the peer reports, and undoes a reduction that was unnecessary.
+    /// `before` and `phase` are the state before the ACK, which may have ended the recovery.
+    pub(crate) fn check_spurious(
+        &mut self,
+        ack: AckTiming,
+        report: SackReport,
+        before: SenderProgress,
+        phase: Phase,
+    ) {
+        let forward = ForwardAck {
+            is_advance: self.snd.una != before.una,
+            has_news: report.has_news,
+            has_original: self.note_arrivals(),
+        };
         //= https://www.rfc-editor.org/rfc/rfc9438#section-4.9.2
         //# a TCP implementation MAY detect spurious fast retransmits either using TCP Timestamps or
         //# via D-SACK [RFC2883].
         let is_refuted = |echo| self.recovery.is_refuted_by_echo(echo);
-        let mut is_spurious = is_recovering && ack.echo.is_some_and(is_refuted);
+        let mut is_spurious = phase.is_repairing() && ack.echo.is_some_and(is_refuted);
+        is_spurious |= self.recovery.check_timeout(forward, self.snd.nxt);
         if let Some((left, right)) = report.dsack {
             let rare = self.counters.rare_mut();
             rare.dsack_in = rare.dsack_in.saturating_add(1);
@@ -212,8 +223,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
         //# when RACK-TLP detects a lost retransmission, the congestion control MUST trigger an
         //# additional congestion response per the aforementioned principle in [RFC5681].
-        if detected.again && self.recovery.phase == Phase::Recovery {
-            self.congestion.on_loss(loss);
+        if detected.again && self.recovery.phase.is_repairing() {
+            let is_recovery = self.recovery.phase == Phase::Recovery;
+            self.congestion.on_retransmission_lost(loss, is_recovery);
             self.note_reduced();
             self.recovery.enter_again(now, una, nxt, recover_fs);
         }
@@ -278,7 +290,7 @@ impl Connection {
         }
         match prior {
             Some(prior) => self.recovery.set_prior(una, self.snd.nxt, prior),
-            None if all => self.recovery.clear_prior(),
+            None if all && !self.ext.sack => self.recovery.clear_prior(),
             None => {}
         }
     }

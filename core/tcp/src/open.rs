@@ -86,7 +86,7 @@ impl Connection {
         connection.ext.ts_recent = handshake.ts_recent;
         connection.ecn = handshake.ecn;
         if let Some(rtt) = handshake.rtt {
-            connection.rtt.on_sample(rtt);
+            connection.rtt.on_sample(now, rtt);
         }
         connection.on_established(now, handshake.retransmitted);
         connection

@@ -229,6 +229,9 @@ impl Connection {
             return Ok(transmit);
         }
         let room = self.room(now);
+        if let Some(planned) = self.plan_forward(buffers, room, max_payload) {
+            return planned;
+        }
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# (C.1) The scoreboard MUST be queried via NextSeg () for the sequence number range of the
         //# next segment to transmit (if any), and the given segment sent.
@@ -241,6 +244,20 @@ impl Connection {
         //# up to SMSS octets of previously unsent data starting with sequence number HighData+1
         //# MUST be returned.
         self.plan_new(buffers, room, max_payload)
+    }
+
+    /// Plans new bytes before lost ones while F-RTO checks a timeout. Returns `None` if there is no
+    /// check, or if there are no new bytes that may be sent. A retransmission then ends the check.
+    fn plan_forward(
+        &self,
+        buffers: FifoLevels,
+        room: u32,
+        max_payload: u32,
+    ) -> Option<Result<Transmit, Idle>> {
+        let allowed = self.recovery.forward_room(self.snd.nxt, self.mss())?;
+        let planned = self.plan_new(buffers, room.min(allowed), max_payload);
+        let is_sent = self.snd.nxt != self.recovery.point;
+        (planned.is_ok() || is_sent).then_some(planned)
     }
 
     /// Plans a tail loss probe: new data if it may be sent, otherwise the last segment in flight.

@@ -39,8 +39,16 @@ pub(crate) struct Rack {
     /// Value of `fack` before the current ACK. The order of bytes within one ACK is unknown, so
     /// they are not compared with each other.
     fack_before: SeqNum,
-    /// Maximum distance in bytes by which the current ACK reported bytes out of order.
-    reordered: u32,
+    arrivals: Arrivals,
+}
+
+/// Arrivals that one ACK revealed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Arrivals {
+    /// Maximum distance in bytes by which bytes arrived out of order.
+    pub(crate) reordered: u32,
+    /// Whether bytes arrived that were sent once.
+    pub(crate) has_original: bool,
 }
 
 impl Rack {
@@ -54,7 +62,7 @@ impl Rack {
             is_resent: false,
             fack: una,
             fack_before: una,
-            reordered: 0,
+            arrivals: Arrivals::default(),
         }
     }
 
@@ -71,8 +79,10 @@ impl Rack {
         if end.gt(self.fack) {
             self.fack = end;
         }
+        let it = &mut self.arrivals;
+        it.has_original |= !is_resent;
         if end.leq(self.fack_before) && !is_resent {
-            self.reordered = self.reordered.max(self.fack_before - start);
+            it.reordered = it.reordered.max(self.fack_before - start);
         }
         let rtt = ack.now.since(sent);
         //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
@@ -116,11 +126,23 @@ impl Rack {
         sent + rtt + window
     }
 
-    /// Completes the processing of an ACK. Returns the distance in bytes by which it reported bytes
-    /// out of order.
-    pub(crate) fn take_reordered(&mut self) -> u32 {
+    /// Whether bytes beyond `end` were acknowledged, cumulatively or selectively.
+    pub(crate) fn has_acked(&self, end: SeqNum) -> bool {
+        self.fack.gt(end)
+    }
+
+    /// Forgets the delivery of a retransmission, because the original was delivered instead.
+    /// Otherwise everything sent before the retransmission would count as overtaken.
+    pub(crate) fn forget_resent(&mut self) {
+        if self.is_resent {
+            (self.sent, self.rtt, self.is_resent) = (Instant::ZERO, Duration::ZERO, false);
+        }
+    }
+
+    /// Ends the current ACK, and returns what it revealed.
+    pub(crate) fn take_arrivals(&mut self) -> Arrivals {
         self.fack_before = self.fack;
-        core::mem::take(&mut self.reordered)
+        core::mem::take(&mut self.arrivals)
     }
 }
 

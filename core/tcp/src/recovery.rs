@@ -15,6 +15,7 @@
 
 mod boundaries;
 mod episode;
+mod forward;
 mod prr;
 mod scoreboard;
 mod tail;
@@ -23,6 +24,8 @@ mod tests;
 mod undo;
 
 use self::boundaries::Boundaries;
+pub(crate) use self::forward::ForwardAck;
+use self::forward::ForwardCheck;
 use self::prr::Prr;
 pub(crate) use self::prr::RecoveryAck;
 pub(crate) use self::scoreboard::Detected;
@@ -51,6 +54,13 @@ pub(crate) enum Phase {
     /// Segments in flight are retransmitted without congestion. Either they exceed the path MTU, or
     /// they were lost because the peer closed its window.
     Resend,
+}
+
+impl Phase {
+    /// Whether lost bytes are being repaired.
+    pub(crate) fn is_repairing(self) -> bool {
+        matches!(self, Phase::Recovery | Phase::Loss)
+    }
 }
 
 /// State of loss recovery of a connection.
@@ -82,6 +92,8 @@ struct Outstanding {
     /// Congestion window during the current fast recovery.
     prr: Prr,
     probe: TailProbe,
+    /// Check of the last retransmission timeout.
+    forward: ForwardCheck,
     /// State before the last reduction of the congestion window; `None` if it cannot be undone any
     /// more.
     undo: Option<Undo>,
@@ -258,6 +270,9 @@ impl Recovery {
         let board = self.make_board(snd_una);
         board.on_retransmit(now, left, right, nxt);
         let Some(outstanding) = &mut self.outstanding else { return };
+        if outstanding.forward == ForwardCheck::Forward {
+            outstanding.forward = ForwardCheck::Off;
+        }
         if let Some(record) = &mut outstanding.record {
             record.on_resent(now, left, right);
         }
@@ -400,7 +415,7 @@ impl Recovery {
     /// true in recovery, or if three segments have arrived beyond a hole (RFC 8985 §6.2, step 4).
     pub(crate) fn is_loss_certain(&self, mss: u32) -> bool {
         let thresh = u32::from(DUP_THRESH);
-        matches!(self.phase, Phase::Recovery | Phase::Loss)
+        self.phase.is_repairing()
             || self.board().is_some_and(|board| {
                 board.dup_acks >= DUP_THRESH
                     || board.sacked.as_slice().len() >= usize::from(DUP_THRESH)
@@ -577,56 +592,5 @@ impl Recovery {
             outstanding.dsack_round = Some(snd_nxt);
         }
         !is_in_round
-    }
-
-    /// Returns whether a tail loss probe may be scheduled: no byte is missing, and no probe is in
-    /// flight.
-    #[inline]
-    pub(crate) fn may_probe(&self) -> bool {
-        self.phase == Phase::Open
-            && self.sack
-            && self.outstanding.as_ref().is_none_or(|it| {
-                it.probe.may_schedule() && it.board.as_ref().is_none_or(|it| it.sacked.total() == 0)
-            })
-    }
-
-    /// Returns whether a tail loss probe must be sent now.
-    #[inline]
-    pub(crate) fn is_probe_due(&self) -> bool {
-        self.outstanding.as_ref().is_some_and(|it| it.probe.is_due())
-    }
-
-    /// Makes the next transmission a tail loss probe.
-    pub(crate) fn set_probe_due(&mut self) {
-        self.outstanding.get_or_insert_default().probe.set_due(true);
-    }
-
-    /// Cancels a tail loss probe that is due.
-    pub(crate) fn withdraw_probe(&mut self) {
-        if let Some(outstanding) = &mut self.outstanding {
-            outstanding.probe.set_due(false);
-        }
-    }
-
-    /// Records that the due tail loss probe was sent. `snd_nxt` is SND.NXT afterwards.
-    #[cold]
-    pub(crate) fn on_probe_sent(&mut self, snd_nxt: SeqNum, is_resent: bool) {
-        self.outstanding.get_or_insert_default().probe.on_sent(snd_nxt, is_resent);
-    }
-
-    /// Handles an ACK after a tail loss probe. Returns whether the probe repaired a loss.
-    pub(crate) fn on_probe_ack(&mut self, ack: ProbeAck) -> bool {
-        self.outstanding.as_mut().is_some_and(|it| {
-            it.probe.set_due(false);
-            it.probe.on_ack(ack)
-        })
-    }
-
-    /// Permits the next tail loss probe, because an RTT was measured.
-    #[inline]
-    pub(crate) fn on_rtt_sample(&mut self) {
-        if let Some(outstanding) = &mut self.outstanding {
-            outstanding.probe.on_rtt_sample();
-        }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct Rtt {
     /// Smoothed RTT in microseconds; 0 only before the first measurement.
     srtt_us: u32,
     rttvar_us: u32,
-    min_us: u32,
+    min: RecentMin,
     rto_us: u32,
     rto_min_us: u32,
     rto_max_us: u32,
@@ -26,6 +26,41 @@ pub(crate) struct Rtt {
     timed_end: SeqNum,
 }
 
+/// Minimum RTT of the last five minutes, Linux's `tcp_min_rtt_wlen`. A shorter time would lose the
+/// minimum to a standing queue.
+///
+/// Packed because of the budget of [`Connection`](crate::Connection): the low 24 bits are the
+/// minimum in microseconds, and the upper 8 bits its time in units of 2^35 ns (34 s).
+#[derive(Debug, Clone, Copy)]
+struct RecentMin(u32);
+
+impl RecentMin {
+    /// Maximum that is stored, 16.7 s; also the value before the first sample.
+    const MICROS_MAX: u32 = (1 << 24) - 1;
+    const UNIT_SHIFT: u32 = 35;
+    /// Maximum age of the minimum, in units.
+    const AGE_MAX: u8 = (300_000_000_000_u64 >> Self::UNIT_SHIFT) as u8;
+
+    fn micros(self) -> u32 {
+        self.0 & Self::MICROS_MAX
+    }
+
+    /// Updates the minimum. After a move to a longer path, its age ends the old minimum. Otherwise
+    /// the reordering window would stay too short for the path.
+    //= https://www.rfc-editor.org/rfc/rfc8985#section-6.2
+    //# The sender SHOULD track a windowed min-filtered estimate of recent RTT measurements that can
+    //# adapt when migrating to significantly longer paths rather than tracking a simple global
+    //# minimum of all RTT measurements.
+    fn update(&mut self, now: Instant, micros: u32) {
+        let at = (now.0 >> Self::UNIT_SHIFT) as u8;
+        let age = at.wrapping_sub((self.0 >> 24) as u8);
+        let micros = micros.min(Self::MICROS_MAX);
+        if micros <= self.micros() || age > Self::AGE_MAX {
+            *self = RecentMin(u32::from(at) << 24 | micros);
+        }
+    }
+}
+
 fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
@@ -36,7 +71,7 @@ impl Rtt {
         Rtt {
             srtt_us: 0,
             rttvar_us: 0,
-            min_us: u32::MAX,
+            min: RecentMin(RecentMin::MICROS_MAX),
             //= https://www.rfc-editor.org/rfc/rfc6298#section-2
             //# the sender SHOULD set RTO <- 1 second
             rto_us: micros(initial).clamp(min, max.max(min)),
@@ -86,10 +121,10 @@ impl Rtt {
     //# when new data has been sent and acknowledged), the computations outlined in Section 2 are
     //# performed, including the computation of RTO, which may result in "collapsing" RTO back down
     //# after it has been subject to exponential back off (rule 5.5).
-    pub(crate) fn on_sample(&mut self, sample: Duration) {
+    pub(crate) fn on_sample(&mut self, now: Instant, sample: Duration) {
         let r = micros(sample).max(1);
         self.backoff = 0;
-        self.min_us = self.min_us.min(r);
+        self.min.update(now, r);
         if self.is_measured() {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-2
             //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
@@ -210,7 +245,7 @@ impl Rtt {
     }
 
     pub(crate) fn min(&self) -> Option<Duration> {
-        self.is_measured().then(|| Duration::from_micros(u64::from(self.min_us)))
+        self.is_measured().then(|| Duration::from_micros(u64::from(self.min.micros())))
     }
 }
 
@@ -226,10 +261,10 @@ mod tests {
     fn starts_at_one_second_and_follows_the_path() {
         let mut rtt = rtt();
         assert_eq!(rtt.rto(), Duration::from_secs(1));
-        rtt.on_sample(Duration::from_millis(400));
+        rtt.on_sample(Instant(0), Duration::from_millis(400));
         assert_eq!(rtt.rto(), Duration::from_millis(1200));
         for _ in 0..100 {
-            rtt.on_sample(Duration::from_millis(400));
+            rtt.on_sample(Instant(0), Duration::from_millis(400));
         }
         let rto = rtt.rto();
         assert!(rto >= Duration::from_millis(599) && rto < Duration::from_millis(610), "{rto:?}");
@@ -238,7 +273,7 @@ mod tests {
     #[test]
     fn has_a_floor_and_a_ceiling() {
         let mut rtt = rtt();
-        rtt.on_sample(Duration::from_micros(50));
+        rtt.on_sample(Instant(0), Duration::from_micros(50));
         assert_eq!(rtt.rto(), Duration::from_micros(200_050));
         for _ in 0..40 {
             rtt.back_off();
@@ -246,5 +281,20 @@ mod tests {
         assert_eq!(rtt.rto(), Duration::from_secs(120));
         rtt.clear_backoff();
         assert_eq!(rtt.rto(), Duration::from_micros(200_050));
+    }
+
+    #[test]
+    fn forgets_the_minimum_of_a_path_left_five_minutes_ago() {
+        let mut rtt = rtt();
+        let minute = |minutes: u64| Instant(minutes * 60 * 1_000_000_000);
+        rtt.on_sample(minute(0), Duration::from_millis(10));
+        rtt.on_sample(minute(3), Duration::from_millis(80));
+        assert_eq!(rtt.min(), Some(Duration::from_millis(10)));
+        rtt.on_sample(minute(6), Duration::from_millis(80));
+        assert_eq!(rtt.min(), Some(Duration::from_millis(80)));
+        // Equal samples renew the minimum.
+        rtt.on_sample(minute(10), Duration::from_millis(80));
+        rtt.on_sample(minute(14), Duration::from_millis(90));
+        assert_eq!(rtt.min(), Some(Duration::from_millis(80)));
     }
 }

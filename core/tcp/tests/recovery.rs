@@ -141,7 +141,8 @@ fn a_probe_that_repairs_the_only_loss_reduces_the_window() {
     pair.run_for(ms(100));
     assert_eq!(resent(&pair), 1);
     let after = info(&mut pair);
-    assert!(after.ssthresh_bytes < before, "{after:?}");
+    // The window had doubled.
+    assert!(after.ssthresh_bytes < 2 * before, "{after:?}");
 }
 
 #[test]
@@ -155,7 +156,8 @@ fn a_window_update_after_the_repair_is_no_duplicate_of_a_probe() {
     pair.write(A, 3 * MSS);
     pair.run_for(ms(100));
     let after = info(&mut pair);
-    assert!(after.ssthresh_bytes < before, "{after:?}");
+    // The window had doubled.
+    assert!(after.ssthresh_bytes < 2 * before, "{after:?}");
 }
 
 #[test]
@@ -187,6 +189,22 @@ fn a_lost_retransmission_is_found_by_later_bytes() {
     let took = transfer(&mut pair, 100_000);
     assert!(took < ms(200), "{took:?}");
     assert!(!pair.a.timeouts.contains(&TimerKind::Retransmit));
+}
+
+#[test]
+fn a_retransmission_lost_after_a_timeout_reduces_again() {
+    let mut pair = Pair::connected();
+    let mut seen = 0;
+    // The flight, its probe, and the second retransmission after the timeout are lost.
+    pair.fate = Box::new(move |packet| {
+        seen += usize::from(packet.from == A && packet.is_data());
+        let is_lost = packet.from == A && packet.is_data() && (seen <= 11 || seen == 13);
+        if is_lost { Fate::Drop } else { Fate::Deliver }
+    });
+    transfer(&mut pair, 10 * MSS);
+    let timeouts = pair.a.timeouts.iter().filter(|it| **it == TimerKind::Retransmit).count();
+    let after = info(&mut pair);
+    assert_eq!((timeouts, after.ssthresh), (1, 2), "7 after the timeout alone");
 }
 
 #[test]
@@ -275,6 +293,78 @@ fn a_spurious_timeout_is_undone() {
     assert!(pair.a.timeouts.contains(&TimerKind::Retransmit));
     assert_eq!((after.ca_state, after.ssthresh), (0, before.ssthresh));
     assert!(after.cwnd_bytes >= before.cwnd_bytes, "{after:?}");
+}
+
+/// Returns a pair without timestamps after a transfer, and the sender's state. A's window has room
+/// for 20 segments.
+fn pair_without_timestamps() -> (Pair, Info) {
+    let config = Config { timestamps: false, ..Config::default() };
+    let mut pair = Pair::connected_with(config, config);
+    transfer(&mut pair, 20 * MSS);
+    pair.log.clear();
+    let before = info(&mut pair);
+    (pair, before)
+}
+
+/// Returns whether each data packet of A since the timeout was a retransmission.
+fn data_since_timeout(pair: &Pair) -> Vec<bool> {
+    let data = pair.log.iter().filter(|packet| packet.from == A && packet.is_data());
+    let since = data.skip_while(|packet| !packet.retransmit);
+    since.map(|packet| packet.retransmit).collect()
+}
+
+#[test]
+fn acks_of_bytes_sent_once_undo_a_timeout_without_timestamps() {
+    let (mut pair, before) = pair_without_timestamps();
+    // The path pauses for longer than the timeout, and for longer than two of them.
+    for pause in [ms(300), ms(800)] {
+        pair.log.clear();
+        pair.a.timeouts.clear();
+        let end = pair.now + pause;
+        pair.fate = Box::new(move |packet| match packet.from {
+            A if packet.is_data() && packet.sent < end => Fate::Late(end.since(packet.sent)),
+            _ => Fate::Deliver,
+        });
+        pair.write(A, 100 * MSS);
+        pair.run_for(pause);
+        let timeouts = pair.a.timeouts.iter().filter(|it| **it == TimerKind::Retransmit).count();
+        assert_eq!(info(&mut pair).ca_state, 4);
+        pair.run_for(ms(1000));
+        assert_eq!(resent(&pair), timeouts, "only the first segment");
+        let after = info(&mut pair);
+        assert_eq!((after.ca_state, after.ssthresh), (0, before.ssthresh), "{pause:?}");
+        assert!(after.cwnd_bytes >= before.cwnd_bytes, "{after:?}");
+    }
+}
+
+#[test]
+fn new_bytes_after_a_timeout_confirm_the_loss() {
+    let (mut pair, before) = pair_without_timestamps();
+    let end = pair.now + ms(200);
+    pair.fate = Box::new(move |packet| match packet.from {
+        A if packet.is_data() && packet.sent < end => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    pair.write(A, 100 * MSS);
+    pair.run_for(ms(5000));
+    pair.assert_received(B, 120 * MSS);
+    let sent = data_since_timeout(&pair);
+    assert_eq!(sent[..4], [true, false, false, true]);
+    let after = info(&mut pair);
+    assert!(after.ssthresh_bytes < before.cwnd_bytes, "{after:?}");
+}
+
+#[test]
+fn without_new_bytes_retransmissions_continue_after_a_timeout() {
+    let (mut pair, _) = pair_without_timestamps();
+    let end = pair.now + ms(200);
+    pair.fate = Box::new(move |packet| match packet.from {
+        A if packet.is_data() && packet.sent < end => Fate::Drop,
+        _ => Fate::Deliver,
+    });
+    pair.write(A, 5 * MSS);
+    let took = pair.run_until(Duration::from_secs(5), |pair| pair.b.received.len() == 25 * MSS);
+    assert!(took < ms(300), "{took:?}");
 }
 
 #[test]

@@ -388,10 +388,15 @@ impl BbrModel {
     }
 }
 
-/// Returns whether the loss rate exceeds BBR.LossThresh: IsInflightTooHigh() of the BBR draft.
+/// IsInflightTooHigh(), if more than one segment was lost.
+///
+/// The draft counts one segment, too, which exceeds BBR.LossThresh of less than 50 segments in
+/// flight. On short paths, each probe with a random loss would then lower `inflight_longterm`, and
+/// the headroom below that bound would leave a part of the bandwidth unused until the next probe.
 fn is_inflight_too_high(ack: AckSample<'_>) -> bool {
     let lost = u64::from(ack.rs.lost);
-    lost * 100 > u64::from(ack.rs.in_flight) * LOSS_THRESH_PERCENT || lost > 0 && !ack.acked.sack
+    let limit = u64::from(ack.rs.in_flight) * LOSS_THRESH_PERCENT / 100;
+    lost > limit.max(ack.acked.mss.into()) || lost > 0 && !ack.acked.sack
 }
 
 /// Returns the bytes in flight at which the loss rate crossed BBR.LossThresh: InflightAtLoss() of

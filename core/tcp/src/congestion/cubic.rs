@@ -79,12 +79,12 @@ impl CongestionControl for Cubic {
         self.curve(window.cwnd).on_ack(window, acked);
     }
 
-    fn on_loss(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
-        self.reduce(window.cwnd, flight, BETA)
+    fn on_loss(&mut self, window: &CongestionWindow, _flight: u32) -> u32 {
+        self.reduce(window.cwnd, BETA)
     }
 
-    fn on_ecn(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
-        self.reduce(window.cwnd, flight, BETA_ECN)
+    fn on_ecn(&mut self, window: &CongestionWindow, _flight: u32) -> u32 {
+        self.reduce(window.cwnd, BETA_ECN)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
@@ -107,13 +107,14 @@ impl CongestionControl for Cubic {
 }
 
 impl Cubic {
-    /// Returns the slow-start threshold after a reduction by the factor `beta`, a numerator and
-    /// denominator.
-    fn reduce(&mut self, cwnd: u32, flight: u32, beta: (u32, u32)) -> u32 {
+    /// Returns the slow-start threshold after a reduction by `beta`.
+    ///
+    /// The window is reduced, not the bytes in flight. Otherwise a loss would shrink the window of a
+    /// program that has little to send at that moment. An unused window does not grow
+    /// ([`WindowUsage`](super::usage::WindowUsage)), so the path has carried it.
+    fn reduce(&mut self, cwnd: u32, beta: (u32, u32)) -> u32 {
         self.curve(0).on_loss(cwnd);
-        // Reduce the bytes in flight, not the congestion window (RFC 9438 §4.6), which may be
-        // larger than what was used.
-        (u64::from(flight.min(cwnd)) * u64::from(beta.0) / u64::from(beta.1)) as u32
+        (u64::from(cwnd) * u64::from(beta.0) / u64::from(beta.1)) as u32
     }
 
     /// Returns the curve; ends the first slow start with the window `cwnd` if there is none.

@@ -72,7 +72,7 @@ impl Connection {
         // Fast path: a single transmission was in flight, and nothing was probed or retransmitted.
         if self.recovery.is_tracking() || report.dsack.is_some() {
             self.check_probe(segment, before, report, window);
-            self.check_spurious(ack, report, phase);
+            self.check_spurious(ack, report, before, phase);
         }
         if self.recovery.is_watching() {
             //= https://www.rfc-editor.org/rfc/rfc6675#section-5
@@ -108,7 +108,7 @@ impl Connection {
         let (before, phase) = (self.sender_progress(), self.recovery.phase);
         let ack = self.timing_of(segment);
         let report = self.receive_sack(segment, ack);
-        self.check_spurious(ack, report, phase);
+        self.check_spurious(ack, report, before, phase);
         if report.has_news {
             let lost = self.look_for_loss(ack.now, before);
             self.limit_recovery(before, lost);
@@ -273,7 +273,7 @@ impl Connection {
             }
             self.rtt.stop_timing();
             let rtt = segment.arrival.since(sent);
-            self.take_rtt(rtt);
+            self.take_rtt(now, rtt);
             return Some(rtt);
         }
         // Some bytes were retransmitted, so only the timestamp shows which copy the ACK answers.
@@ -290,14 +290,14 @@ impl Connection {
             let elapsed_ms =
                 now.millis().wrapping_add(self.ext.ts_offset).wrapping_sub(timestamps.echo);
             if elapsed_ms <= 300_000 {
-                self.take_rtt(Duration::from_millis(u64::from(elapsed_ms.max(1))));
+                self.take_rtt(now, Duration::from_millis(u64::from(elapsed_ms.max(1))));
             }
         }
         None
     }
 
-    fn take_rtt(&mut self, sample: Duration) {
-        self.rtt.on_sample(sample);
+    fn take_rtt(&mut self, now: Instant, sample: Duration) {
+        self.rtt.on_sample(now, sample);
         self.recovery.on_rtt_sample();
     }
 

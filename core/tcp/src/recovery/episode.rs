@@ -19,7 +19,6 @@ impl Recovery {
         snd_nxt: SeqNum,
         recover_fs: u32,
     ) {
-        self.phase = Phase::Recovery;
         self.enter_again(now, snd_una, snd_nxt, recover_fs);
         self.make_board(snd_una).force = true;
         if let Some(outstanding) = &mut self.outstanding {
@@ -27,8 +26,8 @@ impl Recovery {
         }
     }
 
-    /// Restarts fast recovery after a retransmission was lost. The reduction of the congestion
-    /// window cannot be undone any more.
+    /// Continues in fast recovery after a retransmission was lost, also one of a timeout, as if
+    /// the recovery had begun now. The reduction cannot be undone any more.
     pub(crate) fn enter_again(
         &mut self,
         now: Instant,
@@ -36,6 +35,7 @@ impl Recovery {
         snd_nxt: SeqNum,
         recover_fs: u32,
     ) {
+        self.phase = Phase::Recovery;
         self.point = snd_nxt;
         self.make_board(snd_una).reduced_at = now;
         if let Some(outstanding) = &mut self.outstanding {
@@ -77,10 +77,11 @@ impl Recovery {
         //= https://www.rfc-editor.org/rfc/rfc6582#section-3.2
         //# After a retransmit timeout, record the highest sequence number transmitted in the
         //# variable recover, and exit the fast recovery procedure if applicable.
-        self.phase = Phase::Loss;
+        let phase_before = std::mem::replace(&mut self.phase, Phase::Loss);
         self.point = snd_nxt;
         let head = head.filter(|_| self.sack);
         self.make_board(snd_una);
+        self.start_forward_check(phase_before);
         let Some(outstanding) = &mut self.outstanding else { return 0 };
         outstanding.probe.cancel();
         let Some(board) = &mut outstanding.board else { return 0 };
@@ -94,6 +95,7 @@ impl Recovery {
             }
         };
         board.reopened = false;
+        board.reduced_at = timing.now;
         board.dup_acks = 0;
         board.dup_bytes = 0;
         board.force = true;
@@ -141,6 +143,9 @@ impl Recovery {
         let outstanding = self.outstanding.as_mut()?;
         let undo = outstanding.undo.take()?;
         outstanding.undone_until = outstanding.record.as_ref().map(FlightRecord::end);
+        if let Some(record) = &mut outstanding.record {
+            record.rack.forget_resent();
+        }
         // Bytes that `resend` marked are really missing, so keep them marked.
         if self.phase != Phase::Resend {
             if let Some(board) = &mut outstanding.board {

@@ -1,6 +1,7 @@
 //! Tail loss probe (RFC 8985 section 7). The probe is sent before the retransmission timer expires,
 //! and makes the peer report the loss of the last segments of a flight.
 
+use super::{Phase, Recovery};
 use towpath_wire::tcp::SeqNum;
 
 /// State of the tail loss probe of a connection.
@@ -74,5 +75,58 @@ impl TailProbe {
     /// Returns whether the state is as new, so that it can be freed.
     pub(super) fn is_clear(&self) -> bool {
         self.end.is_none() && !self.is_due && !self.is_unmeasured
+    }
+}
+
+impl Recovery {
+    /// Returns whether a tail loss probe may be scheduled: no byte is missing, and no probe is in
+    /// flight.
+    #[inline]
+    pub(crate) fn may_probe(&self) -> bool {
+        self.phase == Phase::Open
+            && self.sack
+            && self.outstanding.as_ref().is_none_or(|it| {
+                it.probe.may_schedule() && it.board.as_ref().is_none_or(|it| it.sacked.total() == 0)
+            })
+    }
+
+    /// Returns whether a tail loss probe must be sent now.
+    #[inline]
+    pub(crate) fn is_probe_due(&self) -> bool {
+        self.outstanding.as_ref().is_some_and(|it| it.probe.is_due())
+    }
+
+    /// Makes the next transmission a tail loss probe.
+    pub(crate) fn set_probe_due(&mut self) {
+        self.outstanding.get_or_insert_default().probe.set_due(true);
+    }
+
+    /// Cancels a tail loss probe that is due.
+    pub(crate) fn withdraw_probe(&mut self) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.probe.set_due(false);
+        }
+    }
+
+    /// Records that the due tail loss probe was sent. `snd_nxt` is SND.NXT afterwards.
+    #[cold]
+    pub(crate) fn on_probe_sent(&mut self, snd_nxt: SeqNum, is_resent: bool) {
+        self.outstanding.get_or_insert_default().probe.on_sent(snd_nxt, is_resent);
+    }
+
+    /// Handles an ACK after a tail loss probe. Returns whether the probe repaired a loss.
+    pub(crate) fn on_probe_ack(&mut self, ack: ProbeAck) -> bool {
+        self.outstanding.as_mut().is_some_and(|it| {
+            it.probe.set_due(false);
+            it.probe.on_ack(ack)
+        })
+    }
+
+    /// Permits the next tail loss probe, because an RTT was measured.
+    #[inline]
+    pub(crate) fn on_rtt_sample(&mut self) {
+        if let Some(outstanding) = &mut self.outstanding {
+            outstanding.probe.on_rtt_sample();
+        }
     }
 }

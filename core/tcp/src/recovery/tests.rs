@@ -92,6 +92,23 @@ impl Sender {
         self.recovery.on_advance(ack, old, seq(una), seq(self.nxt), MSS)
     }
 
+    /// Expires the retransmission timer, and retransmits the first segment.
+    fn time_out(&mut self, now: u64) {
+        self.now = now;
+        let (una, nxt, timing) = (seq(self.una), seq(self.nxt), self.timing());
+        self.recovery.enter_loss(timing, una, nxt, Some(una + MSS));
+        self.retransmit(self.una, self.una + MSS);
+    }
+
+    /// Ends the ACK that advanced SND.UNA or, with `has_news`, reported new bytes by SACK. Returns
+    /// whether the last timeout was spurious.
+    fn is_timeout_spurious(&mut self, is_advance: bool, has_news: bool) -> bool {
+        let record = self.recovery.record_mut().expect("in flight");
+        let has_original = record.rack.take_arrivals().has_original;
+        let ack = ForwardAck { is_advance, has_news, has_original };
+        self.recovery.check_timeout(ack, seq(self.nxt))
+    }
+
     fn hole(&self) -> Option<(u32, u32)> {
         let hole = self.recovery.next_hole()?;
         Some((hole.left - seq(0), hole.right - seq(0)))
@@ -462,4 +479,60 @@ fn work_grows_with_transmissions_and_acks_only() {
         let limit = (3 + 2 * timeouts) * sent + 8 * acks as usize;
         assert!(visits(&sender) < limit, "seed {seed}: {} of {limit}", visits(&sender));
     }
+}
+
+#[test]
+fn the_second_ack_after_a_timeout_reveals_late_originals() {
+    for timeouts in 1..3 {
+        let mut sender = Sender::new(6);
+        (1..=timeouts).for_each(|n| sender.time_out(300 * n));
+        sender.advance(1000, 1000);
+        assert!(!sender.is_timeout_spurious(true, false), "may answer the retransmission");
+        assert_eq!(sender.recovery.forward_room(seq(sender.nxt), MSS), Some(2 * MSS));
+        sender.send();
+        assert_eq!(sender.recovery.forward_room(seq(sender.nxt), MSS), Some(MSS));
+        assert!(!sender.is_timeout_spurious(false, false), "no duplicate");
+        sender.sack(1001, 2000, 3000);
+        assert!(sender.is_timeout_spurious(false, true), "{timeouts} timeouts");
+    }
+}
+
+#[test]
+fn acks_of_new_or_repeated_bytes_do_not_refute_a_timeout() {
+    let mut sender = Sender::new(6);
+    sender.time_out(300);
+    sender.advance(400, 1000);
+    sender.is_timeout_spurious(true, false);
+    sender.send();
+    sender.sack(500, 6000, 7000);
+    assert!(!sender.is_timeout_spurious(false, true), "only new bytes arrived");
+    sender.sack(501, 2000, 3000);
+    assert!(!sender.is_timeout_spurious(false, true), "the check is over");
+
+    let mut sender = Sender::new(6);
+    sender.retransmit(5000, 6000);
+    sender.time_out(300);
+    sender.advance(400, 1000);
+    sender.is_timeout_spurious(true, false);
+    sender.sack(500, 5000, 6000);
+    assert!(!sender.is_timeout_spurious(false, true), "the probe may have arrived");
+}
+
+#[test]
+fn recoveries_and_retransmissions_end_the_check_of_a_timeout() {
+    let mut sender = Sender::new(10);
+    sender.sack(103, 3000, 4000);
+    sender.enter();
+    sender.retransmit(0, 3000);
+    sender.time_out(300);
+    sender.advance(400, 1000);
+    sender.is_timeout_spurious(true, false);
+    assert_eq!(sender.recovery.forward_room(seq(sender.nxt), MSS), None, "losses were known");
+
+    let mut sender = Sender::new(10);
+    sender.time_out(300);
+    sender.advance(400, 1000);
+    sender.is_timeout_spurious(true, false);
+    sender.retransmit(1000, 2000);
+    assert_eq!(sender.recovery.forward_room(seq(sender.nxt), MSS), None);
 }

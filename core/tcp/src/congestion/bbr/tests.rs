@@ -151,6 +151,19 @@ fn too_many_losses_while_probing_set_the_long_term_bound() {
 }
 
 #[test]
+fn one_lost_segment_of_a_small_flight_is_not_too_much() {
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::Up);
+    run.in_flight = 30 * MSS;
+    run.ack(MSS, MSS);
+    assert_eq!(run.model().state, BbrState::Up, "3 %, but one segment");
+    assert_eq!(run.model().path.inflight_longterm, INFINITE);
+    run.ack(MSS, 2 * MSS);
+    assert_ne!(run.model().state, BbrState::Up);
+    assert!(run.model().path.inflight_longterm < INFINITE);
+}
+
+#[test]
 fn six_losses_in_a_round_end_startup() {
     let mut run = BbrRun::new();
     run.in_recovery = true;
