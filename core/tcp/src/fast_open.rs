@@ -238,7 +238,7 @@ impl fmt::Display for FastOpenModes {
     }
 }
 
-/// Secret keys of the cookies of a server. Servers with equal keys accept the cookies of each other.
+/// Secret keys of the cookies of a server. Servers with equal keys accept each other's cookies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOpenKeys {
     /// Key of new cookies.

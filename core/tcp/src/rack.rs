@@ -39,12 +39,12 @@ pub(crate) struct Rack {
     /// Value of `fack` before the current ACK. The order of bytes within one ACK is unknown, so
     /// they are not compared with each other.
     fack_before: SeqNum,
-    arrivals: Arrivals,
+    arrivals: AckArrivals,
 }
 
-/// Arrivals that one ACK revealed.
+/// AckArrivals that one ACK revealed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct AckArrivals {
     /// Maximum distance in bytes by which bytes arrived out of order.
     pub(crate) reordered: u32,
     /// Whether bytes arrived that were sent once.
@@ -62,7 +62,7 @@ impl Rack {
             is_resent: false,
             fack: una,
             fack_before: una,
-            arrivals: Arrivals::default(),
+            arrivals: AckArrivals::default(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Rack {
     }
 
     /// Ends the current ACK, and returns what it revealed.
-    pub(crate) fn take_arrivals(&mut self) -> Arrivals {
+    pub(crate) fn take_arrivals(&mut self) -> AckArrivals {
         self.fack_before = self.fack;
         core::mem::take(&mut self.arrivals)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Rtt {
 /// Minimum RTT of the last five minutes, Linux's `tcp_min_rtt_wlen`. A shorter time would lose the
 /// minimum to a standing queue.
 ///
-/// Packed because of the budget of [`Connection`](crate::Connection): the low 24 bits are the
+/// Packed because of the budget of [`Connection`](crate::Connection). The low 24 bits are the
 /// minimum in microseconds, and the upper 8 bits its time in units of 2^35 ns (34 s).
 #[derive(Debug, Clone, Copy)]
 struct RecentMin(u32);

@@ -109,8 +109,8 @@ impl CongestionControl for Cubic {
 impl Cubic {
     /// Returns the slow-start threshold after a reduction by `beta`.
     ///
-    /// The window is reduced, not the bytes in flight. Otherwise a loss would shrink the window of a
-    /// program that has little to send at that moment. An unused window does not grow
+    /// The window is reduced, not the bytes in flight. Otherwise a loss would shrink the window of
+    /// a program that has little to send at that moment. An unused window does not grow
     /// ([`WindowUsage`](super::usage::WindowUsage)), so the path has carried it.
     fn reduce(&mut self, cwnd: u32, beta: (u32, u32)) -> u32 {
         self.curve(0).on_loss(cwnd);
