@@ -347,7 +347,7 @@ fn new_bytes_after_a_timeout_confirm_the_loss() {
     });
     pair.write(A, 100 * MSS);
     pair.run_for(ms(5000));
-    pair.assert_received(B, 120 * MSS);
+    assert_eq!(pair.b.received.len(), 120 * MSS);
     let sent = data_since_timeout(&pair);
     assert_eq!(sent[..4], [true, false, false, true]);
     let after = info(&mut pair);
@@ -364,7 +364,8 @@ fn without_new_bytes_retransmissions_continue_after_a_timeout() {
     });
     pair.write(A, 5 * MSS);
     let took = pair.run_until(Duration::from_secs(5), |pair| pair.b.received.len() == 25 * MSS);
-    assert!(took < ms(300), "{took:?}");
+    // Another timeout would take 400 ms more.
+    assert!(took < ms(400), "{took:?}");
 }
 
 #[test]
