@@ -153,8 +153,11 @@ impl Connection {
         //# segment has already been retransmitted by way of the retransmission timer at least once,
         //# the value of ssthresh is held constant.
         // Reduce ssthresh again if the peer has acknowledged bytes since the last timeout, as Linux
-        // does: a different segment was lost.
-        let again = self.recovery.phase == Phase::Loss && (shut || self.timers.retransmits > 0);
+        // does: a different segment was lost. If the peer reported the loss of the retransmission
+        // in between, fast recovery has begun already.
+        let phase = self.recovery.phase;
+        let again =
+            phase == Phase::Loss && shut || phase.is_repairing() && self.timers.retransmits > 0;
         if !shut {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
             //# The following procedure MUST be used to handle excessive retransmissions of data

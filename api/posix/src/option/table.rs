@@ -11,9 +11,11 @@ pub const UDP_SEGMENT: i32 = 103;
 pub const UDP_GRO: i32 = 104;
 /// Option: protocol above TCP, such as TLS. The libc crate lacks this constant for some targets.
 pub const TCP_ULP: i32 = 31;
+/// Option: keys of the Fast Open cookies of a listener. The libc crate lacks this constant for some
+/// targets.
+pub const TCP_FASTOPEN_KEY: i32 = 33;
 /// Option: whether recvmsg returns the number of unread bytes. The libc crate lacks this constant
 /// for some targets.
-pub const TCP_FASTOPEN_KEY: i32 = 33;
 pub const TCP_INQ: i32 = 36;
 /// Option: index of the interface to which a socket is bound. The libc crate lacks this constant
 /// for some targets.

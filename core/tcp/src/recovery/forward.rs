@@ -77,8 +77,11 @@ impl Recovery {
             return self.phase == Phase::Loss && ack.has_original && !is_beyond;
         }
         if ack.is_advance {
-            outstanding.forward = ForwardCheck::Forward;
-            self.point = snd_nxt;
+            // An ACK of bytes sent since the timeout would look like one of bytes before it.
+            outstanding.forward = match snd_nxt == self.point {
+                true => ForwardCheck::Forward,
+                false => ForwardCheck::Off,
+            };
         }
         false
     }

@@ -516,6 +516,14 @@ fn acks_of_new_or_repeated_bytes_do_not_refute_a_timeout() {
     sender.is_timeout_spurious(true, false);
     sender.sack(500, 5000, 6000);
     assert!(!sender.is_timeout_spurious(false, true), "the probe may have arrived");
+
+    let mut sender = Sender::new(6);
+    sender.time_out(300);
+    sender.send();
+    sender.advance(400, 1000);
+    sender.is_timeout_spurious(true, false);
+    sender.sack(500, 6000, 7000);
+    assert!(!sender.is_timeout_spurious(false, true), "sent after the timeout");
 }
 
 #[test]
