@@ -128,7 +128,7 @@ impl PortRing {
         self.offered.push_back(packet);
     }
 
-    /// Passes the frames to the port, until it accepts no more. Returns the number of accepted ones.
+    /// Passes frames to the port until it accepts no more. Returns the number of accepted frames.
     pub fn flush(&mut self, pool: &mut Pool) -> usize {
         let Some(port) = &mut self.port else { return 0 };
         if self.offered.is_empty() {

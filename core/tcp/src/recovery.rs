@@ -28,8 +28,8 @@ pub(crate) use self::forward::ForwardAck;
 use self::forward::ForwardCheck;
 use self::prr::Prr;
 pub(crate) use self::prr::RecoveryAck;
-pub(crate) use self::scoreboard::Detected;
 use self::scoreboard::Scoreboard;
+pub(crate) use self::scoreboard::{Detected, Hole};
 pub(crate) use self::tail::ProbeAck;
 use self::tail::TailProbe;
 use self::undo::Undo;
@@ -167,13 +167,6 @@ impl Outstanding {
             || !self.boundaries.is_empty()
             || self.spare.capacity() > 0
     }
-}
-
-/// A range of sequence numbers to retransmit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hole {
-    pub(crate) left: SeqNum,
-    pub(crate) right: SeqNum,
 }
 
 impl Recovery {

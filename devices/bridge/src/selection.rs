@@ -16,9 +16,12 @@ pub struct TwinRule {
     pub address: Option<IpAddr>,
 }
 
+/// Name of rules, and the protocol and port of each.
+type NamedRules = (&'static str, &'static [(u8, Option<u16>)]);
+
 /// Rules by name. BGP is on both ports of a connection; the ports of BFD are those of RFC 5881
 /// and RFC 5883.
-const NAMED: [(&str, &[(u8, Option<u16>)]); 8] = [
+const NAMED: [NamedRules; 8] = [
     ("ospf", &[(89, None)]),
     ("vrrp", &[(112, None)]),
     ("pim", &[(103, None)]),
@@ -41,7 +44,7 @@ const HOP_BY_HOP: u8 = 0;
 const HEADER_LEN: usize = 14;
 const IPV6_LEN: usize = 40;
 
-/// FrameReceiver of a frame.
+/// Receiver of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameReceiver {
     Stack,

@@ -232,8 +232,8 @@ impl EngineRecv {
     }
 
     /// Moves the FIFO to an extent of `nominal` bytes, if there is one with memory for `end` bytes
-    /// after the in-order ones. Only possible while nothing is unread, because the program reads the
-    /// location of the FIFO only if there are bytes to read.
+    /// after the in-order ones. Only possible while nothing is unread, because the program reads
+    /// the location of the FIFO only if there are bytes to read.
     fn grow(&mut self, end: u32) {
         let Some(old) = &self.window else {
             return;

@@ -105,14 +105,12 @@ pub fn follow(
     let (own, given, messages) = (twins.own.clone(), addresses(args), messages.clone());
     let mut is_first = true;
     let tell = move |notice: SyncNotice| match notice {
-        SyncNotice::Synchronized { networks, refused } => {
-            if std::mem::take(&mut is_first) {
-                let refused = match refused {
-                    0 => String::new(),
-                    count => format!("; {count} routes cannot be used"),
-                };
-                messages.say(&format!("routes of the kernel to {networks} networks{refused}"));
-            }
+        SyncNotice::Synchronized { networks, refused } if std::mem::take(&mut is_first) => {
+            let refused = match refused {
+                0 => String::new(),
+                count => format!("; {count} routes cannot be used"),
+            };
+            messages.say(&format!("routes of the kernel to {networks} networks{refused}"));
         }
         SyncNotice::Addresses(adopted) => own.set(&[given.clone(), adopted].concat()),
         SyncNotice::Failed(why) => {

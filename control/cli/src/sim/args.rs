@@ -45,6 +45,7 @@ pub struct SimArgs {
 
 /// Commands without a scenario.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "parsed once")]
 pub enum SimCommand {
     #[command(flatten)]
     Example(ExampleCommand),

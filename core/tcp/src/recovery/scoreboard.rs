@@ -1,13 +1,19 @@
 //! Scoreboard of loss recovery: the bytes that the peer has, the bytes that are lost, and the
 //! retransmissions in flight.
 
-use super::Hole;
 use crate::flight::{FlightRecord, LossVerdict};
 use crate::rack::LossTiming;
 use crate::ranges::{Inserted, Ranges};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
+
+/// A range of sequence numbers to retransmit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) left: SeqNum,
+    pub(crate) right: SeqNum,
+}
 
 /// Maximum number of retransmissions tracked one by one: 4 MB of single segments. If further ones
 /// are lost, only the retransmission timer detects it.
