@@ -120,16 +120,14 @@ fn run_beside(
     if alone {
         child.finish();
     }
-    if !outcome.attached && args.strict {
-        return Ok(ExitCode::Failed as u8);
-    }
-    Ok(status(ended, is_recorded))
+    Ok(status(ended, is_recorded, !outcome.attached && args.strict))
 }
 
-/// Returns the exit status of a run. If a signal killed PROGRAM, kills this process by the same
-/// signal.
-fn status(ended: Ended, is_recorded: bool) -> u8 {
+/// Returns the exit status of a run; `is_refused` means failure. If a signal killed PROGRAM, kills
+/// this process by the same signal.
+fn status(ended: Ended, is_recorded: bool, is_refused: bool) -> u8 {
     match ended {
+        _ if is_refused => ExitCode::Failed as u8,
         // Fail if the capture is incomplete. Otherwise a script would assume that it is complete.
         Ended::Exited(0) if !is_recorded => ExitCode::Failed as u8,
         Ended::Exited(code) => code,
