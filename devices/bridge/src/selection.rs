@@ -16,12 +16,12 @@ pub struct TwinRule {
     pub address: Option<IpAddr>,
 }
 
-/// Name of rules, and the protocol and port of each.
-type NamedRules = (&'static str, &'static [(u8, Option<u16>)]);
+/// Transport protocol and port of a packet that a rule selects.
+type Selected = (u8, Option<u16>);
 
 /// Rules by name. BGP is on both ports of a connection; the ports of BFD are those of RFC 5881
 /// and RFC 5883.
-const NAMED: [NamedRules; 8] = [
+const NAMED: [(&str, &[Selected]); 8] = [
     ("ospf", &[(89, None)]),
     ("vrrp", &[(112, None)]),
     ("pim", &[(103, None)]),

@@ -103,9 +103,12 @@ pub fn follow(
         bindings: bindings(args, &sync.namespace),
     };
     let (own, given, messages) = (twins.own.clone(), addresses(args), messages.clone());
-    let mut is_first = true;
+    // Number of refused routes in the last message.
+    let mut told = None;
     let tell = move |notice: SyncNotice| match notice {
-        SyncNotice::Synchronized { networks, refused } if std::mem::take(&mut is_first) => {
+        SyncNotice::Synchronized { networks, refused }
+            if told.replace(refused) != Some(refused) =>
+        {
             let refused = match refused {
                 0 => String::new(),
                 count => format!("; {count} routes cannot be used"),
