@@ -22,7 +22,7 @@ PATH=$1:$PATH:/usr/sbin
 cd $2
 trap 'kill $(jobs -p) 2>/dev/null || :' EXIT
 waits_for() {
-    for n in $(seq 300); do \"$@\" >/dev/null 2>&1 && return 0; sleep 0.1; done
+    for n in $(seq 600); do \"$@\" >/dev/null 2>&1 && return 0; sleep 0.1; done
     echo \"in vain: $*\" >&2; towpath ip --name edge route >&2 || :; return 1
 }
 ping_from() { host=$1; shift; ip netns exec $host ping -c1 -W1 $*; }
