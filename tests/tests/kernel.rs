@@ -317,7 +317,8 @@ fn follows_ospf(edge: &Edge, protocol: &str) {
         });
     }
     let sent = [edge.sent_by("a") - before[0], edge.sent_by("b") - before[1]];
-    assert!(sent.iter().all(|count| *count >= 8), "both next hops are used: {sent:?}");
+    // Three or fewer of 40 flows take a next hop once in 50 million runs.
+    assert!(sent.iter().all(|count| *count >= 4), "both next hops are used: {sent:?}");
 
     ip(&format!("ip -n {} link set a0 down", name(&edge.a)));
     let one = format!("10.9.0.1 via 10.3.0.2 dev b proto {protocol}");
@@ -466,6 +467,17 @@ mod nightly {
         let started = Instant::now();
         eventually("no routes", || count(&edge, "static") == 0);
         eprintln!("{ROUTES} routes withdrawn: {:?} after the kernel", started.elapsed());
+
+        // The buffer has announcements whose withdrawals are lost.
+        router.signal(Signal::STOP);
+        apply(&add);
+        apply(&delete);
+        edge.control("ip route add 10.7.1.0/24 via 10.2.0.2 proto bgp metric 20");
+        router.signal(Signal::CONT);
+        edge.shows("route show 10.7.1.0/24", "10.7.1.0/24 via 10.2.0.2 dev a proto bgp metric 20");
+        edge.control("ip route add 10.7.2.0/24 via 10.2.0.2 proto bgp metric 20");
+        edge.shows("route show 10.7.2.0/24", "10.7.2.0/24 via 10.2.0.2 dev a proto bgp metric 20");
+        assert_eq!(count(&edge, "static"), 0, "withdrawn routes do not come back");
         router.stop().ok();
     }
 

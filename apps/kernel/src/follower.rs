@@ -22,7 +22,7 @@ const DUMP_INTERVAL: u32 = 9;
 const DUMP_INTERVAL_MIN: Duration = Duration::from_millis(20);
 /// Time after which a failed dump is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// Number of dumps in a row that may be interrupted by changes.
+/// Number of dumps in a row that may be interrupted by changes before the user is told.
 const INTERRUPTIONS_MAX: usize = 20;
 
 /// The kernel's objects to follow.
@@ -79,11 +79,13 @@ impl KernelFollower {
             changes,
             dumps,
             table: source.table,
+            adopts_addresses: source.namespace != NetNamespace::Own,
             model: KernelModel::new(source.table, source.bindings),
             hosts: AdoptedHosts::default(),
             remote,
             tell,
             due: Instant::now(),
+            interruptions: 0,
             refused: 0,
         };
         let thread = Builder::new().name("towpath-kernel".into());
@@ -108,11 +110,16 @@ struct FollowerThread<F> {
     dumps: KernelSocket,
     table: u32,
     model: KernelModel,
+    /// Whether the engine takes over addresses. The kernel of the engine's own namespace answers
+    /// for its addresses itself.
+    adopts_addresses: bool,
     hosts: AdoptedHosts,
     remote: Remote,
     tell: F,
     /// Earliest time of the next dump.
     due: Instant,
+    /// Number of dumps in a row that were interrupted by changes.
+    interruptions: usize,
     /// Routes that the engine has refused.
     refused: usize,
 }
@@ -171,10 +178,17 @@ impl<F: FnMut(SyncNotice)> FollowerThread<F> {
     /// Replaces the state by a dump. Returns whether that succeeded.
     fn dump(&mut self) -> bool {
         let started = Instant::now();
-        let dumped = self.dump_repeatedly();
+        let dumped = self.dump_once();
         let took = started.elapsed();
+        let interval = (took * DUMP_INTERVAL).max(DUMP_INTERVAL_MIN);
+        let interruptions = std::mem::take(&mut self.interruptions);
         let (dump, interval) = match dumped {
-            Ok(dump) => (Some(dump), (took * DUMP_INTERVAL).max(DUMP_INTERVAL_MIN)),
+            Ok(dump) => (Some(dump), interval),
+            // Until the next dump, changes are read and passed on.
+            Err(DumpError::Interrupted) if interruptions < INTERRUPTIONS_MAX => {
+                self.interruptions = interruptions + 1;
+                (None, interval)
+            }
             Err(error) => {
                 (self.tell)(SyncNotice::Failed(error.to_string()));
                 (None, RETRY)
@@ -186,19 +200,7 @@ impl<F: FnMut(SyncNotice)> FollowerThread<F> {
         is_dumped
     }
 
-    /// Dumps all objects, and repeats that if it is interrupted by changes.
-    fn dump_repeatedly(&mut self) -> Result<KernelDump, DumpError> {
-        let mut interruptions = 0;
-        loop {
-            match self.dump_once() {
-                Err(DumpError::Interrupted) if interruptions < INTERRUPTIONS_MAX => {
-                    interruptions += 1;
-                }
-                dumped => return dumped,
-            }
-        }
-    }
-
+    /// Dumps all objects.
     fn dump_once(&mut self) -> Result<KernelDump, DumpError> {
         let mut dump = KernelDump::default();
         let requests = [
@@ -217,7 +219,10 @@ impl<F: FnMut(SyncNotice)> FollowerThread<F> {
 
     /// Passes all differences to the engine.
     fn pass(&mut self) -> Result<(), Gone> {
-        let wanted = self.model.hosts();
+        let mut wanted = self.model.hosts();
+        if !self.adopts_addresses {
+            wanted.addresses.clear();
+        }
         let changes = self.hosts.changes(&wanted);
         let addresses_change = changes.iter().any(is_of_address);
         for change in changes {

@@ -138,9 +138,20 @@ impl KernelModel {
                 }
             }
             KernelObject::Neighbor(neighbor) => self.known.set_neighbor(message.action, &neighbor),
-            // The kernel does not report all routes that change with their next-hop object.
-            KernelObject::NextHop(_) => self.is_stale = true,
+            KernelObject::NextHop(object) => self.on_next_hop(message.action, object),
             KernelObject::Route(route) => self.on_route(message.action, route),
+        }
+    }
+
+    /// Handles a change of a next-hop object. The kernel does not report all routes that change
+    /// with their object, but no route has used a new one yet.
+    fn on_next_hop(&mut self, action: MessageAction, object: NextHopMessage) {
+        let objects = &mut self.next_hops.objects;
+        if action == MessageAction::Delete {
+            self.is_stale = true;
+        } else {
+            let known = objects.entry(object.id).or_insert_with(|| object.clone());
+            self.is_stale |= *known != object;
         }
     }
 
@@ -148,12 +159,19 @@ impl KernelModel {
     /// their interface goes down.
     fn on_link(&mut self, action: MessageAction, link: &LinkMessage) {
         let is_known = self.known.links.contains(link);
-        self.is_stale |=
-            self.binding(link).is_some() && (action == MessageAction::Delete || !is_known);
+        // An interface that was renamed is still bound by its index.
+        let is_bound =
+            self.binding(link).is_some() || self.next_hops.interfaces.contains_key(&link.index);
+        self.is_stale |= is_bound && (action == MessageAction::Delete || !is_known);
     }
 
     fn on_route(&mut self, action: MessageAction, route: RouteMessage) {
-        if route.table != self.table || kind(&route).is_none() {
+        if route.table != self.table {
+            return;
+        }
+        if kind(&route).is_none() {
+            // A route that the engine has no type for may have replaced another one.
+            self.is_stale |= action == MessageAction::Replace && !route.is_partial;
             return;
         }
         let Some(prefix) = prefix_of(&route) else { return };
@@ -180,8 +198,7 @@ impl KernelModel {
             && let Some(prefix) = self.dirty.pop_first()
         {
             let known = self.known.routes.get(&prefix).map_or(&[][..], Vec::as_slice);
-            let routes: Vec<_> =
-                known.iter().flat_map(|route| self.next_hops.resolve(route)).collect();
+            let routes = self.used_of(known);
             if self.passed.get(&prefix).map_or(&[][..], Vec::as_slice) == routes {
                 continue;
             }
@@ -192,6 +209,19 @@ impl KernelModel {
             updates.push(KernelRoutes { prefix, routes });
         }
         updates
+    }
+
+    /// Returns the routes of the engine for the kernel's routes to a network. The kernel uses only
+    /// the first one of IPv4 routes with the same metric.
+    fn used_of(&self, known: &[RouteMessage]) -> Vec<KernelRoute> {
+        let (mut used, mut metrics) = (Vec::new(), BTreeSet::new());
+        for route in known {
+            let resolved = self.next_hops.resolve(route);
+            if resolved.is_empty() || metrics.insert(route.metric) || !route.network.is_ipv4() {
+                used.extend(resolved);
+            }
+        }
+        used
     }
 
     /// Returns the addresses and permanent neighbours of the bound interfaces.
@@ -220,12 +250,15 @@ fn prefix_of(route: &RouteMessage) -> Option<Prefix> {
 
 // The functions below return false if the message does not determine the kernel's routes.
 
-/// Adds an IPv4 route, which may have the metric of others.
+/// Adds an IPv4 route. The kernel uses the first of several routes with the same metric, and the
+/// message does not tell the place of the new one.
 fn add_v4(routes: &mut Vec<RouteMessage>, route: RouteMessage) -> bool {
-    if !routes.contains(&route) {
-        routes.push(route);
+    if routes.contains(&route) {
+        return true;
     }
-    true
+    let is_alone = routes.iter().all(|known| known.metric != route.metric);
+    routes.push(route);
+    is_alone
 }
 
 /// Adds next hops of an IPv6 route. The message has all next hops with the metric of the route.

@@ -142,6 +142,17 @@ fn changes_of_ipv4_routes_are_followed() {
 }
 
 #[test]
+fn routes_replaced_by_another_type_cause_a_dump() {
+    // RTN_THROW, which the engine does not have.
+    let throw = |network| RouteMessage { kind: 9, ..route(network, 20, &[]) };
+    let mut model = model(&[KernelObject::Route(route("10.9.0.0/16", 20, &[hop(3, "10.1.0.2")]))]);
+    change(&mut model, MessageAction::Set, throw("10.8.0.0/16"));
+    assert!(!model.is_stale());
+    change(&mut model, MessageAction::Replace, throw("10.9.0.0/16"));
+    assert!(model.is_stale());
+}
+
+#[test]
 fn next_hops_of_ipv6_routes_come_and_go_alone() {
     let mut model = model(&[]);
     let (lan, wan) = (hop(3, "fe80::1"), hop(4, "fe80::2"));
@@ -189,8 +200,26 @@ fn next_hop_objects_are_resolved_with_their_groups() {
         "10.9.0.0/16 10.1.0.2%1 20x1 10.2.0.2%2 20x3",
     ];
     assert_eq!(updates(&mut model), expected);
+    model.on_change(set(object(5, Some(3), Some("10.1.0.3"), &[])));
+    model.on_change(set(object(3, None, None, &[(1, 1), (2, 3)])));
+    assert!(!model.is_stale(), "an object is new, and another one has not changed");
+    model.on_change(set(by("10.6.0.0/16", 5)));
+    assert_eq!(updates(&mut model), ["10.6.0.0/16 10.1.0.3%1 20x1"]);
     model.on_change(set(object(3, None, None, &[(1, 1)])));
     assert!(model.is_stale());
+}
+
+#[test]
+fn the_first_ipv4_route_of_a_metric_is_used_alone() {
+    let via = |hop| route("10.9.0.0/16", 20, &[hop]);
+    let (lan, wan) = (hop(3, "10.1.0.2"), hop(4, "10.2.0.2"));
+    let mut model = model(&[KernelObject::Route(via(lan)), KernelObject::Route(via(wan))]);
+    assert_eq!(updates(&mut model), ["10.9.0.0/16 10.1.0.2%1 20x1"]);
+    change(&mut model, MessageAction::Delete, via(lan));
+    assert_eq!(updates(&mut model), ["10.9.0.0/16 10.2.0.2%2 20x1"]);
+    assert!(!model.is_stale());
+    change(&mut model, MessageAction::Set, via(lan));
+    assert!(model.is_stale(), "the new route may be the first one");
 }
 
 #[test]
@@ -203,6 +232,9 @@ fn events_that_end_routes_silently_cause_a_dump() {
     known.on_change(down("eth9", 5));
     assert!(!known.is_stale(), "nothing has changed, or the interface is not bound");
     known.on_change(down("lan", 3));
+    assert!(known.is_stale());
+    let mut known = model(&[]);
+    known.on_change(set(link(3, "renamed")));
     assert!(known.is_stale());
     let address = AddressMessage { link: 3, address: ip("10.1.0.1"), prefix_len: 24 };
     let mut known = model(&[KernelObject::Address(address)]);

@@ -10,7 +10,8 @@ use crate::addresses::Mac;
 pub struct TwinRule {
     /// Number of the transport protocol; `None` matches any.
     pub protocol: Option<u8>,
-    /// Source or destination port; `None` matches any.
+    /// Source or destination port; `None` matches any. The source port of a TCP packet that opens a
+    /// connection does not match.
     pub port: Option<u16>,
     /// Destination address; `None` matches all addresses of the router, and multicast groups.
     pub address: Option<IpAddr>,
@@ -110,6 +111,17 @@ struct TwinPacket<'a> {
     transport: &'a [u8],
 }
 
+impl TwinPacket<'_> {
+    /// Returns whether the packet is a SYN of TCP without ACK. The sender chooses its source port,
+    /// which must not give access to all TCP ports of the kernel.
+    fn opens_connection(&self) -> bool {
+        const SYN: u8 = 2;
+        const ACK: u8 = 16;
+        let flags = self.transport.get(13);
+        self.protocol == TCP && flags.is_some_and(|flags| flags & (SYN | ACK) == SYN)
+    }
+}
+
 impl TwinSelection {
     /// Creates the selection for a port with this Ethernet address. Without rules, packets of the
     /// usual routing protocols are selected.
@@ -137,7 +149,7 @@ impl TwinSelection {
             _ => None,
         };
         let Some(packet) = parsed else { return FrameReceiver::Stack };
-        if self.rules.iter().any(|rule| rule.selects(&packet)) {
+        if !is_discovery(&packet) && self.rules.iter().any(|rule| rule.selects(&packet)) {
             return match is_for_host(packet.destination, own) {
                 true => FrameReceiver::Twin,
                 false => FrameReceiver::Stack,
@@ -155,7 +167,8 @@ impl TwinRule {
         let has_port = |port: u16| {
             let ports = packet.transport.get(..4);
             let port = port.to_be_bytes();
-            ports.is_some_and(|ports| ports[..2] == port || ports[2..] == port)
+            let is_source = |ports: &[u8]| ports[..2] == port && !packet.opens_connection();
+            ports.is_some_and(|ports| ports[2..] == port || is_source(ports))
         };
         self.protocol.is_none_or(|protocol| protocol == packet.protocol)
             && self.address.is_none_or(|address| address == packet.destination)
@@ -174,11 +187,16 @@ fn is_for_host(destination: IpAddr, own: &[IpAddr]) -> bool {
     is_of_link || own.contains(&destination)
 }
 
-/// Returns the receiver of an ARP packet. The stack answers requests; both learn from replies,
-/// because both ask.
+/// Returns the receiver of an ARP packet. The stack answers requests. Both learn from replies,
+/// because both ask, and from announcements (RFC 5227), which may have a new Ethernet address.
 fn of_arp(packet: &[u8]) -> FrameReceiver {
     const REPLY: [u8; 2] = [0, 2];
-    if packet.get(6..8) == Some(&REPLY) { FrameReceiver::Both } else { FrameReceiver::Stack }
+    let is_reply = packet.get(6..8) == Some(&REPLY);
+    let (sender, target) = (packet.get(14..18), packet.get(24..28));
+    match is_reply || target.is_some() && sender == target {
+        true => FrameReceiver::Both,
+        false => FrameReceiver::Stack,
+    }
 }
 
 /// Returns whether stack and kernel both need a packet that no rule selects. Both need errors about
@@ -200,6 +218,12 @@ fn is_shared(packet: &TwinPacket<'_>) -> bool {
         },
         _ => false,
     }
+}
+
+/// Returns whether a packet belongs to neighbour discovery (RFC 4861), without which the stack
+/// would reach no neighbour.
+fn is_discovery(packet: &TwinPacket<'_>) -> bool {
+    packet.protocol == ICMP6 && matches!(packet.transport.first(), Some(133..=137))
 }
 
 fn parse_ipv4(packet: &[u8]) -> Option<TwinPacket<'_>> {
@@ -301,6 +325,19 @@ mod tests {
     }
 
     #[test]
+    fn source_ports_open_no_connections_to_other_ports() {
+        let segment = |source, destination, flags: u8| {
+            let header = [&ports(source, destination)[..], &[0; 9], &[flags], &[0; 6]].concat();
+            receiver(&[], &frame("192.0.2.2", TCP, &header))
+        };
+        let (syn, ack) = (2, 16);
+        assert_eq!(segment(179, 22, syn), FrameReceiver::Stack);
+        assert_eq!(segment(40_000, 179, syn), FrameReceiver::Twin);
+        assert_eq!(segment(179, 40_000, syn | ack), FrameReceiver::Twin);
+        assert_eq!(segment(179, 40_000, ack), FrameReceiver::Twin);
+    }
+
+    #[test]
     fn rules_replace_the_usual_ones() {
         let ssh = frame("192.0.2.2", TCP, &ports(40_000, 22));
         assert_eq!(receiver(&["tcp/22"], &ssh), FrameReceiver::Twin);
@@ -312,6 +349,16 @@ mod tests {
         for wrong in ["", "bpg", "tcp/0", "tcp/x", "ip/256", "to/x", "sctp/5"] {
             let error = wrong.parse::<TwinRules>().expect_err(wrong).to_string();
             assert!(error.contains("expected ospf, vrrp"), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_rule_takes_neighbor_discovery_from_the_stack() {
+        for rule in ["ip/58", "to/2001:db8::2"] {
+            let to_own = |kind| receiver(&[rule], &frame("2001:db8::2", ICMP6, &[kind, 0]));
+            assert_eq!(to_own(136), FrameReceiver::Both, "{rule}");
+            assert_eq!(to_own(135), FrameReceiver::Stack, "{rule}");
+            assert_eq!(to_own(128), FrameReceiver::Twin, "{rule}");
         }
     }
 
@@ -331,6 +378,12 @@ mod tests {
         };
         assert_eq!(receiver(&[], &arp(1)), FrameReceiver::Stack);
         assert_eq!(receiver(&[], &arp(2)), FrameReceiver::Both);
+        let request = |target: [u8; 4]| {
+            let sender = [192, 0, 2, 9];
+            receiver(&[], &[&arp(1)[..], &[2; 6], &sender, &[0; 6], &target].concat())
+        };
+        assert_eq!(request([192, 0, 2, 9]), FrameReceiver::Both, "an announcement");
+        assert_eq!(request([192, 0, 2, 2]), FrameReceiver::Stack);
         let solicitation = |target: [u8; 2]| {
             let body = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &target].concat();
             frame("ff02::1:ff00:7", ICMP6, &body)

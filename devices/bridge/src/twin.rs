@@ -164,10 +164,18 @@ impl Port for TwinPort {
             self.receive(frame, pool, out);
         }
         self.arrived = arrived;
-        let room = QUEUE_MAX.saturating_sub(self.queues[DEVICE].len()).min(FROM_TWIN_MAX);
+        // The twin is read even if the queue is full. Its descriptor would otherwise stay readable,
+        // and the event loop would not sleep.
         let queue = &mut self.queues[DEVICE];
-        self.counters.from_twin += self.ports[TWIN].poll(now_ns, pool, queue, room) as u64;
+        self.counters.from_twin += self.ports[TWIN].poll(now_ns, pool, queue, FROM_TWIN_MAX) as u64;
         self.flush(now_ns, pool);
+        while self.queues[DEVICE].len() > QUEUE_MAX
+            && let Some(frame) = self.queues[DEVICE].pop_back()
+        {
+            self.counters.from_twin -= 1;
+            self.counters.overflow += 1;
+            pool.give(frame);
+        }
         out.len() - first
     }
 

@@ -166,11 +166,22 @@ fn address(body: &[u8]) -> Option<AddressMessage> {
             _ => {}
         }
     }
-    Some(AddressMessage { link, address: local.or(shown)?, prefix_len })
+    let address = local.or(shown)?;
+    // The prefix length is that of the peer's address, which leaves a single one for this host.
+    let prefix_len = match address {
+        _ if shown.is_none_or(|shown| shown == address) => prefix_len,
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    };
+    Some(AddressMessage { link, address, prefix_len })
 }
 
 /// Parses a `struct ndmsg` with its attributes.
 fn neighbor(body: &[u8]) -> Option<NeighborMessage> {
+    // Entries of a forwarding table of a bridge or VXLAN have the family AF_BRIDGE.
+    if !matches!(i32::from(*body.first()?), libc::AF_INET | libc::AF_INET6) {
+        return None;
+    }
     let (link, state) = (u32_at(body, 4)?, u16_at(body, 8)?);
     let (mut address, mut mac) = (None, None);
     for (kind, value) in attributes(body.get(NDMSG_LEN..)?) {

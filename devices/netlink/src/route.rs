@@ -91,10 +91,10 @@ impl RouteMessage {
             next_hop_id,
             hops,
         };
-        let mut single = HopBuilder::new(flags);
+        let (mut single, mut has_network) = (HopBuilder::new(flags), prefix_len == 0);
         for (kind, value) in attributes(body.get(RTMSG_LEN..)?) {
             match kind {
-                RTA_DST => found.network = ip(value)?,
+                RTA_DST => (found.network, has_network) = (ip(value)?, true),
                 RTA_TABLE => found.table = u32_at(value, 0)?,
                 RTA_PRIORITY => found.metric = u32_at(value, 0)?,
                 RTA_NH_ID => found.next_hop_id = u32_at(value, 0),
@@ -108,7 +108,7 @@ impl RouteMessage {
             }
         }
         found.hops.extend(single.finish());
-        Some(found)
+        has_network.then_some(found)
     }
 }
 

@@ -137,6 +137,7 @@ impl KernelSocket {
     /// # Errors
     /// ENOBUFS if changes were lost; dump all objects again. The next call continues.
     pub fn read(&mut self, mut to: impl FnMut(KernelMessage)) -> io::Result<()> {
+        let mut result = Ok(());
         loop {
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) => {
@@ -144,7 +145,10 @@ impl KernelSocket {
                     all.filter_map(|raw| KernelMessage::parse(&raw)).for_each(&mut to);
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => return result,
+                // The waiting changes are older than the lost ones, and the kernel adds none until
+                // all are read. A dump before that would miss changes, and be changed by old ones.
+                Err(Errno::NOBUFS) => result = Err(Errno::NOBUFS.into()),
                 Err(error) => return Err(error.into()),
             }
         }

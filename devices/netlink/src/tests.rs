@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::attributes::{HEADER_LEN, messages, put_attribute};
-use crate::message::RTM_NEWROUTE;
+use crate::message::{RTM_NEWNEIGH, RTM_NEWROUTE};
 use crate::*;
 
 const DELETE: u16 = 1;
@@ -100,13 +100,32 @@ fn ignores_truncated_and_foreign_messages() {
     for len in 0..multipath().len() {
         // The length of the message is consistent, but an attribute may be truncated.
         let found = parsed(&message(RTM_NEWROUTE, 0, &multipath()[..len]));
-        assert!(found.len() <= 1);
+        let is_to_network = |message: &KernelMessage| match &message.object {
+            KernelObject::Route(route) => route.network == ip("10.9.0.0"),
+            _ => false,
+        };
+        assert!(found.iter().all(is_to_network), "{len}: {found:?}");
     }
     for kind in [2, 3, 18, 19, 26, 99] {
         assert!(parsed(&message(kind, 0, &multipath())).is_empty(), "{kind}");
     }
     assert!(parsed(&message(RTM_NEWROUTE, 0, &[7; 64])).is_empty(), "an unknown family");
     assert!(parsed(&[0xff; 64]).is_empty());
+}
+
+#[test]
+fn entries_of_bridges_are_no_neighbors() {
+    let neighbor = |family: libc::c_int| {
+        // Family and padding, interface, state NUD_PERMANENT, flags, type.
+        let mut body = vec![family as u8, 0, 0, 0];
+        body.extend(3u32.to_ne_bytes());
+        body.extend(0x80u16.to_ne_bytes());
+        body.extend([0, 0]);
+        put_attribute(&mut body, 1, &octets("10.0.0.2"));
+        put_attribute(&mut body, 2, &[2, 0, 0, 0, 0, 9]);
+        parsed(&message(RTM_NEWNEIGH, 0, &body)).len()
+    };
+    assert_eq!((neighbor(libc::AF_INET), neighbor(libc::AF_BRIDGE)), (1, 0));
 }
 
 #[test]
@@ -132,6 +151,23 @@ fn dumps_the_loopback_of_the_kernel() {
         _ => false,
     };
     assert!(!found.iter().any(is_other), "the kernel filters by table: {found:?}");
+}
+
+#[test]
+fn the_network_of_a_peer_is_not_that_of_the_address() {
+    let parse = |peer| {
+        // Family, prefix length, flags, scope, interface.
+        let mut body = vec![libc::AF_INET as u8, 24, 0, 0];
+        body.extend(3u32.to_ne_bytes());
+        put_attribute(&mut body, 1, &octets(peer));
+        put_attribute(&mut body, 2, &octets("10.0.0.1"));
+        match &parsed(&message(crate::message::RTM_NEWADDR, 0, &body))[0].object {
+            KernelObject::Address(found) => (found.address, found.prefix_len),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(parse("10.0.0.1"), (ip("10.0.0.1"), 24));
+    assert_eq!(parse("10.9.0.1"), (ip("10.0.0.1"), 32));
 }
 
 #[test]

@@ -26,12 +26,12 @@ pub struct Twins {
     carriers: Arc<[(IfaceId, TapCarrier)]>,
 }
 
-/// Checks that `--bypass` names ports of the router, each once.
+/// Checks that `--bypass` names ports of the router, each once, and a device for each.
 ///
 /// # Errors
 /// Returns a sentence for the user.
 pub fn check(args: &RouterArgs) -> Result<(), String> {
-    let mut twinned = Vec::new();
+    let (mut twinned, mut devices) = (Vec::new(), Vec::new());
     for bypass in &args.kernel.bypass {
         let name = bypass.port.as_str();
         if !args.port.iter().any(|port| port.name == name && port.is_interface()) {
@@ -39,10 +39,18 @@ pub fn check(args: &RouterArgs) -> Result<(), String> {
             let names = names.join(", ");
             return Err(format!("--bypass names the port {name:?}; with an address are {names}"));
         }
+        if args.port.iter().any(|port| port.name == name && port.by_dhcp) {
+            return Err(format!("--bypass {name}: its twin would not have the address of --dhcp"));
+        }
         if twinned.contains(&name) {
             return Err(format!("--bypass names the port {name} twice"));
         }
         twinned.push(name);
+        let (tap, namespace) = (&bypass.twin.tap, &bypass.twin.namespace);
+        if devices.contains(&(tap, namespace)) {
+            return Err(format!("--bypass names the device {tap}@{namespace} twice"));
+        }
+        devices.push((tap, namespace));
     }
     Ok(())
 }
@@ -127,6 +135,7 @@ pub fn follow(
 
 /// Returns the interfaces of a namespace that stand for interfaces of the router.
 fn bindings(args: &RouterArgs, namespace: &NetNamespace) -> Vec<LinkBinding> {
+    let twins = || args.kernel.bypass.iter().filter(|it| it.twin.namespace == *namespace);
     let mut bindings = Vec::new();
     let mut bind = |link: &str, iface| bindings.push(LinkBinding { link: link.to_owned(), iface });
     if *namespace != NetNamespace::Own {
@@ -143,6 +152,8 @@ fn bindings(args: &RouterArgs, namespace: &NetNamespace) -> Vec<LinkBinding> {
                 below.iter().filter(|_| below.len() == 1).for_each(|link| bind(link, iface));
             }
             (Some(it), _) if it.twin.namespace == *namespace => bind(&it.twin.tap, iface),
+            // The device with the name of this port is the twin of another one.
+            _ if twins().any(|it| it.twin.tap == port.name) => {}
             _ => bind(&port.name, iface),
         }
     }
@@ -156,5 +167,44 @@ impl Twins {
             // Fails before Linux 5.0; daemons then notice a lost link by their own timeouts.
             let _ = switch.set(carrier);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RouterArgs,
+    }
+
+    /// Returns the options of a router with the ports `a` and `b`, and these twins.
+    fn router(twins: &[&str]) -> RouterArgs {
+        let ports = ["towpath", "--port=a=packet:e0,10.1.0.1/24", "--port=b=packet:e1,10.2.0.1/24"];
+        let twins = twins.iter().map(|twin| format!("--bypass={twin}"));
+        Line::parse_from(ports.map(str::to_owned).into_iter().chain(twins)).args
+    }
+
+    #[test]
+    fn each_twin_has_a_device_of_its_own() {
+        assert_eq!(check(&router(&["a=t0@control", "b=t0@other"])), Ok(()));
+        let error = check(&router(&["a=t0@control", "b=t0@control"])).expect_err("one device");
+        assert_eq!(error, "--bypass names the device t0@control twice");
+    }
+
+    #[test]
+    fn a_twin_stands_for_its_port_and_not_for_the_one_of_its_name() {
+        let namespace = NetNamespace::Named("control".to_owned());
+        let bound = |twins: &[&str]| {
+            let bindings = bindings(&router(twins), &namespace);
+            let text = |it: &LinkBinding| format!("{} {}", it.link, it.iface.0);
+            bindings.iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(bound(&[]), ["lo 0", "a 1", "b 2"]);
+        assert_eq!(bound(&["a=b@control"]), ["lo 0", "b 1"]);
     }
 }

@@ -16,8 +16,8 @@ pub struct KernelArgs {
     /// NAMESPACE is the network namespace of routing daemons, by its name or path. Its routes,
     /// addresses and permanent neighbours become those of the router, as long as they are there.
     /// An interface stands for the port whose twin it is (--bypass), or whose name it has. `host`
-    /// is the namespace of the router itself: its interfaces stand for the ports on them. TABLE is
-    /// main unless given. docs/kernel.md has an example.
+    /// is the namespace of the router itself: its interfaces stand for the ports on them, and keep
+    /// their addresses. TABLE is main unless given. docs/kernel.md has an example.
     #[arg(long, value_name = "NAMESPACE", value_parser = parse_sync)]
     pub sync: Option<SyncArg>,
 
@@ -93,7 +93,10 @@ fn parse_namespace(text: &str) -> Result<NetNamespace, String> {
             "{text:?} is not a network namespace: expected a name of `ip netns`, or a path"
         ));
     }
-    Ok(NetNamespace::Named(text.to_owned()))
+    // A path of `ip netns` stands for the name, so that both are the same namespace.
+    let named = ["/run/netns/", "/var/run/netns/"].iter().find_map(|at| text.strip_prefix(at));
+    let named = named.filter(|name| !name.is_empty() && !name.contains('/'));
+    Ok(NetNamespace::Named(named.unwrap_or(text).to_owned()))
 }
 
 #[cfg(test)]
@@ -111,6 +114,8 @@ mod tests {
         assert_eq!(parse_sync("control:main"), Ok(sync(named("control"), 254)));
         assert_eq!(parse_sync("host:100"), Ok(sync(NetNamespace::Own, 100)));
         assert_eq!(parse_sync("/proc/7/ns/net"), Ok(sync(named("/proc/7/ns/net"), 254)));
+        assert_eq!(parse_sync("/run/netns/control"), Ok(sync(named("control"), 254)));
+        assert_eq!(parse_sync("/var/run/netns/control:7"), Ok(sync(named("control"), 7)));
         for wrong in ["", ":100", "control:0", "control:", "control:x"] {
             assert!(parse_sync(wrong).expect_err(wrong).contains("expected"), "{wrong}");
         }

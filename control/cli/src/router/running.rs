@@ -120,6 +120,7 @@ impl RunningRouter {
             let Some(name) = self.ports.set_gone(iface) else { continue };
             // Ignore errors: this fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.apply(vec![Change::SetUp { iface, up: false }]);
+            self.twins.set_carrier(iface, false);
             self.messages.put_error(&report::port_gone(&name));
         }
         Ok(!self.ports.are_gone())

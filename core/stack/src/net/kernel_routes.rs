@@ -34,7 +34,8 @@ pub struct KernelRoute {
     pub protocol: u8,
     /// Type of the route.
     pub kind: RouteKind,
-    /// MTU of the route in bytes; `None`: the MTU of the link.
+    /// MTU of the route in bytes; `None`: the MTU of the link. Ignored below 68 for IPv4, and below
+    /// 1280 for IPv6.
     pub mtu: Option<u16>,
     /// Weight among the next hops of a multipath route, 1 to 256.
     pub weight: u16,

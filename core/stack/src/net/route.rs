@@ -79,7 +79,7 @@ pub struct RouteEntry {
     /// Metric of the route. Among routes to the same network, the one with the smallest metric is
     /// preferred.
     pub metric: u32,
-    /// Origin of the route: operator, interface address or router advertisement.
+    /// Origin of the route: operator, interface address, router advertisement or the host's kernel.
     pub origin: Origin,
     /// Type of the route, such as unicast or blackhole.
     pub kind: RouteKind,

@@ -103,6 +103,22 @@ fn frames_of_the_twin_leave_by_the_port_before_those_of_the_stack() {
 }
 
 #[test]
+fn frames_of_the_twin_are_dropped_while_the_port_is_blocked() {
+    let mut joined = Joined::new();
+    joined.device.lock().expect("no panic").room = 0;
+    for _ in 0..1100 {
+        let frame = joined.frame([224, 0, 0, 5], 89);
+        joined.twin.lock().expect("no panic").arrived.push_back(frame);
+    }
+    for _ in 0..1100 / 64 + 1 {
+        joined.port.poll(0, &mut joined.pool, &mut Batch::new(), 64);
+    }
+    assert!(joined.twin.lock().expect("no panic").arrived.is_empty(), "the twin is read");
+    let counters = joined.port.counters();
+    assert_eq!(counters[0].1[2..], [("from_twin", 1000), ("overflow", 100)]);
+}
+
+#[test]
 fn a_removed_twin_does_not_stop_the_port() {
     let mut joined = Joined::new();
     joined.twin.lock().expect("no panic").gone = true;

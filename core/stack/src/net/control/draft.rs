@@ -446,7 +446,7 @@ fn insert(routes: &mut Vec<RouteEntry>, entry: RouteEntry) {
 }
 
 /// Validates the MTU of a route, given in bytes.
-fn route_mtu(prefix: Prefix, mtu: u32) -> Result<u16, Fault> {
+pub(super) fn route_mtu(prefix: Prefix, mtu: u32) -> Result<u16, Fault> {
     //= https://www.rfc-editor.org/rfc/rfc791#section-3.2
     //# Every internet module must be able to forward a datagram of 68
     //# octets without further fragmentation.

@@ -2,6 +2,7 @@
 
 use towpath_wire::Prefix;
 
+use super::draft::route_mtu;
 use super::tables::Control;
 use crate::net::iface::{IfaceId, Origin};
 use crate::net::kernel_routes::{KernelRoute, KernelRoutes};
@@ -37,6 +38,8 @@ impl Control {
         let is_of_family = next_hop.is_none_or(|hop| hop.is_ipv4() == prefix.addr().is_ipv4());
         let is_up = self.interface(iface).is_some_and(|interface| !interface.down);
         let is_usable = is_of_family && is_up && (1..=WEIGHT_MAX).contains(&weight);
+        // Linux accepts any MTU; those below the minimum of IP are ignored.
+        let mtu = mtu.filter(|mtu| route_mtu(prefix, (*mtu).into()).is_ok());
         let origin = Origin::Kernel(protocol);
         let entry = RouteEntry { prefix, next_hop, iface, metric, origin, kind, mtu, weight };
         is_usable.then_some(entry)

@@ -67,3 +67,14 @@ fn kernel_routes_of_different_metrics_stand_next_to_each_other() {
     let two = Some(ip("10.0.0.2"));
     assert_eq!(hops(&host.net, "10.9.0.0/16"), [(two, 20), (two, 200)]);
 }
+
+#[test]
+fn mtus_of_kernel_routes_below_the_minimum_are_ignored() {
+    let mut host = Host::a();
+    for (mtu, expected) in [(1, None), (67, None), (68, Some(68)), (1400, Some(1400))] {
+        let route = KernelRoute { mtu: Some(mtu), ..by("10.0.0.2", 20) };
+        assert_eq!(host.net.set_kernel_routes(&[to("10.9.0.0/16", &[route])]), 0);
+        let found = host.net.routes().find(|route| route.prefix == prefix("10.9.0.0/16"));
+        assert_eq!(found.map(|route| route.mtu), Some(expected));
+    }
+}
