@@ -50,7 +50,7 @@ fn factors(mut number: u64) -> Vec<u64> {
     let mut found = Vec::new();
     let mut divisor = 2;
     while divisor <= number / divisor {
-        while number % divisor == 0 {
+        while number.is_multiple_of(divisor) {
             found.push(divisor);
             number /= divisor;
         }
