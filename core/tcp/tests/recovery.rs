@@ -301,6 +301,8 @@ fn pair_without_timestamps() -> (Pair, Info) {
     let config = Config { timestamps: false, ..Config::default() };
     let mut pair = Pair::connected_with(config, config);
     transfer(&mut pair, 20 * MSS);
+    // The last ACKs arrive.
+    pair.run_for(ms(10));
     pair.log.clear();
     let before = info(&mut pair);
     (pair, before)

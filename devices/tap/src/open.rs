@@ -1,7 +1,7 @@
 //! Opens a TAP or TUN device, and creates it if needed.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use towpath_shm::Fd;
 
@@ -29,14 +29,14 @@ pub struct Tap {
     pub(crate) gone: bool,
     on_gone: OnGone,
     /// Descriptor that [`TapCarrier`] uses.
-    switched: Option<Arc<OwnedFd>>,
+    switched: Option<Arc<Fd>>,
     pub(crate) counters: Counters,
 }
 
 /// Switch for the carrier of the kernel's end of a device. The switch does not keep the device
 /// open.
 #[derive(Debug, Clone)]
-pub struct TapCarrier(Weak<OwnedFd>);
+pub struct TapCarrier(Weak<Fd>);
 
 impl TapCarrier {
     /// Sets whether the kernel's end has a carrier. Ignored after the device was closed.
@@ -275,7 +275,7 @@ impl Tap {
     /// # Errors
     /// Fails if no descriptor is available.
     pub fn carrier(&mut self) -> io::Result<TapCarrier> {
-        let fd = Arc::new(self.fd.as_fd().try_clone_to_owned()?);
+        let fd = Arc::new(Fd::from(rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?));
         let switch = TapCarrier(Arc::downgrade(&fd));
         self.switched = Some(fd);
         Ok(switch)

@@ -28,7 +28,7 @@ const AWAIT_PORT: &str = "until grep -q \":$(printf %04X $PORT) 00000000:0000 0A
 do sleep 0.02; done";
 
 /// Pages whose commands print ports, sizes or counts that differ from run to run.
-const VARYING: [&str; 4] = ["packets", "chat", "measured", "crowd"];
+const VARYING: [&str; 4] = ["packets", "chat", "measured", "connections"];
 
 /// A page, with its only program and the commands below it.
 struct Page {
@@ -191,5 +191,5 @@ pages! {
 timed_pages! {
     chat "07-chat.md"
     measured "09-measuring.md"
-    crowd "10-crowd.md"
+    connections "10-connections.md"
 }
