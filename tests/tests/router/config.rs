@@ -270,7 +270,7 @@ fn a_file_that_cannot_be_applied_changes_nothing() {
 #[test]
 fn a_change_is_undone_though_a_rule_named_a_deleted_port() {
     let Some(it) = Configured::new("stale") else { return };
-    it.command("ip", "link add dmz type packet:x1");
+    it.command("ip", "link add dmz type packet:x1,10.3.0.1/24");
     it.command("acl", "add id 30 in dmz action drop");
     it.command("ip", "link del dmz");
     assert!(it.shown().contains("id 30 in dmz"), "the rule stays");
@@ -305,7 +305,7 @@ fn a_dhcp_server_changes_while_it_serves() {
     assert!(why.contains("`dhcp-server.lan.leases` cannot be changed"), "{why}");
     // A port that is added again has no server.
     it.command("ip", "link del lan");
-    it.command("ip", "link add lan type packet:l1");
+    it.command("ip", "link add lan type packet:l1,10.1.0.1/24");
     assert!(!it.shown().contains("[[dhcp-server]]"), "the server has ended with its port");
     assert!(it.refused(&format!("apply {file}")).contains("`dhcp-server.lan` cannot be changed"));
     end(it.router);
