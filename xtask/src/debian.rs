@@ -20,8 +20,6 @@ const PACKAGES: &[(&str, &str)] = &[
     ("tcpdump", "/usr/bin/tcpdump"),
     ("iproute2", "/usr/sbin/ip"),
     ("nftables", "/usr/sbin/nft"),
-    ("bird2", "/usr/sbin/bird"),
-    ("frr", "/usr/lib/frr/bgpd"),
     ("dnsmasq-base", "/usr/sbin/dnsmasq"),
     ("isc-dhcp-client", "/sbin/dhclient"),
     ("iputils-ping", "/usr/bin/ping"),
@@ -37,6 +35,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("valgrind", "/usr/bin/valgrind"),
 ];
 
+/// Packages for tests of the nightly only.
+const NIGHTLY_PACKAGES: &[(&str, &str)] =
+    &[("bird2", "/usr/sbin/bird"), ("frr", "/usr/lib/frr/bgpd")];
+
 /// Further paths at which a program may be installed without its package.
 const ALTERNATIVES: &[(&str, &str)] =
     &[("nodejs", "/usr/local/bin/node"), ("iproute2", "/sbin/ip")];
@@ -44,6 +46,12 @@ const ALTERNATIVES: &[(&str, &str)] =
 /// Installs missing packages for tests and counts. Fails with their names if the user is not root.
 pub fn install() -> Result<()> {
     install_packages(PACKAGES)
+}
+
+/// Installs missing packages of the nightly.
+pub fn install_for_nightly() -> Result<()> {
+    install()?;
+    install_packages(NIGHTLY_PACKAGES)
 }
 
 /// Installs packages whose file is missing. Fails with their names if the user is not root.

@@ -51,7 +51,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     let checks = wanted(&options.only)?;
     interrupt::hold()?;
-    debian::install()?;
+    debian::install_for_nightly()?;
     let world = World::new(root, options)?;
     let mut rows = Vec::new();
     for (n, check) in checks.iter().enumerate() {
