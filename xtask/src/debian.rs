@@ -35,10 +35,6 @@ const PACKAGES: &[(&str, &str)] = &[
     ("valgrind", "/usr/bin/valgrind"),
 ];
 
-/// Packages for tests of the nightly only.
-const NIGHTLY_PACKAGES: &[(&str, &str)] =
-    &[("bird2", "/usr/sbin/bird"), ("frr", "/usr/lib/frr/bgpd")];
-
 /// Further paths at which a program may be installed without its package.
 const ALTERNATIVES: &[(&str, &str)] =
     &[("nodejs", "/usr/local/bin/node"), ("iproute2", "/sbin/ip")];
@@ -51,7 +47,7 @@ pub fn install() -> Result<()> {
 /// Installs missing packages of the nightly.
 pub fn install_for_nightly() -> Result<()> {
     install()?;
-    install_packages(NIGHTLY_PACKAGES)
+    install_packages(&[("bird2", "/usr/sbin/bird"), ("frr", "/usr/lib/frr/bgpd")])
 }
 
 /// Installs packages whose file is missing. Fails with their names if the user is not root.

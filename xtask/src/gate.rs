@@ -35,12 +35,11 @@ pub struct Options {
 
 /// Part of the path of tests that judge times or take long.
 pub const NIGHTLY: &str = "nightly::";
-/// Variable with the number of shards of engines, for tests that do not set it themselves.
+/// Variable with the number of shards, for tests that do not set it.
 pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 /// The package of tests with real programs.
 pub const REAL_PROGRAMS: &str = "towpath-tests";
-/// Modules of tests with real programs that the gate runs: HTTP, comparisons of socket calls with
-/// the kernel, ends of runs, links. The gate runs the debug build.
+/// Modules of tests with real programs that the gate runs, with the debug build.
 const SMOKE: &str = "http fast_open oracle death ports netem packet router router_page dhcp \
     xdp dpdk replay realtime stream tcp_info control looking proxy proxy_run proxy_bad_days urgent \
     at_once";
@@ -138,8 +137,7 @@ impl Builds {
 fn lints(root: &Path) -> Result<Vec<(&'static str, f32)>> {
     let clippy = ["clippy", "--quiet", "--workspace", "--all-targets"];
     let clippy = [&clippy[..], &FEATURES, &["--", "-D", "warnings"]].concat();
-    // rustdoc writes the library `towpath` and the program `towpath` to one folder, so document
-    // them separately.
+    // rustdoc writes the library and the program `towpath` to one folder: document them separately.
     let documents = |packages: &[&str]| {
         let doc = ["doc", "--quiet", "--no-deps"];
         let mut command = debug_cargo(root, &[&doc, packages].concat());

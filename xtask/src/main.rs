@@ -42,8 +42,7 @@ fn main() -> ExitCode {
     match run(&workspace::root(), Chore::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Print no backtrace, even with RUST_BACKTRACE, because the error is about the project
-            // and not about this program.
+            // Print no backtrace, because the error is about the project and not this program.
             eprintln!("Error: {error:#}");
             ExitCode::FAILURE
         }
