@@ -507,15 +507,7 @@ fn set_stream(
         SocketOption::Congestion(kind) => {
             stage.set(|tcp| tcp.congestion = kind, |c| c.set_congestion(kind));
         }
-        SocketOption::MaxSegment(mss) => {
-            // The limits are Linux's TCP_MIN_MSS and MAX_TCP_WINDOW.
-            if mss != 0 && !(88..=32767).contains(&mss) {
-                return Err(OptionError::Invalid);
-            }
-            if let Stage::Before(_) = stage {
-                packet.mss_max = mss;
-            }
-        }
+        SocketOption::MaxSegment(mss) => set_max_segment(&stage, packet, mss)?,
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
         //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
         SocketOption::MinTtl(ttl) => packet.hops_min.v4 = ttl,
@@ -540,6 +532,22 @@ fn set_stream(
         }
         SocketOption::QuickAck(on) => stage.now(|c| c.set_quickack(on))?,
         _ => return Err(OptionError::NotApplicable),
+    }
+    Ok(())
+}
+
+/// Sets the maximum segment size (TCP_MAXSEG), which has no effect on an existing connection.
+fn set_max_segment(
+    stage: &Stage<'_>,
+    packet: &mut PacketSettings,
+    mss: u16,
+) -> Result<(), OptionError> {
+    // The limits are Linux's TCP_MIN_MSS and MAX_TCP_WINDOW.
+    if mss != 0 && !(88..=32767).contains(&mss) {
+        return Err(OptionError::Invalid);
+    }
+    if let Stage::Before(_) = stage {
+        packet.mss_max = mss;
     }
     Ok(())
 }

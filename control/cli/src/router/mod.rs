@@ -119,13 +119,7 @@ fn forward(
     let tracker = can_track.then_some(settings.tracker);
     let known = RouterPorts::new(&config.ports, &counters, ports.iter().map(|port| port.mtu));
     let engine = towpath_router::router(plan, settings, ports, seed);
-    let engine = engine.map_err(|error| {
-        let code = match error {
-            RouterError::Plan(_) | RouterError::SeveralShards => ExitCode::Usage,
-            _ => ExitCode::Failed,
-        };
-        Failure::error(code, error.to_string())
-    })?;
+    let engine = engine.map_err(|error| start_failure(&error))?;
     let (ports, remote) = (known, engine.remote());
     let changer = PortChanger::new(&ports, remote.clone(), seed, capture, messages);
     let changer = Arc::new(changer);
@@ -163,6 +157,15 @@ fn forward(
             Err(Failure::error(ExitCode::Failed, message))
         }
     }
+}
+
+/// Returns the error of a router that cannot start, with its exit status.
+fn start_failure(error: &RouterError) -> anyhow::Error {
+    let code = match error {
+        RouterError::Plan(_) | RouterError::SeveralShards => ExitCode::Usage,
+        _ => ExitCode::Failed,
+    };
+    Failure::error(code, error.to_string())
 }
 
 /// Converts the options to settings of the router.

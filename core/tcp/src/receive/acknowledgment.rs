@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::counters::SendLimit;
 use crate::disposition::{FifoChanges, SegmentDropReason};
 use crate::event::pending;
-use crate::loss::SackReport;
+use crate::loss::{SackReport, SenderProgress};
 use crate::rack::AckTiming;
 use crate::receive::feedback::AckProgress;
 use crate::recovery::Phase;
@@ -75,12 +75,7 @@ impl Connection {
             self.check_spurious(ack, report, before, phase);
         }
         if self.recovery.is_watching() {
-            //= https://www.rfc-editor.org/rfc/rfc6675#section-5
-            //# (B) Upon receipt of an ACK that does not cover RecoveryPoint, the following actions
-            //# MUST be taken:
-            progress.lost = self.look_for_loss(ack.now, before);
-            self.limit_recovery(before, progress.lost);
-            progress.in_recovery |= self.recovery.phase == Phase::Recovery;
+            self.detect_losses(ack.now, before, &mut progress);
         }
         if progress.marks > 0 {
             self.react_to_marks(progress.marks);
@@ -93,6 +88,16 @@ impl Connection {
         self.schedule_probe_after_ack(now, advanced || report.has_news);
         self.check_ack_of_fin(now);
         Ok(())
+    }
+
+    /// Looks for lost segments after an ACK, and limits what the recovery sends next.
+    fn detect_losses(&mut self, now: Instant, before: SenderProgress, progress: &mut AckProgress) {
+        //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+        //# (B) Upon receipt of an ACK that does not cover RecoveryPoint, the following actions
+        //# MUST be taken:
+        progress.lost = self.look_for_loss(now, before);
+        self.limit_recovery(before, progress.lost);
+        progress.in_recovery |= self.recovery.phase == Phase::Recovery;
     }
 
     fn count_duplicate(&mut self, segment: &Segment) {
