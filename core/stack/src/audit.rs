@@ -6,7 +6,8 @@ use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
     /// Returns the first violated invariant and the affected socket, or `None` if all hold.
-    /// Connections that the next turn of the stack visits are skipped.
+    /// Connections that wait to be processed in the next turn are skipped, because their state is
+    /// not final.
     ///
     /// The check takes time in proportion to the number of sockets, and is not used in production.
     pub fn audit(&self) -> Option<(Option<SocketId>, &'static str)> {

@@ -41,10 +41,11 @@ towpath_pool::counters! {
         tcp_failures,
         /// TIME-WAIT states that ended early because the peer opened a new connection (RFC 6191).
         tcp_time_wait_reused,
-        /// TCP connections that were reset when the program closed them, because there were too
-        /// many connections without a socket.
+        /// TCP connections that were reset when the program closed their socket, because too many
+        /// connections had no socket any more.
         tcp_orphans_aborted,
-        /// Ends of records (MSG_EOR) ignored because their connection had too many.
+        /// MSG_EOR record ends that were ignored, because the connection already had too many of
+        /// them.
         tcp_record_ends_ignored,
         /// Number of times that a TCP connection had to wait because a device queue was full.
         tcp_waits_for_output,
@@ -54,8 +55,8 @@ towpath_pool::counters! {
         /// Number of times that a datagram socket reached its own limit of packets in a device
         /// queue.
         udp_waits_for_share,
-        /// TCP connections whose path MTU, learned from ICMP, was forgotten early to make room for
-        /// another one.
+        /// Path MTUs of TCP connections, learned from ICMP, that were forgotten early because their
+        /// table was full.
         path_mtus_full,
         /// UDP datagrams received.
         udp_received,
@@ -75,10 +76,11 @@ towpath_pool::counters! {
         ports_probed,
         /// Calls of bind and connect that failed because no port was free.
         ports_exhausted,
-        /// Packets that a shard received and passed to the shard that owns their socket.
+        /// Packets that a shard (one of the host's stacks) received and passed to the shard that
+        /// owns their socket.
         shard_handed_over,
-        /// Neighbour updates or path MTUs from other shards that a shard lost, because it did not
-        /// read them in time.
+        /// Neighbour updates or path MTUs that a shard (one of the host's stacks) lost, because it
+        /// did not read its messages in time.
         shard_news_lost,
         /// Timers that expired.
         timers_fired,

@@ -1,6 +1,7 @@
 //! Receive path from a packet to its socket. `tcp/rx` finds the connection of a segment, `passive`
 //! handles handshakes, `udp/rx` delivers datagrams, and `errors` finds the socket of an ICMP error.
-//! In the same turn of the event loop, `tx` visits each connection that received a segment.
+//! Later in the same turn of the event loop, `tx` sends the answers of connections that received
+//! segments.
 //!
 //! ```text
 //!  packet ─► net ─┬─► tcp ─┬─► connection ─► buffers, events      ┐ one probe of the

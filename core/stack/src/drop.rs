@@ -51,9 +51,9 @@ drop_reasons! {
     /// TCP segment that belongs to no connection or listener. The segment is answered by a reset,
     /// unless it is a reset itself.
     TcpNoSocket: Inbound = "tcp_no_socket",
-    /// TCP segment for a half-open connection or a TIME-WAIT state that is not acceptable, and was
-    /// answered by an ACK or a reset. Also a segment that arrived before the owner of the stack
-    /// accepted or refused its SYN.
+    /// TCP segment that is not acceptable for a half-open connection or a TIME-WAIT state, and was
+    /// answered by an ACK or a reset. Segments that arrive before the owner of the stack accepts or
+    /// refuses their SYN are included.
     TcpUnacceptable: Inbound = "tcp_unacceptable",
     /// TCP segment for a closed connection, or bytes that arrived after the program closed the
     /// socket.
@@ -127,7 +127,7 @@ drop_reasons! {
     IcmpErrorStray: Inbound = "icmp_error_stray",
     /// Packet of an unsupported transport protocol.
     UnknownProtocol: Inbound = "unknown_protocol",
-    /// Packet that belongs to another shard whose queue is full.
+    /// Packet for another shard (another stack of this host) whose queue is full.
     ShardFull: Inbound = "shard_full",
     /// Outgoing segment for whose destination there is no route.
     NoRoute: Outbound = "no_route",
@@ -157,8 +157,8 @@ drop_reasons! {
     NotLocal: Inbound = "not_local",
     /// Forwarded packet whose TTL or hop limit expired.
     TransitTtl: Inbound = "transit_ttl",
-    /// Forwarded packet that failed reverse path filtering: the route to its source leads elsewhere
-    /// (RFC 3704).
+    /// Forwarded packet that failed reverse path filtering (RFC 3704): the route to its source uses
+    /// another interface.
     TransitSource: Inbound = "transit_source",
     /// Forwarded packet with a link-scoped address.
     TransitScope: Inbound = "transit_scope",
@@ -203,9 +203,11 @@ drop_reasons! {
     IcmpIgnored: Inbound = "icmp_ignored",
     /// Outgoing packet whose next hop did not answer ARP requests or neighbour solicitations.
     NeighborUnreachable: Outbound = "neighbor_unreachable",
-    /// Outgoing packet, because too many packets wait for the link address of its next hop.
+    /// Outgoing packet, dropped because too many packets already wait for the link address of its
+    /// next hop.
     NeighborQueueFull: Outbound = "neighbor_queue_full",
-    /// Outgoing packet, because too many packets wait for the link addresses of next hops.
+    /// Outgoing packet, dropped because too many packets already wait for the link addresses of all
+    /// next hops together.
     NeighborQueuesFull: Outbound = "neighbor_queues_full",
     /// Outgoing packet that must not leave the host: its TTL is 0, or its multicast group is
     /// interface-local (RFC 1122 3.2.1.7, RFC 4291 2.7).

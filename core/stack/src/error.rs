@@ -36,8 +36,8 @@ refusals! {
         AddrInUse = "address in use",
         /// The local address does not belong to this host (EADDRNOTAVAIL).
         AddrNotAvailable = "address not available",
-        /// The socket is already bound, its address family differs from that of the address, or it
-        /// does not exist (EINVAL).
+        /// The socket is already bound or does not exist, or the address is of another address
+        /// family (EINVAL).
         Invalid = "the socket cannot be bound so",
     }
 }
@@ -69,8 +69,8 @@ refusals! {
         /// The peer's address is IPv6, but the socket already has an IPv4 address (EAFNOSUPPORT).
         OtherFamily = "connected with IPv4",
         /// The call is invalid (EINVAL). The socket listens or does not exist, or the peer is of
-        /// another family or not a single host. Also a source in 127.0.0.0/8 for a peer that is
-        /// another host.
+        /// another address family or not a single host. A source in 127.0.0.0/8 is invalid if the
+        /// peer is another host.
         Invalid = "the socket cannot connect so",
         /// The destination is a broadcast address, and SO_BROADCAST is not set (EACCES).
         Forbidden = "broadcast not permitted",
@@ -95,9 +95,9 @@ refusals! {
         NoPort = "no free local port",
         /// The device queue is full, so the datagram was dropped and counted (ENOBUFS).
         QueueFull = "output queue full",
-        /// The call is invalid (EINVAL). The destination is of another family or has port 0, the
-        /// segment size is invalid, or the socket does not exist. Also a source in 127.0.0.0/8 for
-        /// a destination that is another host.
+        /// The call is invalid (EINVAL). The destination is of another address family or has port
+        /// 0, the segment size is invalid, or the socket does not exist. A source in 127.0.0.0/8 is
+        /// invalid if the destination is another host.
         Invalid = "the datagram cannot be sent so",
     }
 }

@@ -38,7 +38,7 @@ pub trait Host {
     /// buffer of a connection is smaller, excess bytes are dropped and retransmitted.
     fn recv_room(&self, listener: u32) -> u32;
 
-    /// Like [`Host::recv_room`], for a listener of another shard.
+    /// Like [`Host::recv_room`], for a listener of another shard (another stack of this host).
     fn recv_room_for(&self, listener: &Elsewhere) -> u32 {
         self.recv_room(listener.user)
     }
@@ -331,8 +331,8 @@ pub struct DatagramMeta {
     pub local: SocketAddr,
     /// Source address and port. For ICMP echo sockets, the port is the echo identifier.
     pub remote: SocketAddr,
-    /// Interface that received the datagram. If this host sent the datagram to itself, the
-    /// interface with the destination address.
+    /// Interface that received the datagram. For a datagram that this host sent to itself, this is
+    /// the interface with the destination address.
     pub iface: IfaceId,
     /// TTL or hop limit of the received datagram.
     pub ttl: u8,
@@ -387,9 +387,9 @@ pub struct DatagramOut {
     /// Source address; `None` for the address to which the socket is bound, or which the stack
     /// chooses.
     pub local: Option<IpAddr>,
-    /// Interface by which the datagram is sent; `None` for that of the route.
+    /// Interface by which the datagram is sent; `None` selects the interface of the route.
     pub iface: Option<IfaceId>,
-    /// TTL or hop limit; `None` for that of the socket.
+    /// TTL or hop limit; `None` selects the value of the socket.
     pub ttl: Option<u8>,
     /// Type of service or traffic class; `None` for that of the socket.
     pub tos: Option<u8>,
@@ -459,8 +459,8 @@ impl BindOptions {
 pub enum Linger {
     /// Sends the remaining bytes in the background, and then a FIN.
     Default,
-    /// Sends the bytes that fit in the windows now, and then a RST (SO_LINGER with zero). See
-    /// [`Connection::abort`](towpath_tcp::Connection::abort).
+    /// Sends the bytes that the receive and congestion windows permit now, and then a RST
+    /// (SO_LINGER with zero). See [`Connection::abort`](towpath_tcp::Connection::abort).
     Abort,
 }
 
@@ -479,8 +479,8 @@ pub enum Refusal {
     Ignore,
 }
 
-/// Work limit of one turn of the event loop. The limit prevents that receiving starves sending or
-/// vice versa, or one connection another.
+/// Limit of the work in one turn of the event loop. Without it, receiving could starve sending, or
+/// one connection could starve another.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// Maximum number of packets that are received from each port (device).

@@ -130,8 +130,8 @@ impl<H: Host> Stack<H> {
     fn datagram_mtu(&self, now: Instant, datagram: &DatagramSocket, peer: &Flow) -> Option<u32> {
         let iface = datagram.way_to(peer.remote);
         let route = self.net.route(now, Some(peer.local), peer.remote, iface).ok()?;
-        // Report the same MTU as Linux, whose loopback interface has an MTU above the maximum of
-        // IPv4 (`ipv4_mtu`).
+        // Over loopback, report an IPv6 MTU of 65536 bytes, like Linux. For IPv4, Linux reports the
+        // maximum packet length, 65535 bytes.
         let is_whole = route.iface == IfaceId::LOOPBACK && route.mtu == LOOPBACK_MTU;
         Some(if is_whole && peer.remote.is_ipv6() { LOOPBACK_MTU_TOLD } else { route.mtu })
     }

@@ -1,5 +1,5 @@
-//! TCP/IP stack without devices, clocks or threads. Its input are calls and packets, its output
-//! events and packets.
+//! TCP/IP stack without devices, clocks or threads. Its inputs are calls and packets, and its
+//! outputs are events and packets.
 //!
 //! A [`Stack`] is a host. Its owner, for example a simulator or the engine, provides the clock, the
 //! devices and the programs. With the same seed, calls and times, the stack behaves the same.

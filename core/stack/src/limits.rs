@@ -16,9 +16,10 @@ pub const MAIL_MAX: u32 = 512;
 /// before it handles its own packets.
 pub const MAIL_A_TURN: usize = 256;
 
-/// Maximum number of times per turn that a shard polls its queues while they contain connections
-/// offered by other shards. Usually two polls are needed for one offer. If many connections arrive,
-/// further offers may be queued out of order.
+/// Maximum number of times per turn that a shard reads its queues from other shards while they
+/// contain offers of connections. A shard reads again, because an older offer may have been added
+/// to a queue that was already read. If the limit is reached, later offers may be queued out of
+/// order.
 pub const OFFER_LOOKS_MAX: usize = 4;
 
 /// Maximum number of neighbours with updates that a shard has not read; twice the limit of
@@ -83,10 +84,10 @@ pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 /// to two lookups, so a connect that finds none takes about 100 µs.
 ///
 /// - A free port without connections is always found.
-/// - A shareable port is found if one in a hundred is free (one miss in 30,000). If only one is
-///   free, it is usually missed, whereas Linux checks all ports.
-/// - With several shards a connect checks three times as many: ports of its own shard, of peer
-///   shards, and shared ones.
+/// - If one port in a hundred can be shared, a search fails only once in 30,000 calls. If a single
+///   port can be shared, it is usually missed, whereas Linux checks all ports.
+/// - With several shards a connect checks three times as many ports: those of its own shard, of
+///   peer shards, and shared ones.
 ///
 /// The checks are counted in `ports_probed`, and calls that reach the limit in `ports_exhausted`.
 pub const PORTS_PROBED_MAX: u32 = 1_024;
@@ -116,18 +117,18 @@ pub const TX_OUTPUT_BYTES: usize = crate::net::limits::OUTPUT_BYTES_MAX / 2;
 /// Number of packets on the wire in a device queue at which connections must wait.
 pub const TX_OUTPUT_PACKETS: usize = crate::net::limits::OUTPUT_PACKETS_MAX / 2;
 
-/// Divisor of [`TX_OUTPUT_BYTES`]: waiting connections continue, in their order, when a device
-/// queue has this fraction of bytes. At half, enough connections send in one batch, and the device
-/// still has packets in the meantime.
+/// Connections that wait for space in a device queue continue once it has at most `TX_OUTPUT_BYTES
+/// / TX_OUTPUT_LOW` bytes. At half, there is space for a batch of packets, and the device still has
+/// packets to send.
 pub const TX_OUTPUT_LOW: usize = 2;
 
 /// Lower bound of the limit of bytes that one connection may have in a device queue (counter
 /// `tcp_waits_for_share`). Two packets of maximum size let the device send one while the connection
-/// creates the next, as in Linux's `tcp_small_queue_check`. The connection continues at half of the
-/// limit.
+/// creates the next, as in Linux's `tcp_small_queue_check`. A connection that reached the limit
+/// continues when its queued bytes fall to half of it.
 pub const TX_SHARE_BYTES: u32 = 128 << 10;
 
-/// Time that the device needs to send the bytes that a fast connection may queue, at a rate of one
+/// Maximum time that the bytes of one connection may wait in a device queue, at its rate of one
 /// congestion window per round trip. The value is Linux's `sk_pacing_shift`, a millisecond. A turn
 /// of the event loop takes less time, so the device does not become idle.
 pub const TX_SHARE_TIME: Duration = Duration::from_millis(1);
@@ -149,12 +150,13 @@ pub const TX_COPY_MAX: u32 = 256;
 /// before packets are handled again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
-/// Time span of late timers that expire together before packets are handled again. If the stack is
-/// more than eight times this span late, an eighth of its lateness is used, so that it catches up.
-/// The span must be shorter than the interval from a delayed ACK (40 ms) to the retransmission that
-/// it avoids (200 ms).
+/// Overdue timers expire in groups, and packets are handled between two groups. A group contains
+/// timers whose deadlines lie within this time span. If the stack is more than eight times this
+/// span late, a group spans an eighth of the lateness, so that the stack catches up. The span must
+/// be shorter than the interval from a delayed ACK (40 ms) to the retransmission that it avoids
+/// (200 ms).
 pub const TIMERS_AT_ONCE: Duration = Duration::from_millis(10);
-/// Upper bound of the time span of late timers that expire together, see [`TIMERS_AT_ONCE`].
+/// Upper bound of the time span of one group of overdue timers, see [`TIMERS_AT_ONCE`].
 pub const TIMERS_AT_ONCE_MAX: Duration = Duration::from_millis(100);
 
 /// Maximum number of multicast groups that a socket may join; Linux's `igmp_max_memberships`.
@@ -181,8 +183,8 @@ pub const FILTER_STEPS_A_PORTION: usize = 4_096;
 /// socket filter instructions.
 pub const GIVING_STEPS: usize = 32;
 
-/// Cost of finding one receiver of a multicast or broadcast datagram, counted in socket filter
-/// instructions.
+/// Cost of finding one receiver of a multicast or broadcast datagram. The unit is one instruction
+/// of a socket filter, as in [`FILTER_STEPS_A_TURN`].
 pub const LISTING_STEPS: usize = 4;
 
 /// Maximum number of packets of one program that wait for its socket filters; further ones are

@@ -38,7 +38,7 @@ pub enum SocketOption {
     /// to the start of the send buffer.
     UrgentEnd(u32),
     /// MSG_EOR on a connection: marks the end of a record at this offset, which is relative to the
-    /// start of the send buffer. No segment contains bytes from both sides of it.
+    /// start of the send buffer. No segment contains bytes from before and after the mark.
     RecordEnd(u32),
     /// TCP_QUICKACK: with true, the pending ACK and the ones that follow are sent without delay.
     /// The mode ends by itself, as described in tcp(7); with false it ends at once. Connections
@@ -441,7 +441,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Where the options of a stream socket are stored, which depends on whether it has a connection.
+/// Place where the options of a stream socket are stored, depending on the state of its connection.
 enum Stage<'a> {
     /// The socket has no connection yet, so the options are settings for its future connection.
     Before(&'a mut Config),

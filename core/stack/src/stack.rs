@@ -150,9 +150,9 @@ impl<H: Host> Stack<H> {
     /// * Assign a queue of every device to each shard. A packet may arrive on any shard, but needs
     ///   the least work on the shard that owns its flow ([`Owners`]).
     /// * If a [turn](Stack::turn) of the event loop reports [mail](crate::Turn::mail), wake those
-    ///   of the receiving shards that sleep. Before a thread sleeps, and after it has announced so,
-    ///   call [`Stack::has_mail`] again. Otherwise messages sent since [`Stack::next_timeout`] are
-    ///   missed.
+    ///   of the receiving shards that sleep. After a thread has announced that it will sleep, and
+    ///   before it sleeps, call [`Stack::has_mail`] again. Otherwise messages sent since
+    ///   [`Stack::next_timeout`] are missed.
     /// * Implement [`Host::accept_for`] and [`Host::enqueue`], because the connections of a
     ///   listener are in all shards, and its accept queue is in one.
     ///

@@ -49,8 +49,8 @@ pub enum Change {
     /// Adds or replaces a route.
     SetRoute(RouteSpec, How),
     /// Removes the best route that matches all given fields. If the [`RouteSpec`] has no next hop
-    /// and this route is part of a multipath route, all its parts are removed. The reason is that
-    /// ip-route(8) shows them as one route.
+    /// and matches a multipath route, all parts of that route are removed. ip-route(8) shows the
+    /// parts as one route.
     RemoveRoute(RouteSpec),
     /// Sets a permanent MAC address for a neighbour, so that the host does not send ARP requests or
     /// neighbour solicitations for it.

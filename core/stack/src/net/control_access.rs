@@ -56,7 +56,8 @@ pub(super) struct Shared {
     control: Mutex<Control>,
     /// Current snapshot of the configuration.
     snapshot: Mutex<Arc<Snapshot>>,
-    /// Next deadline of the control part in nanoseconds; 0 if it has commands for the data parts.
+    /// Next deadline of the control part in nanoseconds; 0 if it has commands that shards must
+    /// execute.
     due: AtomicU64,
     /// Number of times that a shard other than the first made the deadline `due` earlier.
     hurries: AtomicU64,
@@ -170,7 +171,7 @@ impl Shared {
     }
 
     /// Returns the next deadline of the control part. The deadline is in the past if there are
-    /// commands for the data parts.
+    /// commands that shards must execute.
     #[inline]
     pub(super) fn due(&self) -> Instant {
         Instant(self.due.load(Ordering::Relaxed))

@@ -9,7 +9,7 @@ use towpath_tcp::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GatewayId(pub u32);
 
-/// Routers that do not answer. A change copies the whole map, because there are few of them.
+/// Routers that do not answer. The map is small, so a change copies it as a whole.
 #[derive(Debug, Clone)]
 pub(super) struct UnreachableRouters {
     of: BTreeMap<GatewayId, Failure>,

@@ -70,14 +70,14 @@ pub(super) struct Fib {
     v4: Networks,
     v6: Networks,
     /// Copy of `v4` in which a router looks up routes fast. `None` if the stack does not forward
-    /// packets, because connections cache their routes.
+    /// packets. Connections cache their routes, so such a stack needs few lookups.
     flat: Option<Flat<Ways>>,
-    /// Key of the hash that chooses one part of a multipath route for a pair of addresses. All
+    /// Key of the hash that chooses a next hop of a multipath route for a pair of addresses. All
     /// shards use the same key.
     weights: Keyed,
     /// Routers that do not answer, and are avoided.
     pub failures: Arc<UnreachableRouters>,
-    /// Number of bytes that is not above the lowest MTU that a route sets.
+    /// Lower bound in bytes of the MTUs that routes set.
     pub mtu_least: u16,
 }
 
@@ -187,10 +187,11 @@ impl Fib {
         }
     }
 
-    /// Chooses a part of a multipath route by highest random weight (RFC 2991 section 4). If a part
-    /// is removed, only its flows move to other parts. Hash-threshold (RFC 2992) would move other
-    /// flows as well. As on Linux, only addresses are hashed, so fragments take the route of their
-    /// flow. A route of weight `w` gets as many flows as `w` routes of weight 1.
+    /// Chooses a next hop of a multipath route by highest random weight (RFC 2991 section 4). If a
+    /// next hop is removed, only its flows move to other next hops. Hash-threshold (RFC 2992) would
+    /// move other flows as well. As on Linux, only addresses are hashed, so fragments take the
+    /// route of their flow. A next hop of weight `w` gets as many flows as `w` next hops of weight
+    /// 1.
     fn share(
         &self,
         ways: &[Way],
@@ -235,8 +236,8 @@ impl Fib {
         }
         let mut answers = None;
         for route in self.matching(dst).next()? {
-            // A route with a larger metric is no better than the route whose router answers. Its
-            // router need not be probed.
+            // A route with a larger metric is not better than the route whose router answers, so
+            // its router need not be probed.
             if answers.is_some_and(|metric| metric != route.metric) {
                 return None;
             }

@@ -33,7 +33,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Hash function that multiplies, and that begins with a secret number.
+/// Multiplicative hash function with a secret initial value.
 ///
 /// Only for tables whose entries an attacker cannot choose freely. In the table of addresses, the
 /// operator, routers on the link and programs add entries, within `limits`. Other hosts can only

@@ -41,15 +41,15 @@ pub struct InterfaceConfig {
     /// for Ethernet.
     pub slaac: bool,
     /// Whether the interface accepts packets to every unicast address as if it were its own. A
-    /// gateway needs this.
+    /// gateway that accepts connections to any host needs this.
     pub any_address: bool,
     /// Whether the kernel of the machine sends the packets of this interface to other networks, and
     /// fragments them to the path MTUs that it knows. The DF bit of a packet then depends only on
     /// the socket option of the program.
     pub kernel_cuts: bool,
-    /// Whether the host on the other side of the link is a stack in this process. Then no packets
-    /// are lost, and a SYN cannot be part of a flood. A SYN reserves its place in the accept queue
-    /// before the handshake is complete.
+    /// Whether the host on the other side of the link is a stack in this process. Such a link loses
+    /// no packets, and its SYNs cannot be part of a flood. A SYN therefore reserves its place in
+    /// the accept queue before the handshake is complete.
     pub in_process: bool,
 }
 
@@ -62,8 +62,9 @@ pub struct Address {
     pub state: AddressState,
     /// Origin of the address: operator, link or router advertisement.
     pub origin: Origin,
-    /// Time at which the preferred lifetime ends; `None` if it is infinite. Router advertisements
-    /// may have extended both lifetimes since the addresses of this host last changed.
+    /// Time at which the preferred lifetime ends; `None` if it is infinite. The value is that of
+    /// the last change of the host's addresses. Router advertisements may have extended both
+    /// lifetimes since.
     pub preferred_until: Option<Instant>,
     /// Time at which the valid lifetime ends; `None` if it is infinite.
     pub valid_until: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Routes that the owner takes over from the kernel of the host.
+//! Routes that the owner of the stack copies from the kernel of the host.
 //!
 //! The kernel has validated them, so each network is replaced as a whole, and a route that cannot
 //! be used is left out. Routes of the operator, of addresses and of router advertisements stay.
@@ -42,10 +42,10 @@ pub struct KernelRoute {
 }
 
 impl Net {
-    /// Replaces the routes taken over from the kernel, for each of the given networks. Packets see
-    /// all changes at once.
+    /// Replaces the routes that were copied from the kernel, for each of the given networks.
+    /// Packets see all changes at once.
     ///
-    /// Returns the number of refused routes:
+    /// Returns the number of refused routes. A route is refused for one of these reasons:
     ///
     /// - the interface does not exist, or is down;
     /// - the router has another address family, or the limit on routers is reached;

@@ -1,4 +1,5 @@
-//! IP layer of a stack. The layer consists of a data part, and of the control part or access to it.
+//! IP layer of a stack: the data part, which receives and sends packets, and access to the host's
+//! control part, which manages the configuration.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -33,7 +34,7 @@ pub struct Net {
     /// Number of configuration snapshots that had been created when this shard adopted its current
     /// one.
     pub(super) seen: u64,
-    /// Updates for the data parts of other shards, with the set of receiving shards.
+    /// Neighbour updates for other shards, each with the set of shards that must receive it.
     pub(super) news: VecDeque<(Parts, NeighborUpdate)>,
     /// Value of [`Shared::hurries`] when the first shard last checked it: the number of times that
     /// other shards made the deadline of the control part earlier.
@@ -354,8 +355,8 @@ fn host_control(config: NetConfig, keys: &Keys, now: Instant) -> Control {
 /// Exchanges messages between the control part and the data part of this thread until there are
 /// none, and queues updates for other data parts.
 ///
-/// The loop ends. The data part reports a next hop only once before it gets an answer. The control
-/// part sends only one packet to an unknown neighbour.
+/// The exchange ends, because the data part reports a next hop only once before it gets an answer.
+/// The control part also sends only one packet to an unknown neighbour.
 fn talk(
     control: &mut Control,
     data: &mut Data,

@@ -41,8 +41,9 @@ pub const LOOPBACK_MTU_TOLD: u32 = 65536;
 /// Linux's `gc_thresh3`. Beyond the limit, the least recently used neighbour is evicted (counter
 /// `neighbors_displaced`). The limit bounds the memory for a scan of a large prefix (RFC 6583).
 pub const NEIGHBORS_MAX: usize = 1024;
-/// Upper bound of [`super::NetConfig::neighbors_max`], by which [`NEIGHBORS_MAX`] can be replaced.
-/// The bound must fit in the 14 bits in which a connection stores the index of its next hop.
+/// Upper bound of the setting [`super::NetConfig::neighbors_max`], whose default is
+/// [`NEIGHBORS_MAX`]. The bound must fit in the 14 bits in which a connection stores the index of
+/// its next hop.
 pub const NEIGHBORS_MOST: usize = 16_000;
 /// Maximum number of neighbours that have not answered solicitations yet. Beyond the limit, the
 /// oldest of them is evicted. Programs that send to absent hosts can therefore not evict neighbours
@@ -52,8 +53,8 @@ pub const NEIGHBORS_ASKED_MAX: usize = 512;
 /// neighbour. Beyond the limit, one that was not used recently is evicted (counter
 /// `next_hops_displaced`). Its next packet needs a lookup.
 pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
-/// Time between two reports to the control part that a neighbour is in use. The control part evicts
-/// the least recently used neighbour.
+/// Time between two reports to the control part that a neighbour is in use. With these reports, the
+/// control part can evict the least recently used neighbour.
 pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of reports that a shard queues for the first shard: neighbours that are used,
 /// confirmed or avoided, and path MTUs. A neighbour is reported again only after an answer, or
@@ -148,8 +149,8 @@ pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
 /// for others. Beyond the limit, the oldest datagram of the source is dropped.
 pub const REASSEMBLY_SOURCE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of incomplete datagrams. Beyond it, a datagram is dropped as for
-/// [`REASSEMBLY_BYTES_MAX`]. With so many, each has 4 KiB of the 4 MiB, which are two fragments
-/// with their overhead.
+/// [`REASSEMBLY_BYTES_MAX`]. With this number, each datagram can use 4 KiB of the total of 4 MiB,
+/// enough for two fragments with their overhead.
 pub const REASSEMBLY_DATAGRAMS_MAX: usize = 1024;
 /// Maximum number of incomplete datagrams of one source; Linux's `ipfrag_max_dist`. Beyond it, a
 /// datagram is dropped as for [`REASSEMBLY_SOURCE_BYTES_MAX`]. If 64 other datagrams of a source
@@ -191,8 +192,8 @@ pub const PATH_MTU_MIN_V4: u32 = 552;
 pub const PATH_MTU_MIN_V6: u32 = 1280;
 
 /// Maximum average number of ICMP errors that the host sends per second (RFC 4443 §2.4 f). Each
-/// shard has an equal part of this limit and of those that follow, but can always send one error at
-/// once.
+/// shard has an equal part of this limit and of the other limits of ICMP errors, but can always
+/// send one error at once.
 pub const ICMP_ERRORS_PER_SECOND: u64 = 1000;
 /// Maximum number of ICMP errors sent at once. A random number of up to [`ICMP_BURST_JITTER`] is
 /// subtracted. Otherwise a host could infer how many errors were sent to other hosts
@@ -249,9 +250,8 @@ pub const ERRORS_MAX: usize = 256;
 /// Linux's `max_addresses` (counter `addresses_refused`). Otherwise a hostile router could fill the
 /// memory.
 pub const ADDRESSES_MAX: usize = 16;
-/// Maximum number of addresses of an interface up to which the operator can add addresses. A
-/// program that adds addresses in a loop then gets an error. The initial configuration is not
-/// limited.
+/// Number of addresses of one interface at which the operator can add no further address. A program
+/// that adds addresses in a loop then gets an error. The initial configuration is not limited.
 pub const ADDRESSES_OWN_MAX: usize = 1024;
 /// Maximum number of routers that one interface learns from router advertisements (counter
 /// `routers_displaced`). RFC 4861 §6.3.4 requires at least two, and more than eight on a link are

@@ -13,7 +13,7 @@ use super::iface::{Address, IfaceId};
 /// Roles of addresses for this host: own, a multicast group, or a broadcast address. Link-local
 /// IPv6 addresses, groups and directed broadcast addresses apply only on their own link. As on
 /// Linux, any other address of this host applies on every interface (the weak model of RFC 1122
-/// §3.3.4.2). A packet needs one lookup for each of its two addresses, whatever the number of
+/// §3.3.4.2). A packet needs one lookup for each of its two addresses, regardless of the number of
 /// entries.
 #[derive(Debug, Clone)]
 pub(super) struct Locals {
@@ -45,8 +45,8 @@ pub(super) struct Role {
     pub joined: bool,
 }
 
-/// Number of bits in the Bloom filter. For a router with 60 addresses, one of 70 other addresses
-/// causes an unnecessary lookup.
+/// Number of bits in the Bloom filter of this host's addresses. For a router with 60 addresses, one
+/// of 70 other addresses causes an unnecessary lookup.
 const KNOWN_BITS: usize = 4096;
 
 /// Returns the index of the word for an address in the Bloom filter, and the bit in this word.
@@ -121,7 +121,8 @@ impl Locals {
         Self { hosts: Arc::new(Roles::new(hash)), groups: Arc::new(Roles::new(hash)) }
     }
 
-    /// Returns what `addr` is for this host, in a packet received or sent on the interface `iface`.
+    /// Returns the role of `addr` for this host (own, broadcast or group address), in a packet
+    /// received or sent on the interface `iface`.
     #[inline]
     pub(super) fn on(&self, iface: IfaceId, addr: IpAddr) -> Role {
         let here = u32::from(iface.0);
@@ -138,7 +139,8 @@ impl Locals {
         Role { broadcast, ..anywhere }
     }
 
-    /// Returns what `addr` is for this host on any interface. `addr` must not be a multicast group.
+    /// Returns the role of `addr` for this host (own or broadcast address) on any interface. `addr`
+    /// must not be a multicast group.
     #[inline]
     pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
         self.hosts.known(addr, ANY)

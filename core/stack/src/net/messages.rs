@@ -1,5 +1,5 @@
-//! Messages between the control part and the data parts of the IP layer, other than snapshots.
-//! Shards other than the first send and receive them in batches.
+//! Messages between the control part and the data parts of the IP layer, other than configuration
+//! snapshots. Shards other than the first send and receive them in batches.
 
 use core::net::IpAddr;
 
@@ -22,9 +22,9 @@ impl Parts {
     /// Set with only the data part of the first shard, which runs the control part and gets all
     /// updates.
     pub(crate) const FIRST: Self = Self(1);
-    /// Set without data parts.
+    /// The empty set.
     pub(crate) const NONE: Self = Self(0);
-    /// All data parts except that of the first shard.
+    /// The data parts of all shards except the first.
     pub(crate) const OTHERS: Self = Self(!Self::FIRST.0);
 
     /// Returns the set with only the data part of shard `n`, which must be below 16.
@@ -58,7 +58,7 @@ pub(crate) enum DataReport {
     /// MAC address `mac`. The report is ignored if the control part now has a different MAC
     /// address.
     Confirmed { key: HopKey, mac: MacAddr },
-    /// A packet avoided this router, which has failed and must be probed now.
+    /// A packet used another route because this router has failed. The router must be probed now.
     Avoided(HopKey),
     /// A socket accepted an ICMP report that the path MTU for datagrams is `mtu` bytes. `way` is
     /// the path: interface and destination.
@@ -137,8 +137,8 @@ pub(super) enum DataCommand {
 /// An update about a neighbour or a path MTU, for the data parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighborUpdate {
-    /// The neighbour has the MAC address `mac`. The data part must report the next packet to it at
-    /// `tell_at` or later.
+    /// The neighbour has the MAC address `mac`. The shard must report the first packet that it
+    /// sends to the neighbour at `tell_at` or later.
     Known { key: HopKey, mac: MacAddr, tell_at: Instant },
     /// The neighbour does not answer.
     Failed(HopKey),

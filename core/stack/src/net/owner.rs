@@ -130,7 +130,8 @@ impl Net {
         self.data.snapshot.rules.as_ref()
     }
 
-    /// Replaces the [`Tracker`] of this shard, which is called for each packet; `None` removes it.
+    /// Replaces the [`Tracker`] of this shard, such as NAT, which is called for each packet; `None`
+    /// removes it.
     pub fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
         self.data.set_tracker(tracker);
     }
@@ -203,7 +204,7 @@ impl Net {
         self.change(|control| control.join_group(now, iface, group, source))
     }
 
-    /// Removes one join of a multicast group. Returns false if there was none.
+    /// Removes one join of a multicast group. Returns false if the group was not joined.
     pub fn leave_group(
         &mut self,
         now: Instant,

@@ -12,14 +12,14 @@ use super::iface::IfaceId;
 /// yet; see [`verify_transport`](super::verify_transport).
 #[derive(Debug)]
 pub struct Local {
-    /// The packet. If it arrived with a link header, this is included.
+    /// The packet, including its link header if it arrived with one.
     pub packet: Packet,
     /// Interface on which the packet arrived.
     pub iface: IfaceId,
     /// Source address of the packet.
     pub src: IpAddr,
-    /// Destination address: an address of this host, a multicast group or a broadcast address. On
-    /// an interface with `any_address`, it can be any address.
+    /// Destination address: an address of this host, a multicast group or a broadcast address. If
+    /// the interface accepts packets to every address (`any_address`), it can be any address.
     pub dst: IpAddr,
     /// Number of the transport protocol (IANA), such as 6 for TCP.
     pub protocol: u8,
@@ -105,7 +105,7 @@ pub struct Echo {
 /// ICMP error about a packet that this host sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Type and code of the ICMP message; of ICMPv4 or ICMPv6, like the addresses.
+    /// Type and code of the ICMP message: ICMPv6 if the addresses are IPv6, otherwise ICMPv4.
     pub message: (u8, u8),
     /// MTU in bytes of the next link, if the packet was too long for it. 0 if the router does not
     /// report the MTU, because it is older than RFC 1191.

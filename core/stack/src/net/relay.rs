@@ -134,12 +134,13 @@ impl Net {
         }
     }
 
-    /// Removes and returns the next update of the first shard, and the data parts that need it.
+    /// Removes and returns the next neighbour update that the first shard must send, and the set of
+    /// shards that need it.
     pub(crate) fn take_neighbor_update(&mut self) -> Option<(Parts, NeighborUpdate)> {
         self.news.pop_front()
     }
 
-    /// Handles an update that the first shard sent to this data part.
+    /// Handles a neighbour update that the first shard sent to this shard.
     pub(crate) fn on_neighbor_update(
         &mut self,
         now: Instant,

@@ -36,7 +36,7 @@ pub struct Route {
     /// Whether the destination is a broadcast address of the link.
     pub broadcast: bool,
     /// Whether there is a better route, whose router does not answer. Packets on this route cause
-    /// that router to be probed from time to time.
+    /// the router of the better route to be probed from time to time.
     pub avoids: bool,
     /// Reference to the entry of `next_hop` in the next-hop table. Set only for a caller that
     /// caches the route ([`super::Net::route_to_keep`]).

@@ -9,7 +9,8 @@ pub struct RuleSet {
     rules: Rules,
     /// Counters of each shard. A shard writes only its own counters.
     counters: Vec<Counters>,
-    /// Counts from earlier rule sets, for rules that these already contained.
+    /// Packet counts that were carried over from earlier rule sets, for rules that both sets
+    /// contain.
     inherited: Counters,
 }
 

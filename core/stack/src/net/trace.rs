@@ -10,10 +10,11 @@ pub struct DroppedCopy {
     pub iface: IfaceId,
     /// Reason why the packet was dropped.
     pub reason: DropReason,
-    /// Time at which the packet arrived, in nanoseconds; 0 for a packet that this host sent.
+    /// Time at which the packet arrived, in nanoseconds of the stack's clock; 0 for a packet that
+    /// this host sent.
     pub arrival_ns: u64,
-    /// Bytes of the packet, from its first header on. For a packet that this host sent, this is the
-    /// last header added before the packet was dropped.
+    /// Bytes of the packet, from its first header on. For a packet that this host sent, the first
+    /// header is the one that was added last before the drop.
     pub bytes: Vec<u8>,
 }
 

@@ -55,8 +55,8 @@ impl Net {
         self.data.path_mtu(now, dst)
     }
 
-    /// Returns a number of bytes that is not above the lowest path MTU of this host, including
-    /// those that other shards learned. Paths within this host are ignored.
+    /// Returns a lower bound in bytes of all path MTUs of this host, including those that other
+    /// shards learned. Paths within this host are ignored.
     pub fn path_mtu_least(&self) -> u32 {
         self.data.path_mtu_least()
     }

@@ -17,7 +17,7 @@ pub(crate) enum BindAddr {
 }
 
 impl BindAddr {
-    /// Returns whether one packet can match both addresses.
+    /// Returns whether a packet can match both addresses, so that binds to them can conflict.
     pub fn overlaps(self, other: BindAddr) -> bool {
         use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
         match (self, other) {

@@ -43,9 +43,9 @@ pub(crate) struct SharedPorts {
     /// Connections that use a port, by shard. Empty except for TCP, because other protocols have no
     /// connections.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
-    /// For each shard and port, the last connection that entered TIME-WAIT: [`stamp`] in the upper
-    /// half, [`tag`] in the lower half. 0 if there is none. Another shard reserves the TIME-WAIT by
-    /// compare-exchange. Empty if there is only one shard.
+    /// For each shard and port, the last connection that entered TIME-WAIT, or 0. The upper half is
+    /// its time ([`stamp`]), the lower half identifies its flow ([`tag`]). Another shard reserves
+    /// the connection's flow for reuse by compare-exchange. Empty if there is only one shard.
     waiting: Vec<Box<[AtomicU32]>>,
 }
 
@@ -55,7 +55,7 @@ fn stamp(at: Instant) -> u16 {
 }
 
 /// Returns bits of a flow's hash that identify the flow in [`SharedPorts::waiting`]. The lowest bit
-/// is always set; it is cleared when a shard reserves the TIME-WAIT.
+/// is always set. A shard that reserves the TIME-WAIT connection for reuse clears the bit.
 fn tag(flow: u64) -> u16 {
     (flow >> 32) as u16 | 1
 }
@@ -117,8 +117,8 @@ impl LockedPorts<'_> {
 pub(crate) struct Binds {
     ports: Arc<SharedPorts>,
     shard: ShardId,
-    /// Receiving sockets of this shard, as it announces them to the other shards; `None` if there
-    /// are no other shards.
+    /// Table in which this shard announces its receiving sockets to the other shards; `None` if
+    /// there are no other shards.
     announced: Option<Arc<Mutex<Announced>>>,
     /// Sockets of this shard that receive packets.
     pub receivers: Receivers,
@@ -160,7 +160,7 @@ impl Binds {
         Self { ports, shard, announced: None, receivers: Receivers::new(key, of) }
     }
 
-    /// Returns the receiving sockets of this shard, as it announces them to the other shards;
+    /// Returns the table in which this shard announces its receiving sockets to the other shards;
     /// `None` if there are no other shards.
     pub fn announced(&self) -> Option<Arc<Mutex<Announced>>> {
         self.announced.clone()
@@ -264,8 +264,8 @@ impl Binds {
         holds.release(port, self.seat(from).0);
     }
 
-    /// Changes the bind of a socket, if it has one, because connect(2) fixed its address or its
-    /// options were changed.
+    /// Changes the properties of a bound socket, because connect(2) fixed its address or its
+    /// options were changed. Has no effect on an unbound socket.
     pub fn change(&self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         lock(&self.ports.holds).change(port, self.seat(socket).0, change);
     }
@@ -313,9 +313,10 @@ impl Binds {
         }
     }
 
-    /// Reserves a connection of another shard that is in TIME-WAIT on `port`, if it has been so for
-    /// at least [`TIME_WAIT_REUSE_AFTER`]. Only one shard succeeds. The other shard ends the
-    /// TIME-WAIT when this shard claims the flow.
+    /// Reserves a connection of another shard that is in TIME-WAIT on `port`, so that this shard
+    /// can reuse its flow. The connection must have been in TIME-WAIT for at least
+    /// [`TIME_WAIT_REUSE_AFTER`]. Only one shard succeeds. The other shard ends the TIME-WAIT when
+    /// this shard claims the flow.
     pub fn take_time_wait(&self, port: u16, flow: u64, now: Instant) -> bool {
         let least = (TIME_WAIT_REUSE_AFTER.as_nanos() >> 24) as i16 + 2;
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
@@ -329,8 +330,8 @@ impl Binds {
         })
     }
 
-    /// Reserves a connection of this shard that is in TIME-WAIT. Returns false if another shard has
-    /// already reserved it.
+    /// Reserves a connection of this shard that is in TIME-WAIT, so that its flow can be reused.
+    /// Returns false if another shard has already reserved the connection.
     pub fn keep_time_wait(&self, port: u16, flow: u64) -> bool {
         let Some(times) = self.ports.waiting.get(self.shard.index()) else { return true };
         let noted = &times[usize::from(port)];
@@ -344,7 +345,7 @@ impl Binds {
     }
 
     /// Returns whether another shard has chosen the same port since this shard found it free. If
-    /// so, this shard stops using it.
+    /// so, the caller must choose another port.
     fn is_contested(&self, port: u16, user: PortUse) -> bool {
         // Each shard registers its use of the port before this check. At least one of two shards
         // that choose the same port therefore sees both uses.
@@ -389,9 +390,8 @@ impl Binds {
             }
             true
         };
-        // Usually no socket is bound to the port at any address. The lock of this shard's users
-        // prevents a bind between this check and the registration of the use. A bind takes this
-        // lock as well.
+        // Usually no socket is bound to the port. No socket can be bound to it before the
+        // connection is registered, because every bind takes the lock of this shard's users.
         let users = self.own_users();
         if !self.ports.held.contains(port) {
             return add(users);
@@ -451,7 +451,7 @@ mod tests {
         binds.use_any(ephemeral, 0, user, false, |_| true).port
     }
 
-    /// Two sockets have the same number, each in its own shard.
+    /// Tests two sockets that have the same index, each in its own shard.
     #[test]
     fn a_port_is_held_in_all_shards() {
         for of in [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Echo] {
@@ -488,7 +488,8 @@ mod tests {
         assert_eq!(connect(&shards[0], &mut ephemeral), None);
     }
 
-    /// The turn of the shard that reserves the TIME-WAIT may have begun before the TIME-WAIT did.
+    /// Tests times at which the shard that reserves the TIME-WAIT connection has an older time than
+    /// the shard of the connection.
     #[test]
     fn a_time_wait_is_taken_once_and_when_it_has_lasted_long_enough() {
         let shards = shards(PortProtocol::Tcp, 2);

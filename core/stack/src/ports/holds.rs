@@ -36,9 +36,9 @@ impl PortHolder {
         HolderClass { sharing: self.sharing, listening: self.listening }
     }
 
-    /// Returns whether this TCP socket may share a port with a holder of the given class. Both must
-    /// have set SO_REUSEPORT. Or both must have set SO_REUSEADDR, and the holder must not be a
-    /// listener.
+    /// Returns whether this TCP socket may share a port with a bound socket of the given class.
+    /// Both must have set SO_REUSEPORT. Or both must have set SO_REUSEADDR, and the bound socket
+    /// must not be a listener.
     pub fn may_join(&self, HolderClass { sharing: theirs, listening }: HolderClass) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
     }
@@ -69,7 +69,8 @@ impl HolderClass {
 }
 
 /// Key of a bound socket. Sockets with equal keys conflict with the same binds. In the order of
-/// keys, sockets of one port and class whose addresses overlap a given one are adjacent.
+/// keys, sockets of one port and class with overlapping addresses are adjacent, so that a range
+/// search finds them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spot {
     port: u16,
@@ -84,8 +85,8 @@ impl Spot {
         Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
     }
 
-    /// Returns whether one packet can match both this holder and a socket on `device`: the two are
-    /// not restricted to different interfaces.
+    /// Returns whether a packet can match both this bound socket and a socket on `device`: the two
+    /// are not restricted to different interfaces.
     fn meets(&self, device: Option<IfaceId>) -> bool {
         self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
     }
@@ -106,11 +107,11 @@ struct Hold {
 /// socket has only SO_REUSEADDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Welcome {
-    /// None: the last socket was bound without SO_REUSEPORT.
+    /// No socket may, because the last socket was bound without SO_REUSEPORT.
     #[default]
     Nobody,
-    /// Sockets with SO_REUSEPORT: the last sockets were bound with this option, and the first of
-    /// them at this address.
+    /// Sockets with SO_REUSEPORT may. The last sockets were bound with this option, the first of
+    /// them to this address.
     ReusePortAt(BindAddr),
 }
 
@@ -165,7 +166,7 @@ pub(crate) struct PortHolds {
     spots: BTreeSet<(Spot, u64)>,
     /// Number of binds so far.
     held: u64,
-    /// Number of keys that were compared so far.
+    /// Number of keys that were compared so far, as a measure of the work of searches.
     compared: Cell<u64>,
 }
 
@@ -303,8 +304,8 @@ impl PortHolds {
         }
     }
 
-    /// Changes the bind of a socket, if it has one, because connect(2) fixed its address or its
-    /// options were changed.
+    /// Changes the properties of a bound socket, because connect(2) fixed its address or its
+    /// options were changed. Has no effect on an unbound socket.
     pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut PortHolder)) {
         let Some(hold) = self.holds.get_mut(&socket).filter(|hold| hold.port == port) else {
             return;

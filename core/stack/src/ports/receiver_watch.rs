@@ -1,5 +1,5 @@
-//! Notification of an owner about sockets that accept packets from new peers. The owner can then
-//! forward or open ports elsewhere.
+//! Notification of the owner of a stack about sockets that accept packets from new peers. The owner
+//! can then open or forward the same ports on another host.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use crate::stack::Stack;
 
 /// Receives the [`ReceiverChange`]s of all shards of a host ([`StackConfig::receivers`]).
 ///
-/// The watch is called by the call, or by the shard's turn of the event loop, that makes the
-/// change. The watch has been called when [`Stack::listen`] or [`Stack::bind`] returns. Each shard
-/// calls it on its own thread; changes of one socket are reported in order.
+/// The function or the turn of the event loop that makes a change calls the watch, so it was called
+/// when [`Stack::listen`] or [`Stack::bind`] returns. Each shard calls it on its own thread;
+/// changes of one socket are reported in order.
 ///
 /// [`StackConfig::receivers`]: crate::StackConfig::receivers
 pub trait ReceiverWatch: Debug + Send + Sync {

@@ -28,8 +28,8 @@ pub(crate) struct Receivers {
     members: SocketLines<GroupReceiver>,
     /// Number of sockets that are bound to an interface. If it is 0, lookups skip these.
     on_device: usize,
-    /// Number of groups for each kind of address: a single address, all of IPv4, only IPv6, and
-    /// both.
+    /// Number of receiver groups for each kind of bound address: a single address, all of IPv4,
+    /// only IPv6, and both IP versions.
     bound: [usize; 4],
     /// Number of sockets that were inserted so far.
     joined: u64,

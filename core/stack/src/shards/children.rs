@@ -145,8 +145,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A place in the listener's accept queue is free: offers it the first waiting connection that
-    /// still exists.
+    /// Handles a free place in the accept queue of a listener in another shard. Offers the listener
+    /// the first waiting connection that still exists.
     fn offer_next(&mut self, cx: &mut Cx<'_, H>, listener: ListenerName) {
         while let Some(unqueued) = self.unqueued(listener) {
             let Some(child) = unqueued.pop_front() else { break };

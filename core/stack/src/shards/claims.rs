@@ -82,8 +82,8 @@ impl<H: Host> Stack<H> {
             None => None,
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 let iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
-                // Do this before `remove_time_wait`, which would otherwise return the flow to its
-                // owner.
+                // Remove the exception before `remove_time_wait`, which would otherwise return the
+                // flow to its owner.
                 self.shards.set_excepted(flow, None);
                 self.counters.tcp_time_wait_reused += 1;
                 self.remove_time_wait(at);

@@ -60,9 +60,8 @@ impl Common {
         }
     }
 
-    /// Returns the set of shards that must be woken because of changes; it is usually empty. The
-    /// shards have too many changes that they have not applied, or have connections that must be
-    /// reset.
+    /// Returns the set of shards that must be woken; it is usually empty. A shard must be woken if
+    /// it has too many changes to apply, or has connections that must be reset.
     pub fn far_behind(&self) -> u16 {
         let far = |news: &UnseenChanges| {
             let unseen = news.unseen.load(Ordering::Relaxed);
@@ -129,7 +128,8 @@ pub(crate) enum PeerChange {
     /// New properties of a socket of another shard. `None` if the socket was closed, or no longer
     /// receives packets.
     Shadow { table: PortProtocol, seat: u32, shadow: Option<Box<Shadow>> },
-    /// A flow is now in a shard that does not own it. `None` if it is in its owner again.
+    /// A flow is now in the shard `shard`, which does not own it. `None` if the flow was returned
+    /// to its owner.
     Excepted { flow: Flow, shard: Option<ShardId> },
 }
 

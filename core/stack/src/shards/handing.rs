@@ -180,8 +180,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives updates from the first shard. The resulting errors are delivered one by one, so
-    /// that none is lost if many neighbours fail at the same time.
+    /// Receives neighbour updates from the first shard. The resulting errors are delivered one by
+    /// one, so that none is lost if many neighbours fail at the same time.
     fn receive_updates(&mut self, cx: &mut Cx<'_, H>) {
         let Some(member) = &mut self.shards.member else { return };
         let Some(unheard) = member.common.update_queue(member.id).hear(&mut member.heard) else {
@@ -238,7 +238,8 @@ impl<H: Host> Stack<H> {
     /// Returns whether other shards have sent messages or work to this shard, or whether messages
     /// to them wait for space. Takes no lock.
     ///
-    /// A thread that is about to sleep first announces this, and then calls this method again.
+    /// A thread that is about to sleep first announces that it will sleep. It then calls this
+    /// method again, so that it misses no message.
     pub fn has_mail(&self) -> bool {
         self.shards.member.as_ref().is_some_and(|member| {
             member.has_work()

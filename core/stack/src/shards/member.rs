@@ -75,7 +75,7 @@ impl PeerShards {
 pub(crate) struct Member {
     pub id: ShardId,
     pub common: Arc<Common>,
-    /// Rings to the other shards, by the number of the shard; `None` for this shard.
+    /// Message rings to the other shards, by the number of the shard; `None` for this shard.
     pub pairs: Vec<Option<ShardPair>>,
     /// Flows that are not in the shard that owns them, because the program chose the local port.
     /// Each has the shard in which it is. Usually empty.
@@ -89,11 +89,12 @@ pub(crate) struct Member {
     /// Listeners of other shards that were closed, and whose closing was not reported to the owner
     /// yet.
     pub gone: VecDeque<Elsewhere>,
-    /// Number of changes that this shard has applied so far.
+    /// Number of changes to sockets and flows of the host that this shard has applied so far.
     pub seen: u64,
-    /// Number of updates from the first shard that this shard has read so far.
+    /// Number of neighbour updates of the first shard that this shard has read so far.
     pub heard: u64,
-    /// Packets and messages that were taken from the rings. The allocation is reused.
+    /// Packets and messages that were taken from the rings of other shards. The allocation is
+    /// reused.
     pub batch: VecDeque<Mail>,
 }
 

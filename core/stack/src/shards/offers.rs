@@ -16,9 +16,10 @@ use crate::tcp::stream::StreamSocket;
 impl<H: Host> Stack<H> {
     /// Offers an established connection (`child`) to its listener, which is in another shard. The
     /// owner chooses `tag`. [`Host::enqueue`] is then called in the other shard, or
-    /// [`Host::refused`] in this shard.\n\nReturns false if the connection was removed; neither is
-    /// called then. Offers of several shards enter the queue in the order of `now`, the time of the
-    /// event loop's turn.
+    /// [`Host::refused`] in this shard.
+    ///
+    /// Returns false if the connection was removed; neither function is called then. Offers of
+    /// several shards enter the queue in the order of `now`, the time of the event loop's turn.
     pub fn offer_to(
         &mut self,
         now: Instant,
@@ -67,7 +68,8 @@ impl<H: Host> Stack<H> {
     /// Returns the set of shards whose listeners may receive a connection of this host to itself,
     /// as bits. If many listeners share the port, the result may contain all shards.
     pub fn listening_shards(&self, to: SocketAddr) -> u16 {
-        /// Maximum number of listeners that are examined.
+        /// Maximum number of listeners that are examined. If there are more, all shards are
+        /// returned.
         const LOOKED_AT: usize = 64;
         let (ip, port) = (loopback_if_unspecified(to.ip().to_canonical()), to.port());
         let iface = self.net.link_of(IfaceId::LOOPBACK, ip);

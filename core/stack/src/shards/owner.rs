@@ -30,7 +30,7 @@ impl ShardId {
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
     key: Keyed,
-    /// Number of shards minus one, which is the mask that is applied to the hash.
+    /// Number of shards minus one. It is the mask of the hash bits that select the shard.
     mask: u8,
 }
 

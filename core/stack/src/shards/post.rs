@@ -2,7 +2,7 @@
 //! a ring for each direction.
 //!
 //! A full ring drops packets, like any queue on a path, and counts them. Messages are never lost:
-//! if the ring is full they wait here. Updates of neighbours use `update_queue` instead.
+//! if the ring is full, they wait in a list. Updates of neighbours use `update_queue` instead.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub(crate) enum Mail {
     Packet { iface: IfaceId, packet: Packet, hops: u8 },
     /// A packet from this host to itself.
     Looped { looped: Looped, hops: u8 },
-    /// A datagram that the sending shard reassembled, or a packet whose addresses it rewrote.
+    /// A datagram that the sending shard reassembled, or a packet whose addresses it rewrote (NAT).
     Received(Box<Received>),
     /// A message about a connection.
     Message(ShardMessage),
@@ -50,8 +50,8 @@ pub(crate) enum ShardMessage {
     Room { listener: SocketId, from: ShardId },
     /// Answer to `Room`: no connection waits for the listener any more.
     Pass { listener: SocketId },
-    /// To the shard that has a flow: a socket of the sending shard is to connect, from a port that
-    /// its program chose.
+    /// To the shard that has a flow: a socket of the sending shard requests the flow for a
+    /// connection, from a port that its program chose.
     Claim { flow: Flow, socket: SocketId, by: ShardId },
     /// Answer to `Claim`: the flow is assigned to the socket. An earlier connection used sequence
     /// numbers up to `iss_min`.

@@ -65,8 +65,9 @@ impl<H: Host> Stack<H> {
         announced.open(port, shard);
         self.catch_up();
         let takes = change(self);
-        // The watch may admit clients. Call it only while the other shards know the socket, because
-        // otherwise a shard could refuse a packet of an admitted client.
+        // The watch, which observes receiving sockets, may admit clients. Call it only while the
+        // other shards know the socket. Otherwise a shard could refuse a packet of an admitted
+        // client.
         if !takes {
             self.tell_watch(table, index, port, takes);
         }

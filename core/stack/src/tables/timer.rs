@@ -34,10 +34,10 @@ impl TimerId {
 /// A timer wheel. A value of type `O` identifies the owner of each timer.
 #[derive(Debug)]
 pub struct TimerWheel<O> {
-    /// Current time in ticks. All timers of earlier ticks have fired.
+    /// Current time in ticks of 2¹⁶ ns. All timers of earlier ticks have fired.
     elapsed: u64,
     lists: Lists,
-    /// List of timers whose time has come, and whose timers are being moved to other lists.
+    /// Number of the list whose timers are being moved to other lists, because its time has come.
     moving: Option<u16>,
     timers: Queue<WheelTimer<O>>,
     /// Number of list operations so far, as a measure of the work.
@@ -47,8 +47,8 @@ pub struct TimerWheel<O> {
 #[derive(Debug)]
 struct WheelTimer<O> {
     deadline: Instant,
-    /// Number of the list that contains the timer. The number is `level * SLOTS + slot`, or
-    /// [`LATER`] or the next number, or [`DUE`].
+    /// Number of the list that contains the timer: `level * SLOTS + slot`, or [`LATER`] or
+    /// [`LATER`] + 1 for later blocks of time, or [`DUE`].
     list: u16,
     owner: O,
 }
@@ -73,8 +73,8 @@ struct Level {
 #[derive(Debug, Clone, Copy)]
 struct WheelSlot {
     list: List,
-    /// Time that is not later than the earliest deadline in this slot. The time is earlier than
-    /// that deadline if the earliest timer was cancelled.
+    /// Lower bound of the deadlines in this slot. It is lower than all of them if the earliest
+    /// timer was cancelled.
     earliest: Instant,
 }
 
@@ -185,8 +185,8 @@ impl<O: Copy> TimerWheel<O> {
         }
         let slot = match self.lists.first_slot() {
             Some((level, slot)) => &levels[level].slots[slot],
-            // The two lists are for the next block and the one after it. The second one remains
-            // empty until the next block begins.
+            // The two lists are for the next block of 2⁵² ns and the one after it. The second list
+            // remains empty until the next block begins.
             None => later.iter().find(|slot| !slot.is_empty())?,
         };
         Some(Instant(tick_of(slot.earliest) << TICK_SHIFT))
@@ -317,8 +317,8 @@ impl Lists {
     }
 }
 
-/// Returns the number of the list for timers of a later block, until that block begins. Then the
-/// list is used for the block after the next one.
+/// Returns the number of the list for timers of a later block of time (2⁵² ns), until that block
+/// begins. Then the list is used for the block after the next one.
 fn later_list(block: u64) -> u16 {
     LATER + (block & 1) as u16
 }
@@ -439,8 +439,8 @@ mod tests {
         assert!(wakes <= 6000, "{wakes} wakes");
     }
 
-    /// Timers on both sides of the end of a level or block, armed from both sides, with a clock
-    /// that stops at the last tick.
+    /// Tests deadlines just before and just after the end of a level or block. Timers are armed on
+    /// both sides of the end, and the clock also stops at the last tick.
     #[test]
     fn the_last_tick_of_a_level_and_of_a_block_is_like_any_other() {
         for bits in (SLOT_BITS..=BLOCK_BITS).step_by(SLOT_BITS as usize) {

@@ -53,14 +53,13 @@ struct KnownServer {
 /// A TCP Fast Open handshake in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Opening {
-    /// Role of this host, which opens the connection. Contains the Fast Open option of its SYN, if
-    /// any.
+    /// This host opens the connection. Contains the Fast Open option of its SYN, if any.
     Client(Option<FastOpen>),
     /// A passive open, with the listener of the child, and the option of the SYN-ACK.
     Server(SocketId, Option<FastOpen>),
 }
 
-/// How a connection that this host opens begins.
+/// First segment of a connection that this host opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beginning {
     /// Send a SYN without the Fast Open option.
@@ -124,7 +123,8 @@ impl FastOpens {
         FastOpen::Cookie(cookie_for(self.keys_of(settings).primary, flow))
     }
 
-    /// Returns the option that replaces the cookie of a SYN, if that is a cookie of the backup key.
+    /// Returns the Fast Open option with a new cookie, if the cookie in the SYN was created with
+    /// the backup key.
     pub fn renewal(
         &self,
         settings: &StreamSettings,
@@ -136,7 +136,8 @@ impl FastOpens {
         is_old.then(|| self.cookie_option(settings, flow))
     }
 
-    /// Decides how a connection to a server begins, depending on what is known about the server.
+    /// Decides which SYN a connection to a server begins with, depending on what is known about the
+    /// server.
     pub fn begin(&mut self, now: Instant, flow: &Flow, modes: FastOpenModes) -> Beginning {
         let server = self.servers.get_mut(&(flow.local, flow.remote));
         let mss = server.as_ref().map(|server| server.mss).filter(|mss| *mss != 0);
@@ -158,8 +159,8 @@ impl FastOpens {
         }
     }
 
-    /// Begins a connection with Fast Open, as far as the server is known to support it. `offset` is
-    /// the timestamp offset of the connection.
+    /// Begins a connection with Fast Open, if the server is known to support it. `offset` is the
+    /// timestamp offset of the connection.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -240,8 +241,8 @@ impl FastOpens {
         self.servers.insert(key, server);
     }
 
-    /// Returns a listener for which a reset handshake no longer counts, if there is one. Call this
-    /// until it returns `None`.
+    /// Returns a listener with a reset handshake that no longer counts toward its Fast Open limit,
+    /// if there is one. Call this until it returns `None`.
     pub fn pop_reset(&mut self, now: Instant) -> Option<SocketId> {
         let (until, listener) = *self.resets.front()?;
         if now < until {

@@ -96,8 +96,8 @@ impl Handshakes {
     }
 
     /// Returns the listener's oldest half-open connection, if its peer has had time to answer. A
-    /// more recent one may be of a client with a long round-trip time, whose answer would find no
-    /// connection. In this case the new SYN is dropped, and its sender retransmits it.
+    /// more recent one must not be evicted, because its client may have a long round-trip time. If
+    /// this returns `None`, the new SYN is dropped, and its sender retransmits it.
     pub fn displaceable(&self, now: Instant, listener: &ListeningSocket) -> Option<u32> {
         let oldest = listener.half_open.front()?;
         let entry = self.half_open.get(oldest)?;

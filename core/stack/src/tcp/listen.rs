@@ -21,8 +21,8 @@ impl<H: Host> Stack<H> {
         self.listen_with(id, backlog, ListenerNote::default())
     }
 
-    /// Like [`Stack::listen`]. `note` are data of the owner, which other shards have from the first
-    /// connection on ([`Stack::set_note`]).
+    /// Like [`Stack::listen`]. `note` is data that the owner attaches to the listener
+    /// ([`Stack::set_note`]). Other shards have the data from the first connection on.
     ///
     /// # Errors
     /// Same as for [`Stack::listen`].

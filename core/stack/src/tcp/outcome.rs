@@ -1,5 +1,5 @@
-//! Results of a visit of a connection by `tx`: events for the owner, the timer, and buffer sizes. A
-//! connection that has ended leaves an entry in TIME-WAIT.
+//! Steps after the module `tx` has let a connection send: events for the owner, the timer, and
+//! buffer sizes. A connection that has ended leaves an entry in TIME-WAIT.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
@@ -153,7 +153,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Notifies the owner of the buffer events since the last visit of the connection, once for each
+/// Notifies the owner of the buffer events since the last call for this connection, once for each
 /// kind of event.
 pub(crate) fn notify_owner<H: Host>(
     host: &mut H,

@@ -77,7 +77,8 @@ impl<H: Host> Stack<H> {
         match listener.and_then(|it| self.syn_answer(cx.now, it, incoming.local.iface, iss_min)) {
             Some(SynAnswer::HalfOpen) => self.half_open(cx, index, incoming, iss_min),
             Some(SynAnswer::Cookie) => self.send_cookie(cx, index, incoming),
-            // `taker` has accepted the SYN only because of its Fast Open cookie, so drop it.
+            // The SYN cache is full, and `taker` has accepted the SYN only because of its Fast Open
+            // cookie, so drop the SYN.
             None => self.drop_local(incoming.local, DropReason::SynCacheFull, cx.pool),
         }
     }

@@ -35,7 +35,8 @@ pub(crate) struct TcpPath {
 struct PackedHop(NonZeroU16);
 
 impl PackedHop {
-    /// The next hop is the peer itself, on a link whose neighbours need not be resolved.
+    /// Value for a next hop that is the peer itself, on a link whose neighbours need not be
+    /// resolved.
     const DIRECT: NonZeroU16 = NonZeroU16::new(Self::PLACE).expect("it is not 0");
     /// Mask of the bits that contain the index of the next hop.
     const PLACE: u16 = (1 << 14) - 1;
@@ -126,7 +127,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Stores a reported path MTU. If there are too many, removes and returns the oldest one.
+    /// Stores a reported path MTU. If too many are stored, removes and returns the oldest one.
     pub fn learn(&mut self, learnt: LearntMtu) -> Option<LearntMtu> {
         let is_full = self.learnt.len() >= PATH_MTUS_MAX;
         let oldest = if is_full { self.learnt.pop_front() } else { None };

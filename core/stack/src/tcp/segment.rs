@@ -66,8 +66,8 @@ impl<H: Host> Stack<H> {
         }
         if received.commit > 0 {
             self.counters.tcp_bytes_received += u64::from(received.commit);
-            // If a visit of the connection was postponed, it has not cleared the bit. The owner may
-            // have read the bytes of the previous turn since then, and wait again. Notify it in
+            // If the stack postponed this connection to the current turn, the bit may still be set
+            // for bytes that the owner has read since. The owner may wait again, so notify it in
             // this case as well.
             let is_new = stream.buffer_events.note_readable() || self.events.visits_put_off;
             if is_new && !socket.orphan {
@@ -97,8 +97,8 @@ impl<H: Host> StreamSocket<H> {
     ) -> Result<FifoChanges, DropReason> {
         let mut buffers = self.buffers();
         let connection = self.connection.as_mut().ok_or(DropReason::TcpNoSocket)?;
-        // Other sockets may have taken the announced memory meanwhile. Then the payload counts as
-        // lost, and the peer retransmits it.
+        // Other sockets may have taken the memory of the advertised window meanwhile. The payload
+        // then counts as lost, and the peer retransmits it.
         let needed = connection.needed_space(&incoming.segment, buffers.recv_free);
         if needed > 0 && !self.recv.reserve(needed) {
             buffers.recv_free = 0;

@@ -37,8 +37,8 @@ pub(crate) struct StreamSocket<H: Host> {
     pub iface: Option<IfaceId>,
     pub path: Option<TcpPath>,
     pub timer: TimerId,
-    /// Options for sharing its port with which the connection counts as a user of the port. `None`
-    /// if it does not count as one.
+    /// Sharing options with which the connection is registered as a user of its local port. `None`
+    /// if it is not registered.
     pub uses_port: Option<Sharing>,
     /// Last ICMP error that reported the peer as unreachable.
     pub unreachable: Option<Unreached>,
@@ -48,8 +48,8 @@ pub(crate) struct StreamSocket<H: Host> {
     pub tuned_at: Instant,
 }
 
-/// Events of a connection's buffers since its last visit; several events of one kind are merged.
-/// The owner is notified of received bytes when they arrive, and of other events by the visit.
+/// Events of a connection's buffers that `tx` has not yet handled; several events of one kind are
+/// merged. The owner is notified of received bytes when they arrive, and of other events by `tx`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BufferEvents(u8);
 
@@ -60,7 +60,7 @@ impl BufferEvents {
     const URGENT_NEW: u8 = 8;
 
     /// Records that the owner was notified of received bytes. Returns false if it was already
-    /// notified since the last visit of the connection.
+    /// notified since `tx` last handled the connection's events.
     #[inline]
     pub fn note_readable(&mut self) -> bool {
         let is_new = self.0 & Self::READABLE == 0;

@@ -20,8 +20,8 @@ pub(crate) struct TimeWaitFlow {
     /// Settings for the segments that are sent, copied from the connection.
     pub packet: FlowSettings,
     pub iface: Option<IfaceId>,
-    /// Options for sharing its port with which the connection counts as a user of the port. `None`
-    /// if it does not count as one.
+    /// Sharing options with which the connection is registered as a user of its local port. `None`
+    /// if it is not registered.
     pub uses_port: Option<Sharing>,
 }
 

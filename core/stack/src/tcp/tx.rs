@@ -1,5 +1,6 @@
 //! Send path of TCP: connections that may have something to send (in the list `dirty`) are visited
-//! in order. The module `outcome` handles the results of a visit.
+//! in order. During a visit, the connection sends its packets. The module `outcome` handles the
+//! results.
 //!
 //! ```text
 //!  dirty list ─► visit: notify owner ───► plan ─► emit ─► frame ─► net ─► output of an interface
@@ -46,7 +47,7 @@ enum Visited {
     More,
 }
 
-/// Precedence of a visited connection over those that wait for the same device.
+/// Precedence of the connection that wants to send over connections that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VisitTurn {
     /// The connection sends only if no other connection waits for the device.
@@ -67,9 +68,9 @@ enum HeldBack {
 }
 
 impl<H: Host> Stack<H> {
-    /// Visits the connections that may have something to send, within the budget of packets. No
-    /// connection is visited twice before all others were visited. Connections that waited for a
-    /// device come first.
+    /// Lets the connections in the list `dirty` send, within the budget of packets. Each connection
+    /// has one turn before any of them has a second one. Connections that waited for a device come
+    /// first.
     pub(crate) fn transmit(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
         self.serve_lines(cx, budget);
         for _ in 0..self.dirty.len() {
@@ -114,7 +115,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Lets connections continue that wait for a device, if its queue has space. The connections
-    /// are visited in order, each once at a time, until the queue is full again.
+    /// send in order, each once at a time, until the queue is full again.
     fn serve_lines(&mut self, cx: &mut Cx<'_, H>, budget: &mut usize) {
         for iface in self.output_lines.ifaces() {
             if !is_low(&self.net, iface) {

@@ -18,9 +18,9 @@ impl<H: Host> Stack<H> {
         self.output_lines.push(iface, id, 2 * self.sockets.len(), is_alive);
     }
 
-    /// Ends the wait of a connection for its device, or for its own limit. The next visit may begin
-    /// a new wait. The connection may remain in the list of waiting ones, which only causes an
-    /// unnecessary visit. If the socket is a datagram socket, its owner gets an event.
+    /// Ends the wait of a connection for its device, or for its own limit. The connection may have
+    /// to wait again when it sends. It may remain in the list of waiting connections, which only
+    /// causes unnecessary work. If the socket is a datagram socket, its owner gets an event.
     pub(crate) fn end_wait(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {

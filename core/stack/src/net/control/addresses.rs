@@ -17,7 +17,8 @@ pub(super) struct Addresses {
     list: Vec<Address>,
     /// Index in `list` of each address.
     places: HashMap<IpAddr, usize, Cheap>,
-    /// Copy of the list that snapshots share; `None` after a change.
+    /// Copy of the address list that configuration snapshots share. `None` after a change, until
+    /// the next snapshot is created.
     shared: Option<Arc<[Address]>>,
 }
 

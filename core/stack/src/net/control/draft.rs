@@ -55,8 +55,8 @@ impl<'a> Draft<'a> {
         self.steps
     }
 
-    /// Validates one change, and records the steps to apply it. Fails if the change is invalid
-    /// after the changes before it.
+    /// Validates one change, and records the steps to apply it. Fails if the change is invalid,
+    /// given the changes that were recorded before.
     pub(super) fn take(&mut self, change: &Change) -> Result<(), Fault> {
         match *change {
             Change::AddAddress { iface, prefix } => self.add_address(iface, prefix),
@@ -432,7 +432,8 @@ fn link_route(iface: IfaceId, prefix: Prefix) -> RouteEntry {
     RouteEntry { prefix, next_hop: None, iface, metric: 0, origin, kind, mtu: None, weight: 1 }
 }
 
-/// Returns the first route with this metric, and the routes that form a multipath route with it.
+/// Returns the first route with this metric, together with the other routes of the same multipath
+/// route.
 fn rivals(routes: &[RouteEntry], metric: u32) -> Vec<RouteEntry> {
     let Some(first) = routes.iter().find(|route| route.metric == metric) else { return Vec::new() };
     let is_rival = |route: &&RouteEntry| *route == first || route.shares_with(first);

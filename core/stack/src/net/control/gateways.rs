@@ -1,6 +1,6 @@
-//! Routers that routes use as next hops. The table has one entry per router, whatever its number of
-//! routes. An entry records whether the router answers, and when a router that failed is probed
-//! next.
+//! Routers that routes use as next hops. The table has one entry per router, regardless of the
+//! number of routes that use it. An entry records whether the router answers, and when a router
+//! that failed is probed next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

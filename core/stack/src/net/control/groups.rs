@@ -112,7 +112,7 @@ impl Groups {
         }
     }
 
-    /// Removes one join of a group. Returns `None` if there was none.
+    /// Removes one join of a multicast group. Returns `None` if the group was not joined.
     pub(super) fn leave(&mut self, addr: IpAddr, source: Option<IpAddr>) -> Option<Change> {
         let at = self.list.iter().position(|joined| joined.addr == addr)?;
         let Group { all, sources, .. } = &mut self.list[at];

@@ -12,7 +12,7 @@ use crate::net::messages::{ControlPacket, DataReport, Parts};
 use crate::net::received::Local;
 
 impl Control {
-    /// Handles a control packet, such as ARP, that a data part received.
+    /// Handles a control packet, such as ARP, that a shard received.
     pub(in crate::net) fn on_control_packet(
         &mut self,
         now: Instant,
@@ -70,8 +70,8 @@ impl Control {
         pool: &mut Pool,
     ) {
         match notice {
-            // The data part sent the report before it was notified that the interface was removed.
-            // Its packets wait for the neighbour, so answer that there is none.
+            // A shard sent this report before it was notified that the interface was removed. Its
+            // packets wait for the MAC address, so answer that there is no such neighbour.
             DataReport::Used(key) if self.interface(key.0).is_none() => {
                 self.neighbors.on_used(now, key, by);
                 self.neighbors.remove(key);
@@ -91,7 +91,7 @@ impl Control {
                     self.probe_router(now, key, pool);
                 }
             }
-            // The data part of the first shard handles this report.
+            // The first shard handles path MTU reports itself.
             DataReport::TooBig { .. } => {}
         }
         self.publish();

@@ -90,7 +90,7 @@ impl Control {
         }
         self.schedule.cancel(iface, |_| true);
         self.neighbors.on_interface_removed(iface);
-        // An interface that later gets this index must begin with a carrier.
+        // Reset the carrier state, because a new interface may reuse this index.
         self.routes.set_carrier(now, iface, true);
         self.conflicts_told.retain(|(known, _)| *known != iface);
         self.conflicts.retain(|known| known.iface != iface);

@@ -109,7 +109,7 @@ impl Interface {
         self.addresses.find_mut(addr)
     }
 
-    /// Converts the interface to the [`Link`] that data parts use, for the next snapshot.
+    /// Converts the interface to a [`Link`], its description in the next configuration snapshot.
     pub(super) fn as_link(&mut self) -> Link {
         Link {
             id: self.id,

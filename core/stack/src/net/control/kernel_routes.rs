@@ -1,4 +1,4 @@
-//! Replaces the routes that were taken over from the kernel of the host.
+//! Replaces the routes that were copied from the host's kernel.
 
 use towpath_wire::Prefix;
 

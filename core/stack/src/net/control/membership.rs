@@ -58,7 +58,7 @@ impl Control {
         self.report_change(at, iface, group, change);
     }
 
-    /// Removes one join of a multicast group. Returns false if there was none.
+    /// Removes one join of a multicast group. Returns false if the group was not joined.
     pub(in crate::net) fn leave_group(
         &mut self,
         now: Instant,
@@ -102,8 +102,8 @@ impl Control {
         if self.schedule.has_room_for_report() {
             return self.schedule.add(at, iface, task);
         }
-        // Too many reports are scheduled. Report all groups with members instead; routers detect a
-        // group without members, because nobody answers their query.
+        // Too many reports are scheduled. Report all groups that have members instead. Routers
+        // detect a group without members, because no host answers their query.
         self.counters.group_reports_full += 1;
         let at_most_ms = UNSOLICITED_REPORT_INTERVAL.as_millis() as u32;
         self.plan_answer(at, iface, group.is_ipv6(), None, at_most_ms);

@@ -1,6 +1,6 @@
 //! Control part of the IP layer: it manages the host's configuration and neighbours. A host has a
-//! single control part, whatever its number of shards. With two control parts, both would answer
-//! ARP requests, and they could disagree about neighbours.
+//! single control part, regardless of its number of shards (stacks on several threads). With two
+//! control parts, both would answer ARP requests, and they could disagree about neighbours.
 //!
 //! ```text
 //!   ControlPacket: ARP, NDP, groups ──►┐                   ┌─► Snapshot: interfaces, addresses,
@@ -16,9 +16,8 @@
 //! router advertisements and generates addresses; `discovery` and `learnt` store advertised values.
 //! `groups` holds the joined groups, and `membership` reports them. `frames` builds packets.
 //! `draft` validates a list of changes before `apply` makes them, `kernel_routes` replaces routes
-//! taken over from the kernel, and `publish` creates a snapshot.
-//! `schedule` holds timed tasks, which `timeouts` runs. Control does not depend on the data part
-//! (checked by `cargo xtask tidy`).
+//! taken over from the kernel, and `publish` creates a snapshot. `schedule` holds timed tasks,
+//! which `timeouts` runs. Control does not depend on the data part (checked by `cargo xtask tidy`).
 
 mod addresses;
 mod apply;

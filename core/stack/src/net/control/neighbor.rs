@@ -107,11 +107,12 @@ pub(super) struct Neighbors {
     heard: Lru<HopKey, Heard>,
     /// Neighbours that the operator has set. Permanent neighbours are in none of the other tables.
     permanent: BTreeMap<HopKey, Permanent>,
-    /// Time that is not later than the first deadline of an entry.
+    /// Lower bound of the deadlines of all entries. Before this time, no entry is due.
     next: Instant,
-    /// Number of entries that were evicted since the last call of [`Self::take_displaced`].
+    /// Number of neighbour entries that were evicted since the last call of
+    /// [`Self::take_displaced`].
     displaced: u64,
-    /// Updates that were not sent to the data parts yet.
+    /// Neighbour updates that were not sent to the shards yet.
     news: VecDeque<(Parts, NeighborUpdate)>,
     /// For each interface, the time between IPv6 solicitations that a router has advertised
     /// (RetransTimer, RFC 4861 §6.3.2); `None` if no router has.
@@ -166,7 +167,8 @@ impl Neighbors {
         self.next
     }
 
-    /// Returns the number of entries that were evicted since the last call of this method.
+    /// Returns the number of neighbour entries that were evicted since the last call of this
+    /// method.
     pub(super) fn take_displaced(&mut self) -> u64 {
         core::mem::take(&mut self.displaced)
     }
@@ -182,9 +184,9 @@ impl Neighbors {
         !self.news.is_empty()
     }
 
-    /// Records that the data parts `by` sent a packet to the neighbour `key`. Returns true if a
-    /// solicitation must be sent. Only the data parts `by` receive an update, because the other
-    /// data parts that use the neighbour already know its MAC address.
+    /// Records that the shards `by` sent a packet to the neighbour `key`. Returns true if a
+    /// solicitation must be sent. Only the shards `by` receive an update, because other shards that
+    /// use the neighbour already know its MAC address.
     pub(super) fn on_used(&mut self, now: Instant, key: HopKey, by: Parts) -> bool {
         let users = Parts::FIRST.and(by);
         if let Some(permanent) = self.permanent.get_mut(&key) {
@@ -385,7 +387,7 @@ impl Neighbors {
     }
 
     /// Confirms that a neighbour with the address `mac` is reachable, because TCP connections in
-    /// the data part `by` made progress through it (RFC 4861 §7.3.1).
+    /// the shard `by` made progress through it (RFC 4861 §7.3.1).
     pub(super) fn confirm(
         &mut self,
         now: Instant,
@@ -433,8 +435,8 @@ impl Neighbors {
         self.permanent.contains_key(key)
     }
 
-    /// Sets a permanent MAC address for the neighbour `key`. The data parts that use it are
-    /// updated, so that they send waiting packets.
+    /// Sets a permanent MAC address for the neighbour `key`. Shards that use the neighbour are
+    /// updated, so that they send the packets that wait for the address.
     pub(super) fn set_permanent(&mut self, key: HopKey, mac: MacAddr) {
         let users = self.take(&key).unwrap_or(Parts::FIRST);
         let permanent = Permanent { mac, users };
@@ -477,7 +479,7 @@ impl Neighbors {
         }
     }
 
-    /// Removes the entry of a neighbour from its table, and returns the data parts that use it.
+    /// Removes the entry of a neighbour from its table, and returns the shards that use it.
     fn take(&mut self, key: &HopKey) -> Option<Parts> {
         self.asked.remove(key);
         let used = self.used.remove(key).map(|entry| entry.users);
@@ -560,8 +562,8 @@ fn change(router: &mut bool, said: Option<bool>) -> bool {
 }
 
 impl Permanent {
-    /// Returns the update for the data parts that use the neighbour. The data parts need not report
-    /// when they use it, because the use of a permanent entry has no effect.
+    /// Returns the update for the shards that use this permanent neighbour. The shards need not
+    /// report its use (`tell_at`), because a permanent entry never changes state.
     fn known(&self, key: HopKey) -> NeighborUpdate {
         NeighborUpdate::Known { key, mac: self.mac, tell_at: Instant::FAR }
     }

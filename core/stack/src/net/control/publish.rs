@@ -8,9 +8,9 @@ use crate::net::locals::Roles;
 use crate::net::snapshot::{Host, Snapshot};
 
 impl Control {
-    /// Creates a new snapshot if the configuration has changed. Every method that changes the
-    /// configuration must call this before it returns. Otherwise packets are handled by the old
-    /// snapshot.
+    /// Creates a new configuration snapshot for the shards if the configuration has changed. Every
+    /// method that changes the configuration must call this before it returns. Otherwise packets
+    /// are handled by the old snapshot.
     pub(super) fn publish(&mut self) {
         self.counters.neighbors_displaced += self.neighbors.take_displaced();
         let changed = core::mem::take(&mut self.changed);
@@ -27,8 +27,8 @@ impl Control {
         self.snapshot = Arc::new(Snapshot { generation, host, fib, rules });
     }
 
-    /// Creates the part of a snapshot that describes the host. Unchanged parts are shared with the
-    /// previous snapshot.
+    /// Creates the part of a configuration snapshot that describes the host. Unchanged parts are
+    /// shared with the previous snapshot.
     fn host_with(&mut self, changed: Changed) -> Host {
         let mut locals = self.snapshot.host.locals.clone();
         if changed.addresses {

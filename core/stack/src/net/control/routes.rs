@@ -247,7 +247,8 @@ impl RouteTable {
     }
 }
 
-/// Removes the MTU of a removed route, unless another route has the same MTU.
+/// Removes the MTU of a removed route from the table of MTUs, unless another route has the same
+/// MTU.
 fn release_mtu(mtus: &mut BTreeMap<u16, u32>, mtu: Option<u16>) {
     let Some((mtu, count)) = mtu.and_then(|mtu| Some((mtu, mtus.get_mut(&mtu)?))) else { return };
     *count -= 1;

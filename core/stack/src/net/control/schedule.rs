@@ -15,7 +15,7 @@ pub(super) enum Task {
     Announce(Ipv4Addr),
     /// Continue duplicate address detection: `left` solicitations are still to be sent.
     Detect { addr: Ipv6Addr, left: u8 },
-    /// Send a router solicitation: `left` are still to be sent.
+    /// Send a router solicitation; `left` solicitations are still to be sent.
     SolicitRouters { left: u8 },
     /// Report a multicast group that was joined or left, with its sources: `left` reports are still
     /// to be sent.

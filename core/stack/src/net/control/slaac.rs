@@ -114,8 +114,8 @@ impl Control {
         }
     }
 
-    /// Leaves the multicast group of an address that was removed or is a duplicate, and cancels its
-    /// tasks.
+    /// Leaves the solicited-node multicast group of an address that was removed or is a duplicate,
+    /// and cancels its tasks.
     fn stop_using(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
         self.on_addresses_changed();
         match addr {

@@ -41,7 +41,7 @@ pub(in crate::net) struct Control {
     pub(super) snapshot: Arc<Snapshot>,
     /// Rules of the packet filter.
     pub(super) rules: Option<Arc<RuleSet>>,
-    /// Parts of `snapshot` that are out of date and must be rebuilt.
+    /// Parts of the configuration snapshot that are out of date and must be rebuilt.
     pub(super) changed: Changed,
     pub(super) orders: VecDeque<DataCommand>,
     /// Address conflicts that were not reported to the owner yet, and the addresses for which a
@@ -50,7 +50,8 @@ pub(in crate::net) struct Control {
     pub(super) conflicts_told: BTreeSet<HopKey>,
 }
 
-/// Flags of the parts of a snapshot that must be rebuilt. Routes have a separate flag.
+/// Flags of the parts of a configuration snapshot that must be rebuilt. Routes have a separate
+/// flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Changed {
     pub links: bool,

@@ -11,7 +11,7 @@ use crate::net::link_header::LinkHeader;
 use crate::net::messages::{DataCommand, HopKey, NeighborUpdate};
 
 impl Data {
-    /// Executes a command of the control part.
+    /// Executes a command of the control part, such as to send a packet.
     pub(in crate::net) fn on_command(&mut self, now: Instant, order: DataCommand, pool: &mut Pool) {
         match order {
             // The interface was removed, so drop the packet. No port would send it.
@@ -39,7 +39,8 @@ impl Data {
         pool: &mut Pool,
     ) {
         match news {
-            // The control part sent the update before it removed the interface.
+            // The control part sent the update before it removed the interface, so forget the next
+            // hop.
             NeighborUpdate::Known { key, .. } if self.here().link(key.0).is_none() => {
                 self.on_next_hop_forgotten(key, pool);
             }

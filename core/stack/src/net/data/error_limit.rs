@@ -20,8 +20,8 @@ pub(super) struct ErrorLimit {
     /// Rate limit of ICMP errors that report a path MTU.
     too_big: Allowance,
     keys: Keyed,
-    /// For each hash of a host's address, the time until which the rate of errors to this host is
-    /// used up.
+    /// For each hash of a host's address, the time before which no further error may be sent to
+    /// this host.
     hosts: Vec<Instant>,
     /// Number of shards of this host. Each shard may use an equal part of the rate.
     shards: u64,
@@ -61,8 +61,8 @@ impl Allowance {
 }
 
 impl ErrorLimit {
-    /// Creates the rate limits of one data part, of which there is one for each of the `shards`
-    /// shards.
+    /// Creates the rate limits of one of `shards` shards. Each shard may use an equal part of the
+    /// rate.
     pub(super) fn new(keys: Keyed, now: Instant, shards: u64) -> Self {
         let part_of = |burst: u64| (burst / shards).max(1);
         Self {
@@ -74,7 +74,8 @@ impl ErrorLimit {
         }
     }
 
-    /// Returns whether an ICMP error may be sent to `host` now. If so, counts it.
+    /// Returns whether an ICMP error may be sent to `host` now. If so, counts it against the rate
+    /// limit.
     pub(super) fn take_for(&mut self, now: Instant, host: IpAddr) -> bool {
         let link = match host {
             IpAddr::V4(v4) => u64::from(v4.to_bits()),
@@ -93,7 +94,7 @@ impl ErrorLimit {
         true
     }
 
-    /// Returns whether an ICMP error may be sent now. If so, counts it.
+    /// Returns whether an ICMP error may be sent now. If so, counts it against the rate limit.
     pub(super) fn take(&mut self, now: Instant, random: &mut Random) -> bool {
         let is_allowed = self.errors.take(now);
         if is_allowed {
@@ -105,7 +106,7 @@ impl ErrorLimit {
         is_allowed
     }
 
-    /// Returns whether a path MTU report may be sent now. If so, counts it.
+    /// Returns whether a path MTU report may be sent now. If so, counts it against the rate limit.
     pub(super) fn take_too_big(&mut self, now: Instant) -> bool {
         self.too_big.take(now)
     }

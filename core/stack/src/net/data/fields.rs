@@ -91,8 +91,8 @@ pub(super) fn visible_upper(packet: &Packet, ip: &IpPacket) -> Result<UpperLayer
     Ok(upper)
 }
 
-/// Returns the minimum number of bytes of a transport header that include all fields that rules
-/// match.
+/// Returns the minimum number of bytes of a transport header that include all fields that packet
+/// filter rules match.
 fn header_len_min(protocol: IpProtocol) -> usize {
     match protocol {
         IpProtocol::TCP => TCP_HEADER_MIN,

@@ -155,8 +155,8 @@ impl Data {
         Ok(((out, router.unwrap_or(ip.dst)), mtu))
     }
 
-    /// Returns the best route for a pair of addresses. If `plan_transit` has already looked it up,
-    /// that result is used.
+    /// Returns the best route for a pair of addresses. Uses the result of `plan_transit` if that
+    /// function has already looked the route up.
     fn looked_up(&mut self, ends: (IpAddr, IpAddr)) -> Option<Choice> {
         match self.plans.take_route() {
             Some((ahead, choice)) if ahead == ends => choice,
@@ -244,7 +244,7 @@ impl Data {
     }
 
     /// Sends a packet whose headers are complete, and fragments it if needed. Only IPv4 packets can
-    /// be too long here.
+    /// be too long here, because routers do not fragment IPv6 packets.
     fn send_on_cut(
         &mut self,
         now: Instant,

@@ -104,7 +104,8 @@ impl Merging {
         let from = &packet.linear()[next.payload..next.end];
         into.push_back(from.len()).expect("fits a large buffer").copy_from_slice(from);
         self.len += next.len();
-        // A segment that is shorter or has PSH was the last one of the sender's burst.
+        // A segment that is shorter or has PSH was the last one of the sender's burst, so merge no
+        // further segments.
         self.closed = next.len() < first.len() || next.flags.contains(Flags::PSH);
         let bytes = into.linear_mut();
         let ip_len = bytes.len() - first.ip;

@@ -121,15 +121,15 @@ impl<'a> HookPacket<'a> {
         piece.map(|FragmentPiece { ident, offset, .. }| (ident, offset))
     }
 
-    /// Returns the number (token) that the tracker attached to the packet at an earlier hook; 0 if
-    /// it attached none.
+    /// Returns the number (token) that the tracker, such as NAT, attached to the packet at an
+    /// earlier hook; 0 if it attached none.
     #[inline]
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Attaches a number (token) to the packet, which the tracker can read at later hooks. Also
-    /// sets the connection state that rules match.
+    /// Attaches a number (token) to the packet, which the tracker, such as NAT, can read at later
+    /// hooks. Also sets the connection state that rules match.
     #[inline]
     pub fn set_tracked(&mut self, token: u64, state: FlowState) {
         (self.token, self.fields.state) = (token, state);

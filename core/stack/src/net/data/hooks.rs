@@ -61,7 +61,7 @@ pub trait Tracker: Any + fmt::Debug + Send {
 pub(in crate::net) struct PacketHooks {
     rules: Option<Arc<RuleSet>>,
     tracker: Option<Box<dyn Tracker>>,
-    /// Set of hooks at which the tracker is called.
+    /// Hooks at which the tracker, such as NAT, is called.
     tracked: Hooks,
     is_idle: bool,
     /// Index of this shard, which has its own counters of rules.

@@ -15,7 +15,7 @@ use crate::net::hash::Keyed;
 #[derive(Debug)]
 pub(super) struct Idents {
     keys: Keyed,
-    /// First identification of this data part's range, and the size of the range. The range is
+    /// First IP identification of this shard's range, and the size of the range. The range is
     /// contiguous, because a device that segments a packet increments the identification for each
     /// segment.
     range: (u16, u32),
@@ -32,14 +32,14 @@ struct Counter {
     at_ms: u32,
 }
 
-/// Number of counters. With so many, two busy destinations rarely share one. The counters take 16
-/// KiB.
+/// Number of counters of IP identifications. With this number, two busy destinations rarely share a
+/// counter. The counters take 16 KiB.
 const COUNTERS: usize = 2048;
 
 impl Idents {
-    /// Creates the generator for the data part of shard number `n`. `count`, the number of shards,
-    /// is a power of two. Each shard has its own range of identifications. Otherwise a host could
-    /// reassemble fragments from two shards as one packet (RFC 6864 §4).
+    /// Creates the generator for shard `n` of `count` shards; `count` is a power of two. Each shard
+    /// has its own range of identifications. Otherwise a host could reassemble fragments from two
+    /// shards as one packet (RFC 6864 §4).
     pub(super) fn new(keys: Keyed, n: usize, count: usize) -> Self {
         let share = (1 << u16::BITS) / count as u32;
         let range = ((n as u32 * share) as u16, share);

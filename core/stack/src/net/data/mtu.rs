@@ -55,8 +55,8 @@ type PathKey = (IfaceId, IpAddr);
 struct Known {
     mtu: PathMtu,
     until: Instant,
-    /// Whether the path MTU was not sent to the other shards yet, because of the rate limit. The
-    /// path MTU is sent when a router reports it again.
+    /// Whether the path MTU was not sent to the other shards yet, because of the rate limit. It is
+    /// sent when a router reports it again.
     untold: bool,
 }
 
@@ -64,10 +64,9 @@ struct Known {
 #[derive(Debug)]
 pub(in crate::net) struct PathMtus {
     mtus: Lru<PathKey, Known>,
-    /// Time that is not later than the first expiry of an entry.
+    /// Lower bound of the times at which entries expire. Before this time, no entry expires.
     next: Instant,
-    /// MTU that is not above the lowest MTU of an entry. The MTU may be that of an entry evicted
-    /// since.
+    /// Lower bound of the path MTUs in the table. After an eviction, it may be below all of them.
     least: PathMtu,
     /// Number of changes of the table so far.
     generation: u64,

@@ -71,8 +71,8 @@ enum HopState {
 #[derive(Debug)]
 struct HopSlot {
     key: HopKey,
-    /// Epoch in which this entry was assigned to the next hop. Identifiers from before it refer to
-    /// an earlier next hop.
+    /// Epoch in which this entry was assigned to the next hop. Identifiers from earlier epochs
+    /// refer to another next hop.
     since: Epoch,
     state: HopState,
     /// Whether a packet was sent to this next hop, or a route to it was cached, since the entry was
@@ -138,8 +138,8 @@ pub(in crate::net) struct NextHops {
     places_max: usize,
     /// Reports that wait to be sent to the control part, at most [`NEIGHBOR_REPORTS_MAX`].
     notices: VecDeque<DataReport>,
-    /// The failed router that was last reported as avoided by a packet, and the time from which it
-    /// is reported again.
+    /// Failed router that was last reported as avoided, and the time from which it is reported
+    /// again. A packet avoids a failed router by using another route.
     avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
@@ -328,8 +328,8 @@ impl NextHops {
         }
     }
 
-    /// Reports to the control part that a packet avoids `router`, which has failed and should be
-    /// probed now.
+    /// Reports to the control part that a packet uses another route because `router` has failed, so
+    /// that the control part probes `router` now.
     pub(super) fn on_avoided(&mut self, now: Instant, router: HopKey) {
         // The control part may run on another thread and answer later. Until then, do not report
         // the router again for each packet.
@@ -516,7 +516,7 @@ mod tests {
         Waiting { packet, mtu: 1500 }
     }
 
-    /// Sends a packet to a next hop whose MAC address is unknown, so that it is queued.
+    /// Sends a packet to a next hop whose MAC address is unknown, so that the packet is queued.
     fn send(hops: &mut NextHops, id: HopId, packet: Waiting) {
         assert_eq!(hops.link(at(0), id), None);
         hops.enqueue(id, packet);
@@ -552,7 +552,7 @@ mod tests {
             hops.confirm(at(time), id);
             assert_eq!(hops.take_report().is_some(), told, "at {time} ms");
         }
-        // An update about one next hop does not affect another one.
+        // The loss of one next hop does not affect the entry of another next hop.
         hops.on_lost(nth(2));
         assert_eq!(hops.link(at(2000), id), Some(LINK));
     }
@@ -643,7 +643,7 @@ mod tests {
         assert_eq!(hops.queued, NEXT_HOPS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
-    /// All data parts together queue as many packets as one data part alone would. Each has enough
+    /// All shards together queue as many packets as a single shard would. Each shard has enough
     /// space for the longest queue of one next hop.
     #[test]
     fn shards_have_a_part_of_what_waits_each() {
@@ -662,8 +662,8 @@ mod tests {
         );
     }
 
-    /// The control part does not read the reports, as if its thread was busy. A packet whose use
-    /// could not be reported is not queued.
+    /// Tests that a packet is not queued if its use could not be reported. The report queue is
+    /// full, because the control part does not read it.
     #[test]
     fn what_is_told_is_bounded_and_what_is_not_told_does_not_wait() {
         let (mut hops, mut pool) = (table(), Pool::default());

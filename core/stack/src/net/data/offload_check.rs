@@ -64,8 +64,8 @@ fn own_offset(protocol: IpProtocol) -> Option<u16> {
 }
 
 /// Returns whether the checksum to be completed is that of a TCP or UDP packet in a tunnel. Linux
-/// leaves it uncomputed over a veth. Rules read only the first [`TUNNEL_MIN`] bytes of a transport
-/// header, so they have not read this field.
+/// leaves it uncomputed over a veth. Packet filter rules read only the first [`TUNNEL_MIN`] bytes
+/// of a transport header, so they have not read this field.
 fn is_of_tunnel(packet: &Packet, upper: &UpperLayer, start: usize, offset: u16) -> bool {
     let is_checksum = [TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET].contains(&usize::from(offset));
     upper.protocol != IpProtocol::TCP

@@ -72,8 +72,8 @@ fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     let written = match flags & 0xf {
         TIMES => record_from(option, &entry[4..]),
         ADDRESSES_AND_TIMES => record_from(option, &entry),
-        // The option lists the addresses that may write the time. Do nothing unless the next one is
-        // an address of this router.
+        // The option lists the addresses that may write the time. Do nothing unless the next
+        // address in the list is one of this router.
         _ => return false,
     };
     if !written {

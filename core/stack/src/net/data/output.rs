@@ -52,7 +52,8 @@ const SHARE_LOW: u32 = TX_SHARE_BYTES / 2;
 const OF_DATAGRAMS: u32 = 1 << 31;
 
 /// Returns the sender identifier of the connection at `index` of the socket table. If a later
-/// socket gets the same index, packets of the earlier one count toward its limit.
+/// socket gets the same index, queued packets of the earlier socket count toward the limit of the
+/// later one.
 pub(crate) fn connection(index: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(index + 1)
 }
@@ -134,7 +135,7 @@ pub(in crate::net) enum QueueFull {
 pub struct Output {
     /// Queued packets, the oldest first.
     packets: Batch,
-    /// Size and sender of each queued packet, in the same order.
+    /// Size and sender of each queued packet, in the order of the packets.
     notes: VecDeque<Note>,
     load: Load,
     /// Size of the queued packets that connections have sent.

@@ -22,8 +22,8 @@
 //! than the limits allow must begin between two of its fragments.
 //!
 //! If two fragments overlap, the whole datagram is dropped. Otherwise different hosts could
-//! assemble different packets from the same fragments. The work per fragment is constant, whatever
-//! the number of datagrams.
+//! assemble different packets from the same fragments. The work per fragment is constant,
+//! regardless of the number of datagrams.
 
 mod datagram;
 #[cfg(test)]
@@ -130,8 +130,8 @@ pub(in crate::net) struct Reassembly {
     /// Incomplete datagrams. Each one is in the list `line` of its source.
     datagrams: Queue<Entry>,
     by_share: HashMap<Share, u32, Keyed>,
-    /// Sources of fragments. Each one is in the list of its rank, in the order of the time of its
-    /// last fragment.
+    /// Sources of fragments. Each source is in the list of its rank (`ranks`), sorted by the time
+    /// of its last fragment.
     sources: Queue<Source>,
     /// Lists of sources, by the rank that [`rank`] computes from their number of datagrams.
     ranks: [List; RANKS],
@@ -166,9 +166,9 @@ struct ReassemblyDeadline {
     key: Key,
 }
 
-/// Maximum number of datagrams of a source in the lowest rank. A host that sends a few fragmented
-/// datagrams at once is thereby treated like a host that sends one. The number is so low that at
-/// least a dozen sources are needed to fill the memory with datagrams of this rank.
+/// Sources with at most this many incomplete datagrams are treated equally when a datagram must be
+/// dropped. A host that sends a few fragmented datagrams at once is then treated like a host that
+/// sends one. At least a dozen such sources are needed to fill the reassembly memory.
 const ALIKE_MAX: usize = 4;
 const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
 const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
@@ -181,9 +181,9 @@ const _: () = assert!(
         + 2 * (size_of::<(Key, u32)>() + size_of::<(Share, u32)>() + 6 * size_of::<u64>())
         <= OVERHEAD
 );
-// A single datagram must not exceed the limit of its source, however it is fragmented, so that
-// dropping another datagram is always enough. Its headers may be as long as the extension headers
-// of an IPv6 packet.
+// A single datagram must not exceed the limit of its source, however it is fragmented. Otherwise
+// dropping other datagrams would not make enough room for it. Its headers may be as long as the
+// extension headers of an IPv6 packet.
 const _: () =
     assert!(OVERHEAD + 2 * 65_575 + FRAGMENTS_MAX * PIECE_OVERHEAD <= REASSEMBLY_SOURCE_BYTES_MAX);
 const _: () = assert!(REASSEMBLY_SOURCE_BYTES_MAX < REASSEMBLY_BYTES_MAX);

@@ -256,7 +256,7 @@ impl Data {
         if vlan != 0 {
             return Err(DropReason::FrameUnknown);
         }
-        // Drop frames that this interface has sent and that some links return. Otherwise our own
+        // Drop frames that this interface sent and that the link returned. Otherwise our own
         // neighbour solicitation would look like that of a host with a duplicate address.
         let ours = header.dst == interface.mac || header.dst.is_multicast();
         if !ours || header.src == interface.mac {

@@ -9,9 +9,9 @@ use towpath_tcp::Instant;
 use crate::net::hash::Keyed;
 use crate::net::limits::{REDIRECT_HOSTS, REDIRECT_LOAD, REDIRECT_SILENCE, REDIRECTS_IGNORED};
 
-/// Limits the rate of redirects to each host, as on Linux. The time between two redirects doubles
-/// with each one. A host that ignores them gets no more, until it has not needed a redirect for a
-/// while.
+/// Limits the rate of ICMP redirects to each host, as on Linux. The time between two redirects
+/// doubles with each redirect. A host that ignores redirects gets no more until it has not needed
+/// one for [`REDIRECT_SILENCE`].
 #[derive(Debug)]
 pub(super) struct RedirectLimit {
     keys: Keyed,
@@ -34,7 +34,8 @@ impl RedirectLimit {
         Self { keys, hosts: Vec::new() }
     }
 
-    /// Returns whether a redirect may be sent to `host` now. If so, counts it.
+    /// Returns whether an ICMP redirect may be sent to `host` now. If so, counts it against the
+    /// rate limit.
     pub(super) fn take(&mut self, now: Instant, host: IpAddr) -> bool {
         self.hosts.resize(REDIRECT_HOSTS, RedirectedHost::default());
         let told = &mut self.hosts[self.keys.hash_one(host) as usize % REDIRECT_HOSTS];

@@ -192,9 +192,9 @@ impl Data {
     /// Returns whether the rate limits allow another ICMP error.
     ///
     /// The limit per destination host is checked first, so that errors beyond it do not use up the
-    /// common limit. An interface that accepts packets to any address has no limit per host. The
-    /// only host behind it may need an error for each of its connects. Path MTU reports have their
-    /// own limit, because connections stall without them.
+    /// common limit. An interface that accepts packets to any address has no limit per host. Such
+    /// an interface leads to a single host, which may need an error for each of its connects. Path
+    /// MTU reports have their own limit, because connections stall without them.
     fn may_send_error(&mut self, now: Instant, about: &Offender, report: Report) -> bool {
         if about.iface == IfaceId::LOOPBACK {
             return true;

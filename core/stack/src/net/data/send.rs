@@ -161,8 +161,8 @@ impl Data {
         Ok(())
     }
 
-    /// Permits routers to fragment a packet that this host fragments anyway, in the stack or in the
-    /// kernel.
+    /// Permits routers to fragment the packet (clears DF) if this host fragments it anyway, in the
+    /// stack or in the kernel.
     fn with_fragmenting(&self, iface: IfaceId, ip: Ip, whole: bool) -> Ip {
         let is_cut = !whole || self.link(iface).kernel_cuts;
         match ip.fragmenting {

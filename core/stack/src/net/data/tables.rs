@@ -95,7 +95,7 @@ impl Data {
         }
     }
 
-    /// Replaces the snapshot of the configuration that this data part uses.
+    /// Replaces the configuration snapshot that this shard uses.
     #[inline]
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         // Called for each packet; changes are rare.
@@ -124,7 +124,7 @@ impl Data {
         }
     }
 
-    /// Replaces the tracker; `None` removes it.
+    /// Replaces the packet tracker, such as NAT; `None` removes it.
     pub(in crate::net) fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
         self.hooks.set_tracker(tracker);
         self.plans.clear();

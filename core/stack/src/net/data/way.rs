@@ -225,8 +225,8 @@ impl Data {
         self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
     }
 
-    /// Returns a number of bytes that is not above the lowest path MTU of this host. Paths within
-    /// this host are ignored.
+    /// Returns a lower bound in bytes of all path MTUs of this host. Paths within this host are
+    /// ignored.
     pub(in crate::net) fn path_mtu_least(&self) -> u32 {
         let of_routes = u32::from(self.snapshot.fib.mtu_least);
         self.mtus.least().limit(self.here().mtu_min.min(of_routes))

@@ -15,7 +15,7 @@ pub(super) struct Entry {
     /// Time at which the current MAC address was set, see `Neighbors::contradicts`.
     pub(super) since: Instant,
     pub(super) router: bool,
-    /// Data parts that send packets to the neighbour, and always the first data part.
+    /// Shards that send packets to the neighbour. The first shard is always included.
     pub(super) users: Parts,
 }
 
@@ -37,9 +37,9 @@ pub(super) enum Fate {
 }
 
 impl Entry {
-    /// Returns the update for the data parts that use the neighbour. `tell_at` is the time at which
-    /// they report their next use. The time is early enough for the next state change, and to keep
-    /// `Neighbors::used` in LRU order.
+    /// Returns the update for the shards that use the neighbour. `tell_at` is the time from which a
+    /// shard reports its next packet to the neighbour. The time is early enough for the next state
+    /// change, and to keep `Neighbors::used` in LRU order.
     pub(super) fn known(&self, now: Instant, key: HopKey) -> NeighborUpdate {
         let tell_at = match self.state {
             ReachabilityState::Stale | ReachabilityState::Incomplete { .. } => now,

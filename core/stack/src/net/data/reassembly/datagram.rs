@@ -43,7 +43,7 @@ impl FragmentBytes {
 pub(super) const PIECE_OVERHEAD: usize = 96;
 const _: () = assert!(2 * size_of::<FragmentBytes>() + 32 <= PIECE_OVERHEAD);
 
-/// Returns an error if the fragment is invalid, whatever the other fragments of its datagram are.
+/// Returns an error if the fragment is invalid, regardless of the other fragments of its datagram.
 pub(super) fn check_bounds(fragment: &Fragment) -> Result<(), DropReason> {
     let len = fragment.len();
     let in_eights = len > 0 && len.is_multiple_of(8);
