@@ -12,7 +12,7 @@ pub enum Refused {
     Length,
     /// The instruction at this index is unknown, or has an operand out of range.
     Instruction(usize),
-    /// The instruction at this index jumps beyond the end.
+    /// The instruction at this index jumps beyond the end of the program.
     Jump(usize),
     /// The last instruction of the program is not a return instruction, so a run could leave the
     /// program.

@@ -28,8 +28,8 @@ use transaction::Transaction;
 /// answers within milliseconds, so the five seconds of RFC 5227 are not needed.
 const PROBES: u32 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(200);
-/// Number of DHCPREQUEST messages for an offered address, or for that of an earlier lease, before
-/// the client searches for servers again. With back-off this takes a minute.
+/// Maximum number of DHCPREQUEST messages that the client sends without an answer. Then it searches
+/// for servers again. With exponential back-off, four messages take about a minute.
 const REQUESTS: u32 = 4;
 /// Time to wait after an address conflict before the next DHCPDISCOVER.
 const CONFLICT_DELAY: Duration = Duration::from_secs(10);
@@ -37,11 +37,11 @@ const CONFLICT_DELAY: Duration = Duration::from_secs(10);
 const REFUSED_DELAY_MAX: Duration = Duration::from_secs(64);
 /// Minimum time between two requests to extend a lease (RFC 2131 §4.4.5).
 const EXTENSION_INTERVAL_MIN: Duration = Duration::from_secs(60);
-/// Maximum length in bytes of DHCP messages that servers may send to the client. A message of this
-/// length fits in one Ethernet frame.
+/// Maximum length in bytes of DHCP messages that servers may send to the client. A UDP datagram
+/// with this payload fits in one Ethernet frame.
 const MESSAGE_SIZE_MAX: u16 = 1472;
-/// Maximum number of frames that wait in `frames` to be sent. A call adds one or two frames, and
-/// the caller sends them at once.
+/// Maximum number of queued frames. Each call of the client adds one or two frames, and the caller
+/// then sends them, so the queue is normally short.
 const FRAMES_MAX: usize = 16;
 
 /// Configuration of a DHCP client.
@@ -89,7 +89,7 @@ pub struct ClientCounters {
     /// DHCP messages to this client that it ignored: of another transaction or server, unexpected
     /// in its state, or invalid.
     pub rx_ignored: u64,
-    /// Number of times that a lease was obtained or extended.
+    /// Number of times that the client obtained or extended a lease.
     pub leases: u64,
     /// Requests that a DHCP server refused (DHCPNAK).
     pub refusals: u64,
@@ -194,7 +194,7 @@ impl DhcpClient {
         }
     }
 
-    /// Returns the lease that the client has.
+    /// Returns the current lease; `None` if the client has no lease.
     pub fn lease(&self) -> Option<&Lease> {
         self.held.as_ref().map(|held| &held.lease)
     }
@@ -422,7 +422,7 @@ impl DhcpClient {
         self.timer = Some(self.transaction.sent_at(now, &mut self.dice));
     }
 
-    /// Sends a DHCPREQUEST for the offered address, or for that of the earlier lease.
+    /// Sends a DHCPREQUEST for the offered address, or for the address of an earlier run's lease.
     fn request(&mut self, now: Instant) {
         let mut message = self.message(MessageKind::Request, now);
         match &self.state {

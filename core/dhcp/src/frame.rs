@@ -54,7 +54,8 @@ impl LinkEndpoint {
 }
 
 /// Returns whether a frame is an ARP packet, or an unfragmented UDP datagram over IPv4 to `port`.
-/// Called for each packet that a port with a DHCP client or server receives, so it must be fast.
+/// Called for each packet that an interface with a DHCP client or server receives, so it must be
+/// fast.
 #[inline]
 pub fn concerns(frame: &[u8], port: u16) -> bool {
     const IP: usize = ethernet::HEADER_LEN;
@@ -72,8 +73,8 @@ pub fn concerns(frame: &[u8], port: u16) -> bool {
 
 /// Parses a frame. Returns `None` if it is invalid, or is neither ARP nor a UDP datagram over IPv4.
 ///
-/// If `is_verified` is true, the UDP checksum is not checked. Senders on this host leave its
-/// computation to their device.
+/// If `is_verified` is true, the UDP checksum is not checked. Packets from this host may have none
+/// yet, because the sender leaves it to the network card.
 pub fn parse(frame: &[u8], is_verified: bool) -> Option<DhcpFrame<'_>> {
     let (link, at) = ethernet::Header::parse(frame).ok()?;
     if link.vlan.is_some() {

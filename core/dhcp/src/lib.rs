@@ -5,9 +5,9 @@
 //!   on_timeout(now) ───────►                 ──► poll_event() ──► leases, for their owner
 //! ```
 //!
-//! A client has no address before it has a lease, so that both machines exchange whole Ethernet
-//! frames, and not datagrams of sockets. Time and randomness are arguments: equal calls have equal
-//! results.
+//! A client has no address before it has a lease. Client and server therefore exchange whole
+//! Ethernet frames instead of using UDP sockets. The caller passes the time and a random number
+//! generator, so equal calls have equal results.
 //!
 //! - [`DhcpClient`]: obtains and keeps a [`Lease`];
 //! - [`DhcpServer`]: grants the addresses of a pool;

@@ -288,7 +288,6 @@ mod tests {
         assert_eq!(changed(0, 3), Err(MessageError::Header));
         assert_eq!(changed(1, 6), Err(MessageError::Hardware));
         assert_eq!(changed(HEADER_LEN, 0), Err(MessageError::Header));
-        // The message type is the first option, so its value is at this offset.
         assert_eq!(changed(HEADER_LEN + 6, 9), Err(MessageError::Kind));
         assert_eq!(DhcpMessage::parse(&good[..HEADER_LEN + 3]), Err(MessageError::Header));
     }

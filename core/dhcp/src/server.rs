@@ -30,14 +30,14 @@ const PROBE_WAIT: Duration = Duration::from_millis(300);
 const OFFER_HOLD: Duration = Duration::from_secs(60);
 /// Time for which the server does not offer an address after another host was found to use it.
 const CONFLICT_HOLD: Duration = Duration::from_secs(600);
-/// Maximum duration of leases in seconds as long as the server does not know its nameservers.
+/// Maximum duration of leases in seconds until the server learns which nameservers to announce.
 /// Clients renew after half of this time, and then learn the nameservers.
 const UNNAMED_LEASE_S: u32 = 60;
 /// Maximum number of addresses that the server probes at a time. Requests beyond this limit are
 /// dropped, and the clients retransmit them.
 const PROBES_MAX: usize = 64;
-/// Maximum number of frames that wait in `frames` to be sent. A call adds one frame, and the caller
-/// sends it at once.
+/// Maximum number of queued frames. Each call of the server adds one frame, and the caller then
+/// sends it, so the queue is normally short.
 const FRAMES_MAX: usize = 256;
 
 /// Configuration of a DHCP server.
@@ -387,7 +387,8 @@ impl DhcpServer {
     }
 
     /// Marks an address as in use by a host without a lease, so that it is not offered. The address
-    /// counts toward the limit of `mac`, the host that uses the address or reports its use.
+    /// counts toward the address limit of `mac`, the Ethernet address of the host that uses the
+    /// address or reports its use.
     fn on_conflict(&mut self, now: Instant, address: Ipv4Addr, mac: MacAddr) {
         self.counters.conflicts += 1;
         self.changed = true;

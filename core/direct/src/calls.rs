@@ -47,8 +47,8 @@ impl PrivateHost for Direct {
     }
 }
 
-/// Calls on sockets whose buffers are in private memory. The caller runs on the same thread as the
-/// stack.
+/// Socket calls for sockets whose buffers are in private memory, not shared with other processes.
+/// The caller runs on the same thread as the stack.
 pub trait PrivateSockets {
     /// Returns the time at which the calls take place.
     fn now(&self) -> Instant;
@@ -120,8 +120,7 @@ pub trait PrivateSockets {
     /// As for [`Self::recv`].
     fn slices(&mut self, handle: SocketHandle) -> Result<[&[u8]; 2], ReadError>;
 
-    /// Discards up to `max` received bytes without copying them, and returns their number. Programs
-    /// that only count bytes need no more.
+    /// Discards up to `max` received bytes without copying them, and returns their number.
     ///
     /// # Errors
     /// Same as [`Self::recv`].
@@ -203,7 +202,7 @@ pub trait PrivateSockets {
     fn abort(&mut self, handle: SocketHandle);
 }
 
-/// The sockets of a stack whose buffers are in private memory, borrowed for calls at one time.
+/// Socket calls of a stack, borrowed together with its sockets. All calls use the same time.
 pub struct DirectCalls<'a, H: PrivateHost> {
     /// The stack that processes the packets of the sockets.
     pub stack: &'a mut Stack<H>,

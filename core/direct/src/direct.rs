@@ -57,7 +57,7 @@ pub struct DirectCounters {
 }
 
 /// Packet to an address that is not the host's own, received on an interface that accepts packets
-/// to any address. Or an ICMP error about an answer to such a packet.
+/// to any address. ICMP errors about answers to such packets are included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stray {
     /// UDP datagram. Answer it using [`crate::Node::send_datagram_from`].
@@ -82,7 +82,8 @@ pub struct Direct {
     ready: VecDeque<u32>,
     syns: VecDeque<PendingSyn>,
     /// SYNs that the stack dropped after they were reported as events. While this queue is not
-    /// empty, no further SYN is reported. The stack's limit of SYNs therefore bounds the queue.
+    /// empty, no further SYN is reported. The queue is therefore not longer than the stack's limit
+    /// of pending SYNs.
     forgotten: VecDeque<PendingId>,
     strays: VecDeque<Stray>,
     /// Flows of the datagrams that were sent from addresses that are not the host's own.
@@ -97,9 +98,9 @@ impl Direct {
         Self::numbered(config, 0)
     }
 
-    /// Creates a host without sockets. The stack numbers its sockets from `first_user` on. The
-    /// owner of the stack subtracts `first_user` from the numbers before it forwards calls of
-    /// [`Host`].
+    /// Creates a host without sockets. The stack knows socket `i` of this host by the number
+    /// `first_user + i`. The owner of the stack subtracts `first_user` from these numbers before it
+    /// forwards calls of [`Host`].
     pub fn numbered(config: DirectConfig, first_user: u32) -> Self {
         Self {
             first_user,
@@ -165,9 +166,9 @@ impl Direct {
         None
     }
 
-    /// Creates a socket for a connection to a listener of another shard, with default buffer sizes.
-    /// The event [`NodeEvent::Connected`] follows. Returns the socket's index and buffers; `None`
-    /// if there are too many sockets.
+    /// Creates a socket for a connection that a listener of another shard (a stack on another
+    /// thread) accepts. The socket has the default buffer sizes. The event [`NodeEvent::Connected`]
+    /// follows. Returns the socket's index and buffers; `None` if there are too many sockets.
     pub fn accept_elsewhere(&mut self, child: SocketId) -> Option<(u32, HeapRecv, HeapSend)> {
         if self.is_full() {
             self.counters.children_refused += 1;
@@ -318,8 +319,9 @@ impl Host for Direct {
     }
 
     fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
-        // The owner limits SYNs per source only between calls of the stack. If a source sends a
-        // flood during a call, drop a SYN of this source, so that those of other sources remain.
+        // The owner of the stack limits pending SYNs per source address only between calls of the
+        // stack. If a source sends many SYNs during one call, drop one of this source, so that SYNs
+        // of other sources remain.
         let is_of_source = |syn: &&PendingSyn| is_same_source(syn.remote.ip(), remote.ip());
         self.syns.iter().rev().find(is_of_source).map(|syn| syn.id)
     }

@@ -6,19 +6,19 @@ use towpath_stack::{PendingId, SocketError};
 
 use crate::handle::SocketHandle;
 
-/// Event of a node. An event may stand for several of the same kind since the last poll, so after
-/// `Readable` read until `Empty`.
+/// Event of a node. Several events of one kind since the last poll may be reported once, so after
+/// `Readable`, read until [`crate::ReadError::Empty`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeEvent {
-    /// A connection is established: one that the node opened, one whose SYN it accepted, or one to
-    /// a listener of another shard.
+    /// A connection is established. The node opened it or accepted its SYN, or a listener of
+    /// another shard (a stack on another thread) accepts it.
     Connected(SocketHandle),
     /// A listener has a connection that can be accepted.
     Incoming(SocketHandle),
     /// The socket has received bytes or datagrams.
     Readable(SocketHandle),
-    /// The send buffer of a full connection has space again.
+    /// A connection whose send buffer was full has space again.
     Writable(SocketHandle),
     /// The peer has closed its sending direction; the stream ends after the unread bytes.
     PeerClosed(SocketHandle),

@@ -12,10 +12,11 @@
 //!   of each socket.
 //!
 //! # Reading order
-//! [`Node`] in `node`, then [`PrivateSockets`] in `calls`. A stack of another owner can have such
-//! sockets as well ([`DirectCalls`]). `stream` and `datagram` have the calls of a node alone.
-//! `direct` implements [`towpath_stack::Host`], `table` stores the sockets, and `event` defines the
-//! events. Each table has a limit in [`DirectConfig`] and a counter in [`DirectCounters`].
+//! [`Node`] in `node`, then [`PrivateSockets`] in `calls`. [`DirectCalls`] offers the calls for a
+//! stack that is not part of a [`Node`]. `stream` and `datagram` have the calls that only a
+//! [`Node`] offers. `direct` implements [`towpath_stack::Host`], `table` stores the sockets, and
+//! `event` defines the events. Each table has a limit in [`DirectConfig`] and a counter in
+//! [`DirectCounters`].
 //!
 //! # Example
 //! Connects two nodes by a cable and sends a message:

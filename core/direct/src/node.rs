@@ -20,7 +20,7 @@ pub struct NodeConfig {
     pub stack: StackConfig,
     /// Limits of the node's sockets and events.
     pub direct: DirectConfig,
-    /// Maximum work, such as packets, of one call of [`Node::turn`].
+    /// Maximum amount of work, such as the number of packets, of one call of [`Node::turn`].
     pub budget: Budget,
 }
 
@@ -35,8 +35,8 @@ pub struct Node<P: Port + ?Sized = dyn Port> {
     pub direct: Direct,
     /// Devices, in the order of the stack's interfaces.
     pub ports: Vec<Box<P>>,
-    /// Memory of packets. Several nodes on one thread may share a pool, which is then swapped in
-    /// for each call of [`Node::turn`].
+    /// Memory of packets. Several nodes on one thread may share a pool: their owner then swaps it
+    /// into this field before each call of [`Node::turn`].
     pub pool: Pool,
     budget: Budget,
     /// Time of the last call of [`Node::turn`], used by socket calls until the next one.
@@ -98,7 +98,8 @@ impl<P: Port + ?Sized> Node<P> {
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// Returns access to the socket calls, at the time of the last call of [`Node::turn`].
+    /// Returns an object with the socket calls, which use the time of the last call of
+    /// [`Node::turn`].
     pub(crate) fn calls(&mut self) -> DirectCalls<'_, Direct> {
         let Self { stack, direct, pool, now, .. } = self;
         DirectCalls { stack, direct, pool, now: *now }

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Number of flows that are remembered. A new flow replaces an older one with the same hash; ICMP
-/// errors about the older one are then ignored, as if they were lost. The table needs 64 KiB once a
-/// datagram was sent.
+/// Number of flows that are remembered. A new flow replaces an older one with the same hash. ICMP
+/// errors about the older flow are then ignored. The table is allocated when the first datagram is
+/// sent, and needs 64 KiB.
 const FLOWS_MAX: usize = 1024;
 
 /// Recently used flows of datagrams. An ICMP error is accepted only if the datagram that it quotes

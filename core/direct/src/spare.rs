@@ -1,7 +1,7 @@
 //! Memory of received datagrams that is reused.
 
-/// Maximum number of buffers that are kept for reuse: as many as one call of the stack may fill
-/// with datagrams.
+/// Maximum number of buffers that are kept for reuse. One call of the stack fills at most this many
+/// buffers with datagrams.
 const KEPT_MAX: usize = 64;
 /// Maximum capacity in bytes of a buffer that is kept for reuse. At most 256 KiB of memory are
 /// kept.

@@ -147,8 +147,8 @@ impl Table {
         self.at_mut(handle.index).filter(|entry| entry.handle == handle)
     }
 
-    /// Returns the socket at an index of the table, whatever its generation. The stack uses this
-    /// index as the socket's `user` number.
+    /// Returns the socket at an index of the table, regardless of its generation. The stack uses
+    /// this index as the socket's `user` number.
     pub fn at(&self, index: u32) -> Option<&DirectEntry> {
         self.places.get(index as usize)?.entry.as_ref()
     }

@@ -25,8 +25,8 @@ pub struct Conf {
     /// Minimum number of dots in a name for which the name itself is looked up before the search
     /// list is used.
     pub ndots: usize,
-    /// Time to wait for an answer of the first nameserver. [`Self::patience`] computes the time for
-    /// the other ones.
+    /// Time to wait for an answer of the first nameserver. [`Self::patience`] computes the time to
+    /// wait for each later nameserver.
     pub timeout: Duration,
     /// Maximum number of times that each nameserver is asked.
     pub attempts: u32,

@@ -56,7 +56,7 @@ pub struct Inquiry<'a> {
     random: fn() -> u16,
     /// Index in the configuration of the server that is asked first.
     first: usize,
-    /// Number of servers asked so far, counting a server again for each time that it was asked.
+    /// Number of servers asked so far. A server that was asked twice counts twice.
     asked: usize,
     edns: bool,
     /// Further attempts with the current server: the protocol, and the indices of the questions.
@@ -67,7 +67,8 @@ pub struct Inquiry<'a> {
     open: Vec<(usize, u16)>,
     /// Indices of the questions in the current attempt whose answers did not fit in a UDP datagram.
     truncated: Vec<usize>,
-    /// Whether all answers of the current attempt so far were useful.
+    /// Whether each answer of the current attempt so far was useful, so that the server need not be
+    /// replaced.
     is_useful: bool,
     /// Number of messages that the current attempt may still read.
     left: usize,
@@ -100,7 +101,7 @@ impl<'a> Inquiry<'a> {
     /// as often as configured.
     pub fn next_attempt(&mut self) -> Option<Attempt> {
         if !self.open.is_empty() {
-            // The previous attempt was abandoned by the caller, so skip the others with the same
+            // The caller abandoned the previous attempt, so skip the remaining attempts with this
             // server.
             self.todo.clear();
         }
@@ -136,7 +137,7 @@ impl<'a> Inquiry<'a> {
             return self.protocol == Protocol::Tcp || self.left == 0;
         };
         if self.edns && answer.code == rcode::FORMAT_ERROR && !answer.truncated {
-            // The server does not support EDNS(0), so ask it again without.
+            // The server does not support EDNS(0), so ask it again without EDNS(0).
             self.edns = false;
             self.open.clear();
             self.plan();

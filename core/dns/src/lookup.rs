@@ -76,8 +76,8 @@ impl NameLookup {
             Err(ResolveError::NoData) => self.worst = ResolveError::NoData,
             Err(ResolveError::NotFound) => {}
             // Like glibc, try the next candidate name if the servers reported a failure for this
-            // one. If no server answered at all, stop, because they would not answer the next
-            // question either.
+            // name. If no server answered, stop, because the next question would have no answer
+            // either.
             Err(ResolveError::TryAgain) if is_answered => {
                 if self.worst == ResolveError::NotFound {
                     self.worst = ResolveError::TryAgain;

@@ -224,8 +224,8 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
         return None;
     }
     let code = header[3] & 15;
-    // Detect a lame answer: flags AA and RA are clear, and there are no records. glibc's res_send
-    // then asks the next server, too.
+    // Detect an answer of a server that is not responsible for the name (a "lame" server). Flags AA
+    // and RA are clear, and there are no records. Like glibc's res_send, ask the next server then.
     let lame = header[2] & 4 == 0
         && header[3] & 0x80 == 0
         && code == rcode::NO_ERROR

@@ -1,8 +1,8 @@
 //! Sorts the addresses of a name (RFC 6724 §6), by the source address that the stack would use for
 //! each.
 //!
-//! The rules and the policy tables are those of glibc (gai.conf(5)). Its tables are older than
-//! those of RFC 6724.
+//! The rules and the policy tables are those of glibc (gai.conf(5)). The tables of glibc are older
+//! than RFC 6724.
 
 use std::cmp::Ordering::{self, Equal};
 use std::net::{IpAddr, Ipv6Addr};
@@ -96,8 +96,8 @@ impl Policy {
         let label = |ip: IpAddr| value(&self.labels, ip);
         let fits_label = |r: &Routed| r.source.map(label) == Some(label(r.destination));
         let precedence = |r: &Routed| value(&self.precedences, r.destination);
-        // In rules 1, 2, 5 and 6 the destination with the larger value comes first, in rule 8 that
-        // with the smaller scope. Rule 9 applies to addresses of the same family.
+        // Rules 1, 2, 5 and 6 prefer the destination with the larger value, and rule 8 prefers the
+        // smaller scope. Rule 9 applies only to addresses of the same family.
         let first = b.source.is_some().cmp(&a.source.is_some());
         first
             .then_with(|| fits_scope(b).cmp(&fits_scope(a)))
@@ -124,8 +124,8 @@ fn is_v4(routed: &Routed) -> bool {
 
 /// Returns the number of leading bits that a destination has in common with its source address.
 ///
-/// As in glibc, bits of an IPv4 address count only if it is in the source's network. Otherwise the
-/// sort would undo the order by which a nameserver distributes clients among servers.
+/// As in glibc, bits of an IPv4 address count only if it is in the source's network. Otherwise
+/// sorting would undo round-robin DNS, which distributes clients among servers.
 fn common(routed: &Routed) -> u32 {
     let Some(source) = routed.source else { return 0 };
     let (a, b) = (mapped(routed.destination), mapped(source));

@@ -107,7 +107,8 @@ impl Cable {
         self.0.borrow_mut().ways[1 - end].injected.push_back(packet);
     }
 
-    /// Returns the counters of both directions: of the one from end 0, and of the one from end 1.
+    /// Returns the counters of both directions. Index `n` has the counters of packets that end `n`
+    /// sends.
     pub fn stats(&self) -> [LinkStats; 2] {
         self.0.borrow().ways.each_ref().map(|way| way.link.stats())
     }

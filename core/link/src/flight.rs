@@ -3,8 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Packets in transit on a link. A queue has the packets that are delivered in the order in which
-/// they were sent, and a heap those that overtake others.
+/// Packets in transit on a link. A queue contains packets that are delivered in sending order. A
+/// heap contains packets that may overtake earlier ones.
 #[derive(Debug)]
 pub(crate) struct Flight<T> {
     in_order: VecDeque<Flying<T>>,

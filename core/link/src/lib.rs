@@ -9,8 +9,8 @@
 //! [`Dice`], so the same calls produce the same packets at the same times. Each impairment has its
 //! own random stream. If the loss model changes, the delays of the packets therefore stay the same.
 //!
-//! Names and semantics follow tc-netem(8), with one difference: a lost packet uses its share of the
-//! rate, as on a wire. A queue in front of the rate makes the link a bottleneck; the default queue
+//! Names and semantics follow tc-netem(8), with one difference: a lost packet takes transmission
+//! time, as on a wire. A queue in front of the rate makes the link a bottleneck; the default queue
 //! is a pfifo. A [`RingDevice`] is an alternative bottleneck: a network card in front of a link
 //! without a rate, below a [`TransmitPath`](towpath_qdisc::TransmitPath).
 //!

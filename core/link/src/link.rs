@@ -164,8 +164,8 @@ impl<T: Carried> Link<T> {
         self.config = config;
     }
 
-    /// Transmits the packets for which the rate permits it until `now_ns`. [`Link::on_packet`] and
-    /// [`Link::poll_packet`] call this first.
+    /// Transmits queued packets, as far as the rate allows it until `now_ns`. [`Link::on_packet`]
+    /// and [`Link::poll_packet`] call this first.
     pub fn advance(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) {
         while self.pull_ns <= now_ns && self.waiting > 0 {
             let before = drops.len();
@@ -178,8 +178,8 @@ impl<T: Carried> Link<T> {
                     self.pull_ns = self.free_ns;
                     self.transmit(item, drops);
                 }
-                // If the queueing discipline gives no later time, wait for the next call. Otherwise
-                // this loop would not end.
+                // The queueing discipline has no packet ready. Advance `pull_ns` by at least 1 ns,
+                // so that this loop ends.
                 (None, later) => self.pull_ns = later.unwrap_or(now_ns).max(self.pull_ns + 1),
             }
         }

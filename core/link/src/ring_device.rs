@@ -211,7 +211,8 @@ mod tests {
         limits: Vec<(u64, u64)>,
     }
 
-    /// Keeps the queue filled for `end` ns. The packets have random lengths if there is a seed.
+    /// Runs a simulated device until `end` (in nanoseconds), and keeps its queue filled. With a
+    /// seed, the packets have random lengths.
     fn saturate(
         config: RingConfig,
         limits: Option<QueueLimitsConfig>,

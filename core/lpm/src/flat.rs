@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::runs::SlotRuns;
 use crate::trie::{Bits, Trie};
 
-/// Number of address bits that the root uses, and that each middle table uses.
+/// Number of address bits that index the root table, and that index each middle table.
 const PAGE_BITS: u32 = 7;
 const PAGE: usize = 1 << PAGE_BITS;
 /// Number of address bits that the root, a middle table and a block use together.
@@ -272,7 +272,7 @@ impl<T: Clone + PartialEq> Block<T> {
 }
 
 /// Computes the values of a table's slots from prefixes of more than `above` and at most `len`
-/// bits. The table has a slot for each value of the address bits before `len` that it uses.
+/// bits. The slot index is the last log2(`SLOTS`) of the first `len` address bits.
 fn paint<const SLOTS: usize, T: Clone>(
     trie: &Trie<T>,
     addr: u32,
@@ -282,8 +282,8 @@ fn paint<const SLOTS: usize, T: Clone>(
     let mut values: Vec<Option<&T>> = vec![None; SLOTS];
     let shift = u128::BITS - u32::from(len);
     trie.each_within((u128::from(addr) << 96, above), len, &mut |(bits, own), value| {
-        // A prefix that is as short as `above` belongs to the table of the level before. There is
-        // no level before the root, so the root includes the default route.
+        // Prefixes of at most `above` bits are stored in the table of the level above. No level is
+        // above the root, so the root includes the default route.
         if own > above || above == 0 {
             let first = (bits >> shift) as usize % SLOTS;
             values[first..first + (1 << (len - own))].fill(Some(value));

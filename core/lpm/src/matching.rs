@@ -8,7 +8,7 @@ pub struct Matching<'a, T> {
     addr: u128,
     /// Trie nodes on the path of the address, beginning with the root.
     nodes: [Option<&'a TrieNode<T>>; NODES_MAX],
-    /// Number of nodes that are not finished, including the current one.
+    /// Number of entries of `nodes` that are still to be searched, including the current one.
     left: usize,
     /// Bitmap of the matching prefixes in the current node that were not returned yet.
     places: u64,

@@ -51,14 +51,14 @@ impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
         self.values.get(place)?.as_ref()
     }
 
-    /// Returns whether a slot may be marked. Each mark covers 64 slots, so the result may be
-    /// true for an unmarked neighbour.
+    /// Returns whether a slot may be marked as having a table for longer prefixes. Each mark covers
+    /// 64 slots, so the result may be true for an unmarked neighbour.
     #[inline]
     pub(crate) fn is_marked(&self, slot: usize) -> bool {
         self.words[slot / 64 % WORDS].marked
     }
 
-    /// Marks the given slots, and clears the marks of all other slots.
+    /// Marks the given slots as having a table for longer prefixes, and clears all other marks.
     pub(crate) fn mark(&mut self, slots: impl Iterator<Item = usize>) {
         self.words.iter_mut().for_each(|word| word.marked = false);
         slots.for_each(|slot| self.words[slot / 64 % WORDS].marked = true);

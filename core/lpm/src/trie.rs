@@ -398,8 +398,7 @@ mod tests {
             assert_eq!(shared(old, new), old.nodes.len() - 1);
             (old, new) = (&old.nodes[0], &new.nodes[0]);
         }
-        // The node that contains the changed prefix is the last one that was copied; its children
-        // are shared.
+        // The node with the changed prefix was copied, and it has no children.
         assert!(!Arc::ptr_eq(old, new) && old.nodes.is_empty());
     }
 }

@@ -93,8 +93,7 @@ impl<T: Queueable> Cobalt<T> {
         }
     }
 
-    /// Handles a full queue. Since CoDel's signal was too weak to prevent it, drops begin
-    /// immediately.
+    /// Handles a full queue. CoDel's signals did not prevent this, so drops begin immediately.
     fn on_full(&mut self, now_ns: u64) {
         self.blue(now_ns, self.params.increment);
         self.is_dropping = true;

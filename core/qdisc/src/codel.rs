@@ -177,8 +177,8 @@ impl Control {
             //# drop(r.p);
             //# ++count_;
             //# r = dodequeue(now);
-            // Count the drop that ends the dropping state as well, because `enter` later continues
-            // from its drop rate.
+            // Count this drop even if it ends the dropping state. If the queue fills again soon,
+            // `enter` continues with the drop rate that `count` determines.
             self.count = self.count.wrapping_add(1);
             if is_marked {
                 self.drop_next_ns = self.control_law(params, self.drop_next_ns);

@@ -50,8 +50,8 @@ pub struct FqCodel<T> {
     /// has no queue, because no packet had this value.
     table: Vec<u32>,
     flows: Vec<FlowQueue<T>>,
-    /// Indices of the active queues: `new` has those that became active recently, and `old` the
-    /// other ones.
+    /// Indices of the active queues. `new` has those that became active recently, and `old` has the
+    /// remaining ones.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     tally: Tally,
@@ -63,7 +63,7 @@ pub struct FqCodel<T> {
 
 #[derive(Debug)]
 struct FlowQueue<T> {
-    /// Index of this queue in `table`.
+    /// Index of this queue in `table`: the hash value of its packets.
     hash: u32,
     queue: TimedQueue<T>,
     control: Control,
@@ -190,7 +190,8 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             //# The step that moves an empty queue from the list of new queues to the
             //# end of the list of old queues before it is removed is crucial to
             //# prevent starvation.
-            // Move the queue to the old queues even if there are none; Linux skips this step then.
+            // Move the queue to the list of old queues. Unlike Linux, do this even if that list is
+            // empty.
             if is_new {
                 self.old.push_back(at);
             } else {

@@ -43,8 +43,8 @@ impl<T: Queueable> Qdisc<T> for Mq<T> {
         self.queues[queue as usize].enqueue(now_ns, item, drops);
     }
 
-    /// Removes and returns the next item of all queues in round-robin order, in which a device
-    /// serves its rings.
+    /// Removes and returns the next item. Serves the hardware queues in round-robin order, as a
+    /// device serves its transmit rings.
     fn dequeue(&mut self, now_ns: u64, drops: &mut Vec<Dropped<T>>) -> Option<T> {
         let count = self.queues.len();
         let order = (0..count).map(|n| (self.next + n) % count);

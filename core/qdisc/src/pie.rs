@@ -95,8 +95,8 @@ impl<T: Queueable> Pie<T> {
             let before = (self.drop_prob, self.delay_old_ns, self.burst_allowance_ns);
             self.calculate_drop_prob();
             if before == (self.drop_prob, self.delay_old_ns, self.burst_allowance_ns) {
-                // More updates would not change the probability, so skip those of a long idle
-                // period.
+                // After a long idle period, further updates would not change the drop probability,
+                // so skip the missed ones.
                 due_ns += now_ns.saturating_sub(due_ns) / tupdate_ns * tupdate_ns;
             }
         }

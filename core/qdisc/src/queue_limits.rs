@@ -55,7 +55,8 @@ pub struct QueueLimits {
     /// Whether the last packet passed to the device reached the limit, which may have stopped
     /// further packets.
     has_stopped: bool,
-    /// Number of bytes reported as sent since the packet that reached the limit.
+    /// Number of bytes reported as sent since the packet that reached the limit was passed to the
+    /// device.
     sent: u64,
     /// Minimum number of unneeded bytes in the reports since `hold_start_ns`; `None` if there was
     /// no report.
@@ -116,8 +117,8 @@ impl QueueLimits {
         LimitState { limit: self.limit, inflight: self.inflight, slack }
     }
 
-    /// Records the number of unneeded bytes at a report for which the device was still busy.
-    /// Shrinks the limit at the end of the hold time.
+    /// Handles a report at which the device was still busy. Records how many bytes in the device
+    /// were not needed, and shrinks the limit at the end of the hold time.
     fn note_slack(&mut self, now_ns: u64) {
         let spare = self.inflight.saturating_sub(self.over);
         let slack = match self.slack {

@@ -30,7 +30,7 @@ pub struct Tbf<T> {
     head: Option<T>,
     tokens_ns: i128,
     peak_tokens_ns: i128,
-    /// Time in nanoseconds up to which the tokens are counted.
+    /// Time in nanoseconds at which the token buckets were last updated.
     counted_ns: u64,
     /// Time in nanoseconds at which there are enough tokens for the item in `head`.
     ready_ns: Option<u64>,

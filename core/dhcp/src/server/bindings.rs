@@ -9,8 +9,8 @@ use towpath_wire::MacAddr;
 
 use super::{LeaseRecord, Reservation, ServerConfig};
 
-/// Maximum number of addresses in the pool. The limit bounds the time of a request, which may
-/// search all of them.
+/// Maximum number of addresses in the pool. A request may search all addresses, so this bounds the
+/// time to answer it.
 pub const POOL_MAX: usize = 4096;
 /// Maximum number of addresses per Ethernet address, including those that it reported as in use.
 /// Otherwise a host with many client identifiers could use up the pool.

@@ -45,7 +45,7 @@ impl FromStr for Netem {
     }
 }
 
-/// The properties parsed so far, each with the word at which it begins.
+/// The properties parsed so far, each with the word of the link description at which it begins.
 #[derive(Default)]
 struct Parsed<'a> {
     config: LinkConfig,

@@ -28,7 +28,7 @@ impl Word<'_> {
 pub(super) struct Words<'a> {
     whole: &'a str,
     words: std::vec::IntoIter<Word<'a>>,
-    /// The word that was parsed last.
+    /// Word of the link description that was parsed last.
     last: Option<Word<'a>>,
 }
 
