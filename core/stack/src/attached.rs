@@ -49,9 +49,9 @@ impl<P: Port + ?Sized> StackPort for AttachedPort<P> {
 
 impl<H: Host> Stack<H> {
     /// Drops the packets queued for a removed interface, and ends the multicast memberships of
-    /// sockets on it.
+    /// sockets on this interface.
     ///
-    /// The owner of the stack calls this in each shard after
+    /// The owner of the stack calls this in each shard (each stack of the host) after
     /// [`Change::RemoveInterface`](crate::net::Change::RemoveInterface), once no port serves the
     /// interface. The call visits every socket of the shard.
     pub fn detach(&mut self, now: Instant, iface: IfaceId, pool: &mut Pool) {

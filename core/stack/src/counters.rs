@@ -3,7 +3,7 @@
 towpath_pool::counters! {
     /// Counters of a stack since its creation.
     pub struct Counters {
-        /// TCP segments received; segments that were merged into one packet count as one.
+        /// TCP segments received. Segments that the device merged into one packet count as one.
         tcp_received,
         /// TCP packets sent. A packet may have up to 64 KiB, which the device or driver segments.
         tcp_sent,
@@ -29,7 +29,8 @@ towpath_pool::counters! {
         tcp_fast_open_overflows,
         /// TCP handshakes that ended because the peer did not complete them in time.
         tcp_half_open_timeouts,
-        /// Half-open TCP connections that were evicted by newer ones of the same listener.
+        /// Half-open TCP connections that were evicted by newer half-open connections of the same
+        /// listener.
         tcp_half_open_displaced,
         /// SYN-ACKs sent with a SYN cookie (RFC 4987).
         tcp_syn_cookies_sent,
@@ -82,7 +83,7 @@ towpath_pool::counters! {
         /// Neighbour updates or path MTUs that a shard (one of the host's stacks) lost, because it
         /// did not read its messages in time.
         shard_news_lost,
-        /// Timers that expired.
+        /// Timers of the stack that expired.
         timers_fired,
         /// Calls of [`crate::Stack::turn`], each of which is one turn of the event loop.
         turns,

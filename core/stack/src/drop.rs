@@ -110,11 +110,12 @@ drop_reasons! {
     PendingFull: Inbound = "pending_full",
     /// Retransmission of a SYN that waits to be accepted or refused by the owner of the stack.
     PendingDuplicate: Inbound = "pending_duplicate",
-    /// Packet that would have created a socket, while there was no memory or free entry for it.
+    /// Packet for which a socket should be created, although there was no memory or free table
+    /// entry.
     SocketTableFull: Inbound = "socket_table_full",
     /// UDP datagram to a port without a socket.
     UdpNoSocket: Inbound = "udp_no_socket",
-    /// UDP datagram that did not fit in the receive queue of its socket.
+    /// UDP datagram that did not fit in the receive queue of the destination socket.
     UdpNoRoom: Inbound = "udp_no_room",
     /// Datagram or echo reply rejected by the socket's filter (SO_ATTACH_FILTER).
     UdpFiltered: Inbound = "udp_filtered",
@@ -179,7 +180,7 @@ drop_reasons! {
     /// error.
     FilterReject: Inbound = "filter_reject",
     /// Fragment that hides a part of the transport header from the packet filter (RFC 1858, RFC
-    /// 3128). The fragment is a first fragment with an incomplete header, or a later one that could
+    /// 3128). The fragment is a first one with an incomplete header, or a later one that could
     /// overwrite the header.
     FilterFragment: Inbound = "filter_fragment",
     /// Packet with malformed extension headers, which hide the transport header from the packet

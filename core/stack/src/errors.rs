@@ -52,11 +52,12 @@ impl<H: Host> Stack<H> {
     }
 
     /// Handles an ICMP error about a datagram that the owner of the stack sent from an address that
-    /// is not the host's own. Returns false if the owner did not send the datagram.
+    /// is not the host's own. Returns false if the owner did not send such a datagram.
     fn on_stray_error(&mut self, cx: &mut Cx<'_, H>, error: &IcmpError) -> bool {
         let known = cx.host.stray_error(error);
         if let Some(mtu) = error.too_big.filter(|_| known) {
-            // Record the path MTU, so that the stack fragments later datagrams to this destination.
+            // Record the path MTU from the error, so that the stack fragments later datagrams to
+            // this destination.
             self.net.set_path_mtu(cx.now, (error.src, error.dst), None, mtu);
         }
         known

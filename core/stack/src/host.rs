@@ -24,9 +24,8 @@ pub struct PendingId(pub u64);
 /// Owner of a stack, which supplies buffers and receives events. The stack calls these functions
 /// only in [`crate::Stack::turn`].
 ///
-/// `user` is the number that the owner assigned when it created the socket. The number belongs to
-/// the socket until [`SocketEvent::Closed`], the last event of every socket, which is sent exactly
-/// once.
+/// `user` is the number that the owner assigned when it created the socket. The number must not be
+/// reused until [`SocketEvent::Closed`] was sent, which is the last event of every socket.
 pub trait Host {
     /// Type of the receive buffers of connections.
     type Recv: RecvBuffer;
@@ -45,7 +44,8 @@ pub trait Host {
 
     /// Handles the completed handshake of a connection to a listener. `listener` is the listener's
     /// user number. Returns the user number and the buffers of the new connection (the child).
-    /// Returns `None` if there is no room; the last ACK is then dropped, and the peer retransmits.
+    /// Returns `None` if the owner has no memory for a connection. The last ACK of the handshake is
+    /// then dropped, and the peer retransmits it.
     ///
     /// The child is in the listener's accept queue until the owner calls
     /// [`crate::Stack::accepted`]. When the owner closes the listener, it must abort the
@@ -58,9 +58,9 @@ pub trait Host {
         remote: SocketAddr,
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
-    /// Same as [`Host::accept`], for a listener of another shard. The connection is not in an
-    /// accept queue yet. Its user number is later passed to [`Host::enqueue`] in the listener's
-    /// shard, or to [`Host::refused`] in this shard.
+    /// Same as [`Host::accept`], for a listener of another shard (another stack of this host). The
+    /// connection is not in an accept queue yet. Its user number is later passed to
+    /// [`Host::enqueue`] in the listener's shard, or to [`Host::refused`] in this shard.
     fn accept_for(
         &mut self,
         listener: &Elsewhere,
@@ -72,10 +72,10 @@ pub trait Host {
         None
     }
 
-    /// Adds a connection of another shard to a listener's accept queue. `listener` is the user
-    /// number of the listener, `child` the user number and [tag](ChildElsewhere::tag) of the
-    /// connection. The owner later calls [`crate::Stack::accepted`], as for connections of its own
-    /// shard.
+    /// Adds a connection of another shard (another stack of this host) to a listener's accept
+    /// queue. `listener` is the user number of the listener, `child` the user number and
+    /// [tag](ChildElsewhere::tag) of the connection. The owner later calls
+    /// [`crate::Stack::accepted`], as for connections of its own shard.
     ///
     /// Returns false if the queue is full. The connection then waits until
     /// [`crate::Stack::offer_again`].
@@ -91,21 +91,21 @@ pub trait Host {
     }
 
     /// Reports that a connection for a listener of another shard was refused, because the listener
-    /// is closed. The connection is given by its user number and [tag](ChildElsewhere::tag).
-    /// [`SocketEvent::Closed`] follows unless it was already sent.
+    /// is closed. `child` is the user number of the connection, and `tag` its
+    /// [tag](ChildElsewhere::tag). [`SocketEvent::Closed`] follows unless it was already sent.
     fn refused(&mut self, child: u32, tag: u32) {
         let _ = (child, tag);
     }
 
-    /// Reports that a listener of another shard was closed. The owner must abort the connections
-    /// that [wait](ChildElsewhere::waits) for this listener.
+    /// Reports that a listener of another shard (another stack of this host) was closed. The owner
+    /// must abort the connections that [wait](ChildElsewhere::waits) for this listener.
     fn listener_gone(&mut self, listener: &Elsewhere) {
         let _ = listener;
     }
 
-    /// Receives a message that another shard's owner sent using [`crate::Stack::tell_owner`].
-    /// Messages arrive in the order in which they were sent, after everything that the sender's
-    /// stack sent before.
+    /// Receives a message that the owner of another shard sent using [`crate::Stack::tell_owner`].
+    /// Messages of one shard arrive in order, also relative to the packets and connections that it
+    /// passed to this shard.
     fn told(&mut self, from: ShardId, words: [u64; 3]) {
         let _ = (from, words);
     }
@@ -127,23 +127,24 @@ pub trait Host {
         let _ = pending;
     }
 
-    /// Chooses which waiting SYN is evicted to make room for a SYN from `remote`. If this returns
-    /// `None`, the stack evicts the one whose last retransmission is the oldest.
+    /// Chooses which of the SYNs that wait for a decision is evicted to make room for a SYN from
+    /// `remote`. If this returns `None`, the stack evicts the SYN that was not retransmitted for
+    /// the longest time.
     fn displace_syn(&mut self, remote: SocketAddr) -> Option<PendingId> {
         let _ = remote;
         None
     }
 
-    /// Reports that a SYN that waited to be accepted or refused was dropped. Either its sender has
-    /// not retransmitted it for [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was
-    /// evicted ([`Host::displace_syn`]). Its identifier is invalid from now on.
+    /// Reports that a SYN was dropped before the owner accepted or refused it. Either its sender
+    /// has not retransmitted it for [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or another
+    /// SYN replaced it ([`Host::displace_syn`]). Its identifier is invalid from now on.
     fn syn_forgotten(&mut self, pending: PendingId) {
         let _ = pending;
     }
 
-    /// Receives a datagram of the socket `user`. For ICMP echo sockets, this is an ICMP message
-    /// with its header. Returns false if there is no room; the stack then counts the datagram as
-    /// dropped.
+    /// Receives a datagram for the socket with the number `user`. For an ICMP echo socket, this is
+    /// an ICMP message with its header. Returns false if the receive queue is full; the stack then
+    /// counts the datagram as dropped.
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
 
     /// Returns whether the socket `user` accepts several datagrams that were merged into one
@@ -153,8 +154,8 @@ pub trait Host {
         false
     }
 
-    /// Returns the number of the program that owns the socket `user`. If the socket filters of one
-    /// program are slow, only datagrams of this program are delayed.
+    /// Returns the number of the program that owns the socket with the number `user`. If the socket
+    /// filters of one program are slow, only datagrams of this program are delayed.
     fn payer(&self, user: u32) -> u64 {
         let _ = user;
         0
@@ -196,16 +197,17 @@ pub trait Host {
     fn event(&mut self, user: u32, event: SocketEvent);
 }
 
-/// Data that the owner attaches to a listener. The stack does not interpret the data, and passes
-/// them to all shards that accept connections for the listener.
+/// Data that the owner attaches to a listener. The stack does not interpret the data. All shards
+/// (stacks of this host) that accept connections for the listener get a copy.
 pub type ListenerNote = [u32; 10];
 
-/// A listener of another shard, for which this shard accepts connections.
+/// A listener of another shard (another stack of this host), for which this shard accepts
+/// connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Elsewhere {
     /// User number that the listener's owner assigned to the listener.
     pub user: u32,
-    /// Data that the owner attached to the listener.
+    /// Data that the owner attached to the listener. The stack does not interpret them.
     pub note: ListenerNote,
     /// Identifier of the listener, for [`crate::Stack::offer_to`].
     pub name: ListenerName,
@@ -223,8 +225,8 @@ pub struct ListenerName {
 pub struct ChildElsewhere<R, S> {
     /// User number of the connection.
     pub user: u32,
-    /// Additional number that the owner assigns to the connection. The stack passes it to
-    /// [`Host::enqueue`] and [`Host::refused`].
+    /// Additional number that the owner assigns to the connection. The stack does not interpret the
+    /// number, and passes it to [`Host::enqueue`] and [`Host::refused`].
     pub tag: u32,
     /// Receive buffer of the connection.
     pub recv: R,
@@ -246,7 +248,8 @@ pub enum SocketEvent {
     Writable,
     /// The peer sent or announced urgent data. The urgent mark is in the receive buffer.
     Urgent {
-        /// Whether the urgent mark has moved, so that the program must get SIGURG.
+        /// Whether the position of the urgent byte has changed, so that the program must get
+        /// SIGURG.
         is_new: bool,
     },
     /// The handshake of a connection that this host opened has completed.
@@ -292,8 +295,9 @@ pub enum SocketError {
     /// A datagram was longer than the path MTU, which is given as the length of an IP packet in
     /// bytes.
     MessageTooBig(u32),
-    /// Another connection uses the same local port and peer. With several shards, this is detected
-    /// after the call; a single stack returns [`crate::ConnectError::AddrInUse`] at once.
+    /// Another connection uses the same local port and peer. A single stack detects this in the
+    /// call, and returns [`crate::ConnectError::AddrInUse`]. With several shards (stacks of one
+    /// host), it is detected after the call.
     AddrNotAvailable,
 }
 
@@ -437,8 +441,8 @@ pub struct BindOptions {
     /// [`StackConfig::ephemeral`](crate::StackConfig::ephemeral). 0 means that the bound is not
     /// set.
     pub ports: (u16, u16),
-    /// SO_INCOMING_CPU: preferred CPU number. Among sockets with `reuse_port`, packets go to the
-    /// socket whose CPU is the one that the stack [runs on](crate::Stack::runs_on).
+    /// SO_INCOMING_CPU: preferred CPU number. Among sockets with `reuse_port`, a packet goes to the
+    /// socket that prefers the CPU on which the stack [runs](crate::Stack::runs_on).
     pub processor: Option<u32>,
 }
 
@@ -506,7 +510,7 @@ pub struct Turn {
     pub sent: usize,
     /// Work for datagrams with socket filters or many receivers, in filter instructions.
     pub filter_steps: usize,
-    /// Whether more work is pending, so that the owner must call [`crate::Stack::turn`] again
+    /// Whether more work is pending. If so, the owner must call [`crate::Stack::turn`] again
     /// without sleeping.
     pub more: bool,
     /// Bit set of the shards to which messages were sent, and which must be woken if they sleep. 0

@@ -19,7 +19,7 @@ pub struct SocketInfo {
     /// Identifier of the socket for further calls. The identifier becomes invalid when the socket
     /// is removed.
     pub id: SocketId,
-    /// User number that the owner assigned to the socket.
+    /// Number that the owner of the stack assigned to the socket.
     pub user: u32,
     /// Kind of the socket: TCP, UDP or ICMP echo.
     pub kind: SocketKind,
@@ -52,7 +52,7 @@ pub enum SocketState {
     Listening,
     /// The datagram socket is connected to a peer.
     Connected,
-    /// The owner accepted the connection before its handshake completed.
+    /// The owner of the stack accepted the connection before its handshake completed.
     SynReceived,
     /// State of the TCP connection (RFC 9293 §3.3.2).
     Tcp(State),
@@ -73,8 +73,8 @@ pub struct Usage {
     pub binds: usize,
     /// Number of half-open connections in the SYN cache.
     pub half_open: usize,
-    /// Number of SYNs that the owner has neither accepted nor refused yet. The SYNs arrived on
-    /// interfaces that accept packets to any address.
+    /// Number of SYNs that wait until the owner of the stack accepts or refuses them. The SYNs
+    /// arrived on interfaces that accept packets to any address.
     pub pending: usize,
     /// Number of connections in TIME-WAIT.
     pub time_wait: usize,

@@ -60,8 +60,9 @@ impl<H: Host> Stack<H> {
     /// socket, which the stack passes to [`Host`] in each callback. The stack does not check that
     /// it is unique.
     ///
-    /// # Errors Fails if the limit [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) is
-    /// reached. The limit includes closed sockets that are not removed yet.
+    /// # Errors
+    /// Fails if the limit [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) is reached.
+    /// The limit includes closed sockets that are not removed yet.
     pub fn open(
         &mut self,
         kind: SocketKind,
@@ -182,7 +183,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Removes a socket from all tables, and sends [`SocketEvent::Closed`] to its owner.
+    /// Removes a socket from all tables, and sends the event [`SocketEvent::Closed`] to the owner
+    /// of the stack.
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         self.forget_datagram(now, index);
@@ -199,7 +201,8 @@ impl<H: Host> Stack<H> {
         self.ended.orphans -= usize::from(orphan);
         self.events.push(user, SocketEvent::Closed);
         match kind {
-            // A datagram socket was already removed from its tables above.
+            // The tables of a datagram socket no longer contain it, because `forget_datagram` was
+            // called above.
             SocketRole::Datagram(_) => return,
             SocketRole::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);

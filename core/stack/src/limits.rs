@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
-/// Maximum number of shards of a host; a power of two. More shards would cost more in wake-ups than
-/// they gain.
+/// Maximum number of shards (stacks, each on its own thread) of a host; a power of two. With more
+/// shards, the cost of waking threads would exceed the gain.
 pub const SHARDS_MAX: usize = 16;
 
-/// Maximum number of packets and messages in the queue from one shard to another. Further packets
-/// are dropped (drop reason `shard_full`). The limit is two device batches, so that a shard can
-/// pass on all packets of one turn while the receiver is busy.
+/// Maximum number of packets and messages in the queue from one shard (stack) to another. Further
+/// packets are dropped (drop reason `shard_full`). The limit is two batches of a device. A shard
+/// can thus pass on all packets of one turn while the receiver is busy.
 pub const MAIL_MAX: u32 = 512;
 
-/// Maximum number of packets and messages that a shard takes from each other shard in a turn,
-/// before it handles its own packets.
+/// Maximum number of packets and messages that a shard (stack) takes from each other shard in one
+/// turn of the event loop. The shard then handles its own packets.
 pub const MAIL_A_TURN: usize = 256;
 
 /// Maximum number of times per turn that a shard reads its queues from other shards while they
@@ -22,17 +22,18 @@ pub const MAIL_A_TURN: usize = 256;
 /// order.
 pub const OFFER_LOOKS_MAX: usize = 4;
 
-/// Maximum number of neighbours with updates that a shard has not read; twice the limit of
+/// Maximum number of neighbours for which a shard (stack) has unread updates; twice the limit of
 /// neighbours. Beyond it, all updates except failures are dropped, and the shard requests the
 /// neighbours again (counter `shard_news_lost`).
 pub const UPDATES_WAITING_MAX: usize = 2 * crate::net::limits::NEIGHBORS_MAX;
 
-/// Maximum number of path MTUs that a shard has not read. The maximum equals the number that the
-/// shard can store. Beyond it, the oldest one is dropped (counter `shard_news_lost`).
+/// Maximum number of path MTUs that were sent to a shard (stack) and that it has not read. The
+/// maximum equals the number that the shard can store. Beyond it, the oldest path MTU is dropped
+/// (counter `shard_news_lost`).
 pub const PATH_MTUS_WAITING_MAX: usize = crate::net::limits::PATH_MTUS_MAX;
 
-/// Number of changes in the shared socket tables after which a sleeping shard is woken to read
-/// them. Each change takes about 200 bytes of memory until then.
+/// Number of changes of the socket tables that shards (stacks) share after which a sleeping shard
+/// is woken to read them. Each unread change takes about 200 bytes of memory.
 pub const CHANGES_UNSEEN_MAX: u32 = 1_024;
 
 /// Maximum number of sockets of a stack. The maximum must fit in the 24 bits that events to
@@ -97,8 +98,8 @@ pub const PORTS_PROBED_MAX: u32 = 1_024;
 /// retransmission is evicted.
 pub const PENDING_MAX: usize = 4_096;
 
-/// Time after its last retransmission at which a SYN that the owner has neither accepted nor
-/// refused is dropped. Linux sends its last SYN after 32 s and then waits 64 s.
+/// Time after the last retransmission of a SYN at which it is dropped if the owner has neither
+/// accepted nor refused it. Linux sends its last SYN after 32 s and then waits 64 s.
 pub const PENDING_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Maximum number of connections whose socket the program has closed; Linux's `tcp_max_orphans` on
@@ -134,8 +135,7 @@ pub const TX_SHARE_BYTES: u32 = 128 << 10;
 pub const TX_SHARE_TIME: Duration = Duration::from_millis(1);
 
 /// Upper bound of the limit of bytes that one connection may have in a device queue. The bound is
-/// half of the total limit, so that one connection with much data leaves space for other
-/// connections.
+/// half of the total limit, so that a connection with much data leaves space for other connections.
 pub const TX_SHARE_BYTES_MAX: u32 = (TX_OUTPUT_BYTES / 2) as u32;
 
 /// Maximum payload in bytes of a packet with several segments. The maximum is the 16-bit limit of
@@ -172,7 +172,7 @@ pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 
 /// Maximum number of socket filter instructions per turn of the event loop, about 50 µs. Further
 /// datagrams wait for the next turn (counter `deliveries_put_off`). The limit is checked before
-/// each datagram, so the last filter may exceed it by its length.
+/// each datagram, so the filter of the last datagram may exceed the limit by its length.
 pub const FILTER_STEPS_A_TURN: usize = 16_384;
 
 /// Maximum number of filter instructions for datagrams of one program before datagrams of another

@@ -59,8 +59,8 @@ pub enum SocketOption {
     /// TCP_LINGER2: time for which a connection waits for the peer's FIN after the socket was
     /// closed.
     FinWait2(Duration),
-    /// TCP_CONGESTION: congestion control. A connection keeps its congestion window; the option
-    /// changes only how it grows.
+    /// TCP_CONGESTION: congestion control algorithm. If the algorithm changes, a connection keeps
+    /// its current congestion window.
     Congestion(CongestionKind),
     /// TCP_MAXSEG: maximum segment size in bytes, 88 to 32767. 0 uses the value of the path. An
     /// established connection keeps the value of its handshake.
@@ -112,9 +112,9 @@ pub enum SocketOption {
     RecvErrors(bool),
     /// IPV6_RECVERR: all ICMP errors about IPv6 datagrams are passed to [`Host::datagram_error`].
     RecvErrorsV6(bool),
-    /// SO_REUSEADDR, SO_REUSEPORT and other options of binding. The options take effect immediately
-    /// for binds of other sockets, and apply if connect, send or listen bind this socket
-    /// implicitly.
+    /// SO_REUSEADDR, SO_REUSEPORT and other options of binding. Binds of other sockets are checked
+    /// against the new options immediately. The options also apply if connect, send or listen bind
+    /// this socket implicitly.
     Binding(BindOptions),
     /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: restricts the socket to an interface. If the interface
     /// does not exist, the socket neither sends nor receives packets.
@@ -139,8 +139,9 @@ impl<H: Host> Stack<H> {
     /// Sets a socket option. On a listener it applies to connections accepted later; on a closed
     /// connection it has no effect.
     ///
-    /// # Errors [`OptionError::NotApplicable`] for options of another socket kind, and for
-    /// connection options without a connection. A socket has no connection during the handshake of
+    /// # Errors
+    /// [`OptionError::NotApplicable`] for options of another socket kind, and for connection
+    /// options without a connection. A socket has no connection during the handshake of
     /// [`Stack::accept_pending`], either. `Invalid`, `NoInterface` and `NoSocket` as documented in
     /// [`OptionError`].
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
@@ -167,7 +168,8 @@ impl<H: Host> Stack<H> {
                 let settings = &mut listener.settings;
                 let stage = Stage::Before(&mut settings.tcp);
                 let set = set_stream(stage, &mut settings.packet, option);
-                // Notify all shards, because any of them may accept connections for this listener.
+                // Notify all shards (stacks of this host), because any of them may accept
+                // connections for this listener.
                 self.in_order(PortProtocol::Tcp, index, 0, |_| true);
                 set
             }
@@ -282,8 +284,8 @@ impl<H: Host> Stack<H> {
         let table = socket.kind.table();
         let binds = self.ports.of_mut(table);
         binds.change(port, index, |holder| holder.device = device);
-        // If the interface changes, insert the socket again under its new key. Otherwise keep its
-        // position among sockets with the same key.
+        // If the interface changes, insert the socket again, because the interface is a part of its
+        // key. Otherwise keep its position among sockets with the same key.
         if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
@@ -366,9 +368,10 @@ impl<H: Host> Stack<H> {
     /// Leaves a multicast group joined by [`Stack::join_group`]. If `source` is given, leaves only
     /// this source of the group. Removing the last source leaves the group.
     ///
-    /// # Errors [`OptionError::Membership`] if the socket is not a member. If `source` is given:
-    /// `Invalid` if the socket is not a member or joined all sources; `NotAvailable` if it did not
-    /// join this source.
+    /// # Errors
+    /// [`OptionError::Membership`] if the socket is not a member. If `source` is given: `Invalid`
+    /// if the socket is not a member or joined all sources; `NotAvailable` if it did not join this
+    /// source.
     pub fn leave_group(
         &mut self,
         now: Instant,
@@ -459,7 +462,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Applies an option that acts at once, such as TCP_QUICKACK. Fails if there is no connection.
+    /// Applies an option that takes effect immediately, such as TCP_QUICKACK. Fails if there is no
+    /// connection.
     fn now<T>(self, set: impl FnOnce(&mut Connection) -> T) -> Result<T, OptionError> {
         match self {
             Self::During(connection) => Ok(set(connection)),
@@ -583,8 +587,8 @@ fn set_datagram(
         {
             return Err(OptionError::NoInterface);
         }
-        // As in Linux's ip_setsockopt and ipv6_setsockopt, the multicast interface of a socket that
-        // is bound to an interface must be that interface.
+        // As in Linux's ip_setsockopt and ipv6_setsockopt, a socket that is bound to an interface
+        // cannot select another interface for multicast.
         SocketOption::MulticastInterface(Some(iface), _)
         | SocketOption::MulticastInterfaceV6(Some(iface))
             if datagram.device.is_some_and(|device| device != iface) =>

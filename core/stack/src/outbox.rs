@@ -10,8 +10,8 @@ pub(crate) struct Outbox {
     events: VecDeque<(u32, SocketEvent)>,
     /// Reports about datagrams, for [`Host::datagram_error`].
     reports: VecDeque<(u32, DatagramError)>,
-    /// Whether the previous turn of the event loop had to postpone some connections to the next
-    /// one. Bits of [`BufferEvents`] may then still be set for bytes that the owner has read since.
+    /// Whether the previous turn of the event loop postponed some connections to the current turn.
+    /// If so, bits of [`BufferEvents`] may still be set for bytes that the owner has read since.
     ///
     /// [`BufferEvents`]: crate::tcp::stream::BufferEvents
     pub visits_put_off: bool,

@@ -83,7 +83,7 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Returns whether this entry represents a socket of another shard.
+    /// Returns whether this entry represents a socket of another shard (stack).
     pub fn is_shadow(&self) -> bool {
         match &self.kind {
             SocketRole::Listener(listener) => {
@@ -160,8 +160,8 @@ impl<H: Host> Slab<StackSocket<H>> {
 /// Reason why a connection with unsent bytes cannot send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// The connection does not wait. It sends when the stack next processes the list of connections
-    /// that may have something to send.
+    /// The connection does not wait. The connection sends when the stack next processes the list of
+    /// connections that may have something to send.
     ForNothing,
     /// The device queue is full, and the connection is in the list of connections that wait for the
     /// device.

@@ -106,7 +106,7 @@ pub struct Stack<H: Host> {
     /// them.
     pub(crate) events: Outbox,
     pub(crate) counters: Counters,
-    /// Whether the loopback queue may contain packets, so that the owner must call `turn` again.
+    /// Whether the loopback queue may contain packets. If so, the owner must call `turn` again.
     pub(crate) loopback_due: bool,
     /// Batch into which packets are received. The batch is kept between turns of the event loop, to
     /// reuse its memory.
@@ -159,7 +159,8 @@ impl<H: Host> Stack<H> {
     /// The limits of `config` on the SYN cache, TIME-WAITs, undecided SYNs, orphans and ICMP errors
     /// are divided among the shards. `sockets_max` applies to each shard.
     ///
-    /// # Panics Panics if `count` is not a power of two, or exceeds [`limits::SHARDS_MAX`].
+    /// # Panics
+    /// Panics if `count` is not a power of two, or exceeds [`limits::SHARDS_MAX`].
     pub fn shards(config: StackConfig, seed: [u8; 32], now: Instant, count: usize) -> Vec<Self> {
         let owners = Owners::new(&seed, count);
         if count == 1 {

@@ -20,8 +20,8 @@ impl<H: Host> Stack<H> {
     /// Sets the CPU on which the next turns of the event loop run.
     pub fn runs_on(&mut self, processor: u32) {
         self.ports.tcp.receivers.runs_on(processor);
-        // For UDP, several shards on different CPUs look up the same datagram, and must find the
-        // same socket. Do not consider the CPU in this case.
+        // With several shards (stacks), shards on different CPUs look up the same UDP datagram, and
+        // must find the same socket. Consider the CPU only if there is a single stack.
         if self.shards.is_alone() {
             self.ports.udp.receivers.runs_on(processor);
         }
@@ -121,8 +121,8 @@ impl<H: Host> Stack<H> {
             let received = port.poll(cx.now.0, cx.pool, &mut batch, max);
             turn.received += received;
             turn.more |= received >= max;
-            // Apply changes of sockets in other shards first, because the packets of this batch may
-            // depend on them.
+            // Apply changes of sockets in other shards before the batch, because its packets may
+            // depend on these changes.
             self.catch_up_for_batch();
             let mut bytes = 0;
             let is_down = self.net.is_down(iface);
@@ -167,9 +167,9 @@ impl<H: Host> Stack<H> {
     }
 
     /// Receives the packets that are in the loopback queue at present. Answers to them are received
-    /// by the next call. If the socket filters of a program have used up their time, its datagrams
-    /// wait in `deliveries`, so that they do not delay other programs. Returns false if the queue
-    /// was empty.
+    /// by the next call. If a program's socket filters have used up their limit of instructions,
+    /// its datagrams wait in `deliveries`. Other programs are therefore not delayed. Returns false
+    /// if the queue was empty.
     fn receive_loopback(&mut self, cx: &mut Cx<'_, H>) -> bool {
         let (mut packets, mut bytes) = (0, 0);
         for _ in 0..self.net.loopback_len() {
@@ -200,9 +200,10 @@ impl<H: Host> Stack<H> {
             self.receive_error(cx, &error);
         }
         if let Some(due) = self.wheel.next_timeout().filter(|due| *due <= cx.now) {
-            // After a pause of the owner, handle packets between timers: an ACK of the first
-            // retransmission may make further ones unnecessary. Timers that were armed for a time
-            // in the past are all handled at once, because they are not a sign of a pause.
+            // After a pause of the owner, many timers are overdue. Handle packets between them,
+            // because an ACK of the first retransmission may make further ones unnecessary. Timers
+            // that were armed for a time in the past are handled at once, because they do not
+            // indicate a pause.
             let step =
                 (cx.now.since(due) / 8).clamp(limits::TIMERS_AT_ONCE, limits::TIMERS_AT_ONCE_MAX);
             self.fire_until(cx, cx.now.min(due.max(self.wheel.passed()) + step));
@@ -227,7 +228,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Delivers the events of calls that had no access to the owner, as [`Stack::turn`] also does.
+    /// Delivers queued events to the owner. Calls without access to the owner queue their events,
+    /// which [`Stack::turn`] delivers as well.
     pub fn tell(&mut self, host: &mut H) {
         self.events.deliver(host);
     }

@@ -93,7 +93,7 @@ fn meaning_v6(kind: u8, code: u8) -> (Unreached, bool) {
         (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PORT) => (Port, true),
         (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SOURCE_POLICY) => (Prohibited, true),
         (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_REJECT_ROUTE) => (Prohibited, true),
-        // Undefined codes, and headers that a node could not process.
+        // Map undefined codes, and errors about headers that a node could not process.
         (icmpv6::DEST_UNREACHABLE | icmpv6::PARAM_PROBLEM, _) => (BadHeader, true),
         // Time exceeded: the hop limit expired.
         _ => (Host, false),

@@ -1,9 +1,10 @@
 //! Lists of changes to the configuration of a running host. A list is validated as a whole, and
 //! then applied as a whole.
 //!
-//! Packets are handled by the configuration with all changes of a list, or with none. Each change
-//! is validated after the changes before it: a route may lead through the network of an address
-//! that the same list adds. The rules and the errors are those of Linux (rtnetlink(7)).
+//! No packet is handled by a configuration with only a part of the changes. Each change is
+//! validated as if the changes before it were already made. For example, a route may lead through
+//! the network of an address that the same list adds. The rules and the errors are those of Linux
+//! (rtnetlink(7)).
 
 use core::fmt;
 use core::net::IpAddr;
@@ -88,9 +89,8 @@ pub enum Change {
         /// Interface to remove.
         iface: IfaceId,
     },
-    /// Sets the maximum MTU that an interface's device supports, the upper limit for
-    /// [`Change::SetMtu`]. The interface then uses this MTU, unless the operator or a router set a
-    /// smaller one.
+    /// Sets the maximum MTU that an interface's device supports; [`Change::SetMtu`] cannot exceed
+    /// it. The interface then uses this maximum, unless the operator or a router set a smaller MTU.
     SetMtuMost {
         /// Interface of the device.
         iface: IfaceId,
@@ -106,7 +106,7 @@ pub enum Change {
     },
 }
 
-/// A route as the operator specifies it, to add, change or remove it.
+/// A route to add, change or remove, with the fields that the operator specifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteSpec {
     /// Network of the destinations; bits after the prefix length are 0.

@@ -2,7 +2,7 @@
 
 use super::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 
-/// Settings of the IP layer, [`Net`](super::Net), that are fixed when it is created.
+/// Settings of the IP layer, [`Net`](super::Net), which cannot be changed after it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetConfig {
     /// Whether copies of dropped packets are kept for [`take_dropped`](super::Net::take_dropped).

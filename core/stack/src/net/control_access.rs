@@ -23,17 +23,20 @@ use super::snapshot::Snapshot;
 /// Access of a stack to the control part of the IP layer of its host.
 #[derive(Debug)]
 pub(super) enum ControlAccess {
-    /// The stack is the only one of its host, and owns the control part.
+    /// The stack is the only one of its host, and owns the control part of the IP layer
+    /// (configuration and neighbours).
     Alone(Box<Control>),
-    /// The stack is the first of several shards, and runs the control part.
+    /// The stack is the first of the host's shards (stacks), and runs the control part of the IP
+    /// layer.
     First(Arc<Shared>),
-    /// The stack is a shard other than the first one, which runs the control part.
+    /// The stack is one of the host's shards (stacks) other than the first one, which runs the
+    /// control part of the IP layer.
     Other(Arc<Shared>),
 }
 
 impl ControlAccess {
-    /// Calls `question` with the control part. If there are several shards, its lock is held during
-    /// the call.
+    /// Calls `question` with the control part of the IP layer. If several shards share the control
+    /// part, its lock is held during the call.
     pub(super) fn ask<R>(&self, question: impl FnOnce(&Control) -> R) -> R {
         match self {
             Self::Alone(control) => question(control),
@@ -59,14 +62,14 @@ pub(super) struct Shared {
     /// Next deadline of the control part in nanoseconds; 0 if it has commands that shards must
     /// execute.
     due: AtomicU64,
-    /// Number of times that a shard other than the first made the deadline `due` earlier.
+    /// Number of times that a shard (stack) other than the first made the deadline `due` earlier.
     hurries: AtomicU64,
     seen_by_all: Line,
 }
 
 /// Values that all shards read for each batch of packets, and before they sleep. The values change
-/// only with a new snapshot. The alignment gives them their own cache lines, so that writes to
-/// locks and deadlines do not evict these.
+/// only with a new configuration snapshot. The alignment gives them their own cache lines, so that
+/// writes to locks and deadlines do not evict these lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line {
@@ -91,15 +94,15 @@ impl Shared {
         }
     }
 
-    /// Calls `work` with the control part, while its lock is held. If this creates a new snapshot,
-    /// all shards see it before the lock is released.
+    /// Calls `work` with the control part of the IP layer, while its lock is held. If `work`
+    /// changes the configuration, all shards see the new snapshot before the lock is released.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Control) -> R) -> R {
         self.with_control(work).0
     }
 
     /// Like [`Shared::with`], for a shard other than the first. Also returns whether the deadline
     /// of the control part became earlier. In this case, [`Shared::hurries`] increases, so that the
-    /// first shard notices it.
+    /// first shard notices the new deadline.
     pub(super) fn with_from_other<R>(&self, work: impl FnOnce(&mut Control) -> R) -> (R, bool) {
         let (result, sooner) = self.with_control(work);
         if sooner {
@@ -119,8 +122,8 @@ impl Shared {
         (result, due.0 < before)
     }
 
-    /// Publishes a snapshot to all shards, unless it is the published one. The caller holds the
-    /// lock of the control part.
+    /// Publishes a configuration snapshot to all shards, unless it is already published. The caller
+    /// holds the lock of the control part.
     fn show(&self, snapshot: &Arc<Snapshot>) {
         let mut last = lock(&self.snapshot);
         if !Arc::ptr_eq(&last, snapshot) {
@@ -150,10 +153,10 @@ impl Shared {
         self.hurries.load(Ordering::Acquire)
     }
 
-    /// Returns the current snapshot for a shard that knows `links` interfaces, and that has read
-    /// [`Shared::snapshots`] before. Returns `None` while another thread holds the lock of the
-    /// snapshot. If the number of interfaces has changed, this waits for the lock instead, because
-    /// packets may come from a new interface.
+    /// Returns the current configuration snapshot for a shard that knows `links` interfaces, and
+    /// that has read [`Shared::snapshots`] before. Returns `None` while another thread holds the
+    /// lock of the snapshot. If the number of interfaces has changed, this waits for the lock
+    /// instead, because packets may come from a new interface.
     pub(super) fn snapshot_if_free(&self, links: usize) -> Option<Arc<Snapshot>> {
         if self.seen_by_all.links.load(Ordering::Relaxed) != links {
             return Some(self.snapshot());
@@ -178,8 +181,8 @@ impl Shared {
     }
 }
 
-/// Locks a mutex, even if a thread panicked while it held the lock. The panic ends the host; until
-/// then, the other threads use the last state.
+/// Locks a mutex, even if a thread panicked while it held the lock. A panic ends the process, and
+/// until then the other threads use the last state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

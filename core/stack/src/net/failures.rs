@@ -13,7 +13,7 @@ pub(super) struct GatewayId(pub u32);
 #[derive(Debug, Clone)]
 pub(super) struct UnreachableRouters {
     of: BTreeMap<GatewayId, Failure>,
-    /// Earliest time at which one of these routers may be probed.
+    /// Earliest time at which one of these failed routers may be probed.
     probe_at: Instant,
 }
 

@@ -24,7 +24,8 @@ pub(super) struct Choice {
     pub avoids: bool,
 }
 
-/// Properties of a route that are needed to send packets by it. Many networks can share one `Way`.
+/// Interface, next hop and other properties of a route that are needed to send packets. Many
+/// networks can share one `Way`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Way {
     pub iface: IfaceId,
@@ -52,14 +53,15 @@ impl Way {
         self.mtu.map_or(link_mtu, |mtu| link_mtu.min(mtu.into()))
     }
 
-    /// Returns whether this route and other routes with the same metric may form a multipath route.
+    /// Returns whether this route can be a part of a multipath route, together with routes of the
+    /// same metric.
     fn is_shared(&self) -> bool {
         self.kind == RouteKind::Unicast && self.next_hop.is_some()
     }
 }
 
-/// Routes to one network, sorted by metric. Networks with equal routes share one list, so that the
-/// lists of a million routes fit in a processor's cache.
+/// Routes to one network, sorted by metric. Networks with equal routes share one list. The lists of
+/// a million routes therefore fit in a processor's cache.
 pub(super) type Ways = Arc<[Way]>;
 
 type Networks = Trie<Ways>;
@@ -217,7 +219,7 @@ impl Fib {
             answer.max_by_key(rank)
         };
         let best = near.and_then(|near| best_by(Some(near))).or_else(|| best_by(None));
-        // If no router answers, choose the one that failed the longest time ago.
+        // If no router answers, choose the router that failed the longest time ago.
         let Some(way) = best else { return Some(first) };
         let avoids = first.avoids || equal().any(|way| self.has_failed(&way));
         Some(Choice { way, avoids })

@@ -47,9 +47,9 @@ pub struct InterfaceConfig {
     /// fragments them to the path MTUs that it knows. The DF bit of a packet then depends only on
     /// the socket option of the program.
     pub kernel_cuts: bool,
-    /// Whether the host on the other side of the link is a stack in this process. Such a link loses
-    /// no packets, and its SYNs cannot be part of a flood. A SYN therefore reserves its place in
-    /// the accept queue before the handshake is complete.
+    /// Whether the host on the other side of the link is a stack in this process. A link of this
+    /// kind loses no packets, and its SYNs cannot be part of a flood. A SYN therefore reserves its
+    /// place in the accept queue before the handshake is complete.
     pub in_process: bool,
 }
 

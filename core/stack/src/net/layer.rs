@@ -31,16 +31,16 @@ use crate::drop::DropReason;
 pub struct Net {
     pub(super) seat: ControlAccess,
     pub(super) data: Data,
-    /// Number of configuration snapshots that had been created when this shard adopted its current
-    /// one.
+    /// Number of configuration snapshots that had been created when this shard (stack) adopted the
+    /// one that it uses.
     pub(super) seen: u64,
     /// Neighbour updates for other shards, each with the set of shards that must receive it.
     pub(super) news: VecDeque<(Parts, NeighborUpdate)>,
-    /// Value of [`Shared::hurries`] when the first shard last checked it: the number of times that
+    /// Value of [`Shared::hurries`] when the first shard last read it. The counter states how often
     /// other shards made the deadline of the control part earlier.
     pub(super) hurries_seen: u64,
-    /// Whether the first shard must be woken, because the deadline of the control part became
-    /// earlier.
+    /// Whether the first shard (stack) must be woken, because the deadline of the control part of
+    /// the IP layer became earlier.
     pub(super) hurries_first: bool,
     /// Generation number of the routes for which the other shards were last woken.
     pub(super) woken_for: u64,
@@ -81,9 +81,10 @@ impl Net {
         Self { seat, data, seen: 0, news: VecDeque::new(), hurries_seen, hurries_first, woken_for }
     }
 
-    /// Passes reports and control packets to the control part, and executes its commands. A single
-    /// stack calls this after each packet, so that the next packet sees the result. Other shards
-    /// send their reports at the end of their turn of the event loop.
+    /// Passes reports and control packets to the control part of the IP layer, and executes its
+    /// commands. A single stack calls this after each packet, so that the next packet sees the
+    /// result. With several shards, a shard sends its reports at the end of its turn of the event
+    /// loop.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         let Self { seat, data, news, .. } = self;
         match seat {
@@ -175,8 +176,8 @@ impl Net {
             ControlAccess::Alone(control) => control.on_timeout(now, pool),
             ControlAccess::First(shared) if shared.due() <= now => {
                 let (data, news) = (&mut self.data, &mut self.news);
-                // The end of an address lifetime creates a new snapshot, but no command. Adopt the
-                // snapshot here, and wake the other shards to adopt it.
+                // If the lifetime of an address ends, the control part creates a new configuration
+                // snapshot, but no command. Adopt the snapshot here, and wake the other shards.
                 shared.with(|control| {
                     control.on_timeout(now, pool);
                     talk(control, data, news, now, pool);
@@ -189,8 +190,8 @@ impl Net {
         self.exchange(now, pool);
     }
 
-    /// Returns the counters of this IP layer. With several shards, only those of the first one
-    /// include the control part, so that the sums over all shards are correct.
+    /// Returns the counters of this IP layer. With several shards, only the counters of the first
+    /// shard include the control part, so that sums over all shards are correct.
     pub fn counters(&self) -> NetCounters {
         let control = match &self.seat {
             ControlAccess::Other(_) => ControlCounters::default(),
@@ -288,8 +289,8 @@ impl Net {
     }
 
     /// Copies the queued packets that refer to the send buffer of a closed socket, so that the
-    /// buffer's memory can be freed ([`towpath_shm::Fragments::is_forsaken`]). Called when such
-    /// memory has reached its limit.
+    /// buffer's memory can be freed ([`towpath_shm::Fragments::is_forsaken`]). Called when buffers
+    /// of closed sockets have reached their memory limit.
     pub fn copy_forsaken(&mut self, pool: &mut Pool) {
         let copied = self.data.outputs.iter_mut().map(|output| output.copy_forsaken(pool));
         self.data.counters.output_copied += copied.sum::<u64>();

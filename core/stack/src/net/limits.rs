@@ -46,22 +46,22 @@ pub const NEIGHBORS_MAX: usize = 1024;
 /// its next hop.
 pub const NEIGHBORS_MOST: usize = 16_000;
 /// Maximum number of neighbours that have not answered solicitations yet. Beyond the limit, the
-/// oldest of them is evicted. Programs that send to absent hosts can therefore not evict neighbours
-/// that answer (RFC 6583 §7.1).
+/// oldest of these neighbours is evicted. Programs that send to absent hosts therefore cannot evict
+/// neighbours that answer (RFC 6583 §7.1).
 pub const NEIGHBORS_ASKED_MAX: usize = 512;
-/// Maximum number of next hops whose link header is ready for sending: one for each known
-/// neighbour. Beyond the limit, one that was not used recently is evicted (counter
-/// `next_hops_displaced`). Its next packet needs a lookup.
+/// Maximum number of next hops whose link header is stored: one for each known neighbour. Beyond
+/// the limit, a next hop that was not used recently is evicted (counter `next_hops_displaced`). The
+/// next packet to it must look up the neighbour again.
 pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
 /// Time between two reports to the control part that a neighbour is in use. With these reports, the
 /// control part can evict the least recently used neighbour.
 pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of reports that a shard queues for the first shard: neighbours that are used,
-/// confirmed or avoided, and path MTUs. A neighbour is reported again only after an answer, or
-/// after one second.
+/// Maximum number of reports that a shard (stack) queues for the first shard: neighbours that are
+/// used, confirmed or avoided, and path MTUs. A neighbour is reported again only after an answer,
+/// or after one second.
 ///
-/// More than two reports for each of [`NEXT_HOPS_MAX`] next hops are therefore caused by a program
-/// that sends to ever new addresses. Its packets are dropped (drop reason `neighbor_queue_full`,
+/// Only a program that sends to many new addresses causes more than two reports for each of
+/// [`NEXT_HOPS_MAX`] next hops. Its packets are then dropped (drop reason `neighbor_queue_full`,
 /// counter `neighbor_notices_full`).
 pub const NEIGHBOR_REPORTS_MAX: usize = 2 * NEXT_HOPS_MAX;
 /// Maximum number of bytes of packets that wait for the MAC address of one neighbour; Linux's
@@ -79,13 +79,13 @@ pub const NEIGHBOR_QUEUE_BYTES_MAX: usize = 212_992;
 pub const NEIGHBOR_QUEUES_BYTES_MAX: usize = 4 << 20;
 const _: () =
     assert!(NEIGHBOR_QUEUES_BYTES_MAX / crate::limits::SHARDS_MAX >= NEIGHBOR_QUEUE_BYTES_MAX);
-/// Memory in bytes that a waiting packet needs in addition to its length: unused space in its
-/// buffer, and its queue entry.
+/// Memory in bytes that a waiting packet needs in addition to its length. The value is the unused
+/// space in its buffer, and its queue entry.
 pub const NEIGHBOR_PACKET_COST: usize = 512;
-/// Maximum number of neighbours from which this host received a request or an advertised route, and
-/// to which it has sent no packet since. Beyond the limit, the neighbour that has sent nothing for
-/// the longest time is evicted (counter `neighbors_displaced`). A later packet to it needs a
-/// solicitation.
+/// Maximum number of neighbours that sent this host a request or an advertised route, and to which
+/// this host has sent no packet since. Beyond the limit, the neighbour that has sent nothing for
+/// the longest time is evicted (counter `neighbors_displaced`). A later packet to this neighbour
+/// needs a solicitation.
 pub const NEIGHBORS_HEARD_MAX: usize = 256;
 /// Maximum number of interfaces of a host, including loopback. Removed interfaces count until their
 /// index is reused. Each interface takes a few hundred bytes in every snapshot of the
@@ -98,7 +98,8 @@ pub const INTERFACE_REUSE_TIME: Duration = PATH_MTU_TIME;
 /// byte).
 pub const WEIGHT_MAX: u16 = 256;
 /// Maximum number of permanent neighbours that the operator can set, on all interfaces together;
-/// the same as [`NEIGHBORS_MAX`]. Permanent entries are not evicted, so further ones are rejected.
+/// the same as [`NEIGHBORS_MAX`]. Permanent neighbours are not evicted, so beyond the limit the
+/// operator gets an error.
 pub const NEIGHBORS_PERMANENT_MAX: usize = 1024;
 
 /// Number of multicast solicitations without an answer after which a neighbour counts as
@@ -171,14 +172,15 @@ pub const REASSEMBLY_V6_TIME: Duration = Duration::from_secs(60);
 /// mixed (RFC 4963).
 pub const REASSEMBLY_V4_TIME: Duration = Duration::from_secs(30);
 
-/// Maximum number of datagram destinations with a path MTU below that of the link. Beyond it, the
-/// path MTU that was learned the longest time ago is evicted. The same maximum applies to
-/// connections with such a path MTU. Beyond it, the connection that learned its path MTU first
-/// tries the MTU of its link again (counter `path_mtus_full`).
+/// Maximum number of destinations of datagrams whose path MTU is below the MTU of the link. Beyond
+/// it, the path MTU that was learned the longest time ago is evicted.
+///
+/// The same maximum applies to connections with such a path MTU. Beyond it, the connection that
+/// learned its path MTU first uses the MTU of its link again (counter `path_mtus_full`).
 pub const PATH_MTUS_MAX: usize = 1024;
-/// Maximum number of path MTUs of datagrams that all shards together send to other shards per
-/// second. Each shard can send at least one. The number is enough for many paths through one
-/// tunnel. Further path MTUs are sent when a router reports them again (counter
+/// Maximum number of path MTUs of datagrams that the shards (stacks of one host) together send to
+/// each other per second. Each shard can send at least one. The number is enough for many paths
+/// through one tunnel. Further path MTUs are sent when a router reports them again (counter
 /// `path_mtus_untold`).
 pub const PATH_MTUS_TOLD_PER_SECOND: u32 = 256;
 /// Time for which a reported path MTU is valid. RFC 1191 §6.3 and RFC 8201 §4 recommend 10 minutes.
@@ -232,15 +234,15 @@ pub const REDIRECTS_IGNORED: u8 = 9;
 /// Minimum time between the first two redirects to a host. The time doubles with each further
 /// redirect (Linux's `ip_rt_redirect_load`).
 pub const REDIRECT_LOAD: Duration = Duration::from_millis(20);
-/// Time in which a host must not need a redirect so that its count begins again at 0. As Linux's
-/// `ip_rt_redirect_silence`, it is 1024 times [`REDIRECT_LOAD`].
+/// Time without a redirect to a host after which the count of its redirects begins again at 0. Like
+/// Linux's `ip_rt_redirect_silence`, it is 1024 times [`REDIRECT_LOAD`].
 pub const REDIRECT_SILENCE: Duration = Duration::from_millis(20 << 10);
 
 /// Maximum number of copies of dropped packets that wait to be traced. Further dropped packets are
 /// counted, but not copied.
 pub const DROPPED_MAX: usize = 256;
-/// Maximum number of packets logged by rules that wait for the owner of the stack. Further ones are
-/// not logged (counter `rules_unlogged`).
+/// Maximum number of packets logged by filter rules that wait for the owner of the stack to read
+/// them. Further packets are not logged (counter `rules_unlogged`).
 pub const LOGGED_MAX: usize = 256;
 /// Maximum number of ICMP errors that wait to be passed to sockets. The errors are about packets of
 /// this host whose next hop did not answer. Further errors are discarded.
@@ -258,17 +260,18 @@ pub const ADDRESSES_OWN_MAX: usize = 1024;
 /// rare. Beyond the limit, a router is evicted.
 pub const ROUTERS_MAX: usize = 8;
 /// Maximum number of destinations that one router can advertise, including the default route (RFC
-/// 4191). Further ones are rejected (counter `router_routes_refused`).
+/// 4191). Further destinations are rejected (counter `router_routes_refused`).
 pub const ROUTER_ROUTES_MAX: usize = 17;
 /// Maximum number of on-link prefixes that one interface learns from router advertisements (counter
 /// `prefixes_displaced`). The limit equals the maximum of addresses. Beyond the limit, a prefix is
 /// evicted.
 pub const ROUTER_PREFIXES_MAX: usize = 16;
 /// Maximum number of multicast groups that programs can join on one interface; further joins fail.
-/// The groups that the host's own addresses require do not count.
+/// Groups that the host's own addresses require are not counted.
 pub const GROUPS_MAX: usize = 256;
 /// Maximum number of sources that programs can request for one multicast group on one interface. A
-/// group record with all of them fits in one report on an IPv6 link with the minimum MTU.
+/// group record with this number of sources fits in one report on an IPv6 link with the minimum
+/// MTU.
 pub const GROUP_SOURCES_MAX: usize = 64;
 /// Number of times that a change of multicast membership is reported, because reports may be lost
 /// (RFC 3376 §8.1, RFC 3810 §9.1).

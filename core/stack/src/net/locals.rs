@@ -37,7 +37,7 @@ pub(super) struct Roles {
 /// Role of an address for this host, on one interface or on any interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Role {
-    /// First interface with this address; `None` if the address is not one of this host.
+    /// First interface with this address; `None` if it is not an address of this host.
     pub owner: Option<IfaceId>,
     /// Whether the address is a directed broadcast address.
     pub broadcast: bool,
@@ -56,8 +56,8 @@ fn known_bit(addr: IpAddr) -> (usize, u64) {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
         IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 ^ v6.to_bits() as u64,
     };
-    // Fibonacci hashing (Knuth, volume 3, section 6.4): use the upper bits, because they are the
-    // best distributed ones.
+    // Fibonacci hashing (Knuth, volume 3, section 6.4). Use the upper bits of the product, because
+    // they are better distributed than the lower bits.
     let at = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KNOWN_BITS.ilog2());
     ((at / 64) as usize, 1 << (at % 64))
 }
@@ -146,8 +146,8 @@ impl Locals {
         self.hosts.known(addr, ANY)
     }
 
-    /// Returns false if an IPv4 address is certainly not in the table, so that it is not one of
-    /// this host. The address must not be a multicast group.
+    /// Returns false if an IPv4 address is certainly not an address of this host, because it is not
+    /// in the Bloom filter. The address must not be a multicast group.
     #[inline]
     pub(super) fn may_know(&self, v4: u32) -> bool {
         let (word, bit) = known_bit(IpAddr::V4(Ipv4Addr::from_bits(v4)));

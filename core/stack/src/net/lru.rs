@@ -49,8 +49,9 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.entries.get_mut(at).map(|(_, value)| value)
     }
 
-    /// Inserts a value as the most recently used one. Returns the entry that was removed: that of
-    /// the same key or, if the map was full, the least recently used one.
+    /// Inserts a value as the most recently used one. Returns the entry that was removed. The
+    /// removed entry is the earlier one of the same key or, if the map was full, the least recently
+    /// used one.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         let gone = match self.remove(&key) {
             Some(old) => Some((key, old)),

@@ -42,14 +42,14 @@ impl Parts {
         Self(self.0 | more.0)
     }
 
-    /// Returns the data parts of `self` that are not in `less`.
+    /// Returns the shards in `self` that are not in `less`.
     pub(crate) fn without(self, less: Self) -> Self {
         Self(self.0 & !less.0)
     }
 }
 
-/// Report of a data part: about a next hop to the control part, or about a path MTU to the first
-/// data part.
+/// Report of a shard to the first shard: about a next hop for the control part of the IP layer, or
+/// about a path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataReport {
     /// A packet was sent to this neighbour.
@@ -65,7 +65,8 @@ pub(crate) enum DataReport {
     TooBig { way: HopKey, mtu: u32 },
 }
 
-/// A received packet for the control part. If it is an IP packet, its addresses are valid.
+/// A received packet for the control part of the IP layer, such as ARP. If it is an IP packet, its
+/// addresses are valid.
 #[derive(Debug)]
 pub(crate) enum ControlPacket {
     /// An ARP packet.
@@ -128,7 +129,7 @@ pub(super) enum DataCommand {
     Frame { iface: IfaceId, packet: Packet },
     /// Send an IP packet of at most `mtu` bytes to a multicast group or to a neighbour.
     Packet { to: HopKey, packet: Packet, mtu: u32 },
-    /// Drop and count a received packet that the control part rejected.
+    /// Drop and count a received packet, because the control part of the IP layer rejected it.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
     /// Send an update about a neighbour to the data parts `to`, which use the neighbour.
     News { to: Parts, news: NeighborUpdate },
@@ -151,8 +152,7 @@ pub(crate) enum NeighborUpdate {
     TooBig { way: HopKey, mtu: u32 },
 }
 
-/// A message from another shard to the first shard: to the control part, or to the data part of the
-/// first shard.
+/// A message from another shard to the first shard, which runs the control part of the IP layer.
 #[derive(Debug)]
 pub(crate) enum ToControl {
     Punt(Box<ControlPacket>),

@@ -37,8 +37,8 @@ impl Net {
     ///
     /// # Panics
     ///
-    /// Panics on a shard other than the first. All methods that change the configuration do so,
-    /// because otherwise a change could be made twice.
+    /// Panics on a shard other than the first. All methods that change the configuration panic
+    /// there, because otherwise a change could be made twice.
     pub fn try_add_interface(
         &mut self,
         now: Instant,
@@ -136,7 +136,7 @@ impl Net {
         self.data.set_tracker(tracker);
     }
 
-    /// Returns the [`Tracker`] of this shard, if its type is `T`.
+    /// Returns the [`Tracker`] of this shard, such as NAT, if its type is `T`.
     pub fn tracker_mut<T: Tracker>(&mut self) -> Option<&mut T> {
         self.data.tracker_mut()
     }
@@ -189,9 +189,9 @@ impl Net {
     }
 
     /// Joins the multicast group `group` on the interface `iface`. If `source` is given, the
-    /// routers on the link are asked only for packets from this source. Each member socket filters
-    /// sources itself. Joins are counted. Returns false if the address is not a multicast group, or
-    /// a limit is reached.
+    /// routers on the link are requested to forward only packets from this source. Each member
+    /// socket filters sources itself. A group that was joined twice must be left twice. Returns
+    /// false if the address is not a multicast group, or a limit is reached.
     ///
     /// Any shard may call this. All shards receive packets to the group from their next batch on.
     pub fn join_group(
@@ -233,8 +233,8 @@ impl Net {
             ControlAccess::First(shared) => shared.with(change),
             ControlAccess::Other(shared) => {
                 let (result, sooner) = shared.with_from_other(change);
-                // Wake the first shard, because the change gave it an earlier deadline. Only the
-                // first shard runs the timers of the control part and sends MLD and IGMP reports.
+                // Wake the first shard (stack), because the change gave the control part an earlier
+                // deadline. Only the first shard runs its timers, and sends MLD and IGMP reports.
                 self.hurries_first |= sooner;
                 result
             }

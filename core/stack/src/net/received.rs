@@ -36,8 +36,8 @@ pub struct Local {
     pub len: usize,
     /// Whether the packet was sent to a multicast or broadcast address of IP or of the link layer.
     pub broadcast_or_multicast: bool,
-    /// Whether this host sent the packet to itself, so that it has no link header. `iface` need not
-    /// be the loopback interface.
+    /// Whether this host sent the packet to itself. A packet to itself has no link header, and
+    /// `iface` need not be the loopback interface.
     pub looped: bool,
 }
 
@@ -64,9 +64,9 @@ pub struct Looped {
 pub struct Conflict {
     /// Interface with the address in conflict.
     pub iface: IfaceId,
-    /// Address that both hosts use.
+    /// Address that this host and another host on the link use.
     pub addr: IpAddr,
-    /// MAC address of the other host; `None` if its message did not contain one.
+    /// MAC address of the host with the same address; `None` if its message did not contain one.
     pub mac: Option<MacAddr>,
     /// Whether duplicate address detection found the conflict, so that this host does not use the
     /// address.
@@ -83,7 +83,7 @@ pub enum Received {
     /// An ICMP echo reply, for ICMP echo sockets.
     EchoReply(Echo),
     /// An ICMP echo request to an address that is not one of this host, received on an interface
-    /// with `any_address`.
+    /// that accepts packets to any address (`any_address`).
     EchoRequest(Echo),
 }
 
@@ -121,8 +121,9 @@ pub struct IcmpError {
     pub src_port: u16,
     /// Destination port of the packet that the error is about; 0 for an echo request.
     pub dst_port: u16,
-    /// Sequence number of the TCP segment that the error is about. The connection checks it,
-    /// because an attacker off the path does not know it (RFC 5927 §4).
+    /// Sequence number of the TCP segment that the error is about. The connection ignores an error
+    /// with a wrong sequence number, because an attacker off the path does not know the right one
+    /// (RFC 5927 §4).
     pub tcp_seq: Option<SeqNum>,
     /// Source address of the ICMP error.
     pub from: IpAddr,

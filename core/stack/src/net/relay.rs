@@ -1,6 +1,6 @@
-//! Exchange of messages between the IP layers of a host's shards. The first shard receives messages
-//! for the control part from the other shards, and sends updates to them. The caller transports the
-//! messages.
+//! Exchange of messages between the IP layers of a host's shards (stacks). The first shard receives
+//! messages for the control part from the other shards, and sends them neighbour updates. The
+//! caller transports the messages.
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -24,8 +24,8 @@ impl Net {
         }
     }
 
-    /// Adopts the newest snapshot of the configuration before a batch of packets. If another thread
-    /// holds the lock of the snapshot, the next batch adopts it.
+    /// Adopts the newest configuration snapshot before a batch of packets. If another thread holds
+    /// the lock of the snapshot, it is adopted before the next batch instead.
     #[inline]
     pub(crate) fn catch_up_if_free(&mut self) {
         let (ControlAccess::First(shared) | ControlAccess::Other(shared)) = &self.seat else {
@@ -41,8 +41,8 @@ impl Net {
         }
     }
 
-    /// Returns whether this shard has work for which it received no message: the control part got
-    /// an earlier deadline, or routes have changed.
+    /// Returns whether this shard has work about which it received no message. Either the control
+    /// part of the IP layer got an earlier deadline, or routes have changed.
     #[inline]
     pub(crate) fn has_unseen(&self) -> bool {
         let routes = |shared: &Shared| shared.routes() != self.data.snapshot.generation;
@@ -53,7 +53,7 @@ impl Net {
         }
     }
 
-    /// Returns whether there are messages for other shards.
+    /// Returns whether there are messages for other shards of this host.
     #[inline]
     pub(crate) fn has_for_others(&self) -> bool {
         match self.seat {
@@ -72,8 +72,8 @@ impl Net {
             return None;
         }
         if let Some(mut punt) = self.data.take_control_packet() {
-            // Copy the packet, because its bytes may be in a send buffer that belongs to this
-            // thread.
+            // Copy the payload into the packet. The payload may be in a send buffer, which only
+            // this thread may access.
             punt.packet_mut().linearize(pool);
             return Some(ToControl::Punt(Box::new(punt)));
         }
@@ -114,7 +114,7 @@ impl Net {
 
     /// Sends a path MTU that a socket of this shard has accepted to all shards.
     ///
-    /// An attacker that knows a socket's port can forge reports about ever new paths, each of which
+    /// An attacker that knows a socket's port can forge reports about many new paths, each of which
     /// causes work in all shards. The rate is therefore limited. Further path MTUs are sent when a
     /// router reports them again.
     pub(super) fn share_path_mtu(&mut self, now: Instant, way: HopKey, mtu: u32) {
@@ -151,9 +151,9 @@ impl Net {
         self.data.clear_up(pool);
     }
 
-    /// Returns the set of shards to be woken, and clears it. Changed routes wake all other shards,
-    /// because their connections may wait for a device that is no longer on their route. Reports
-    /// for the control part wake the first shard.
+    /// Returns the set of shards (stacks) to be woken, and clears the set. Changed routes wake all
+    /// other shards, because their connections may wait for a device that their new route does not
+    /// use. Reports for the control part wake the first shard.
     pub(crate) fn take_wakes(&mut self) -> Parts {
         let generation = self.data.snapshot.generation;
         match self.seat {

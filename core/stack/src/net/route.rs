@@ -1,4 +1,4 @@
-//! Types of routes: those listed for the owner of the stack, and those that sockets cache.
+//! Types of routes: those that the owner of the stack can list, and those that sockets cache.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -28,7 +28,7 @@ pub struct Route {
     pub mtu: u32,
     /// The smaller of the MTU of the outgoing link and that of the route, in bytes.
     pub link_mtu: u32,
-    /// Whether the path MTU is below the minimum that this host accepts. Packets are then sent
+    /// Whether the path MTU is below the minimum that this host accepts. If so, packets are sent
     /// without DF, so that routers can fragment them.
     pub needs_fragments: bool,
     /// Generation number of the routes in which this route was looked up.
@@ -105,8 +105,8 @@ pub enum RouteKind {
 }
 
 impl RouteEntry {
-    /// Returns whether two routes are parts of one multipath route. The routes must be to the same
-    /// network, with the same metric, and through routers.
+    /// Returns whether two routes are parts of one multipath route. Both must be to the same
+    /// network, have the same metric and origin, and lead to a router.
     pub fn shares_with(&self, other: &Self) -> bool {
         let leads_on = |route: &Self| route.kind == RouteKind::Unicast && route.next_hop.is_some();
         (self.prefix, self.metric, self.origin) == (other.prefix, other.metric, other.origin)
@@ -115,8 +115,8 @@ impl RouteEntry {
     }
 
     /// Returns whether two entries are the same route, so that one replaces the other. Their MTU
-    /// and weight may differ. Different metrics distinguish only routes of the operator and the
-    /// kernel.
+    /// and weight may differ. A different metric makes a different route only for routes of the
+    /// operator and the kernel.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop
@@ -127,8 +127,8 @@ impl RouteEntry {
     }
 }
 
-/// Counter of the changes that invalidate cached next hops. After 2³² changes it starts again, so a
-/// route that was cached so long ago could be taken for a current one.
+/// Counter of the changes that invalidate cached next hops. The counter wraps after 2³² changes, so
+/// a route that was cached exactly that long ago would wrongly count as current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u32);
 

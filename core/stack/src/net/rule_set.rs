@@ -7,7 +7,7 @@ use towpath_filter::{Count, Counters, Hook, Rules};
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Rules,
-    /// Counters of each shard. A shard writes only its own counters.
+    /// Counters of each shard (stack). A shard writes only its own counters.
     counters: Vec<Counters>,
     /// Packet counts that were carried over from earlier rule sets, for rules that both sets
     /// contain.
@@ -22,8 +22,8 @@ impl RuleSet {
         Self { rules, counters, inherited }
     }
 
-    /// Adds the counts of the earlier rule set `before`, for rules and defaults that are equal in
-    /// both sets. Call this once, after all shards have stopped using `before`.
+    /// Adds the counts of the earlier rule set `before`, for rules and default actions that are
+    /// equal in both sets. Call this once, after all shards (stacks) have stopped using `before`.
     pub fn inherit(&self, before: &Self) {
         let mut old = (0..).zip(before.rules.iter()).peekable();
         for (index, rule) in (0..).zip(self.rules.iter()) {

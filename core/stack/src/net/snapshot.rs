@@ -46,7 +46,7 @@ impl Snapshot {
     }
 }
 
-/// Checks that several threads can share a snapshot.
+/// Checks at compile time that several threads can share a snapshot.
 const _: fn() = || {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Snapshot>();
@@ -55,11 +55,11 @@ const _: fn() = || {
 /// Interfaces and addresses of the host.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// Interfaces by their index, including those that were removed.
+    /// Interfaces by their index. Removed interfaces are included.
     pub links: Vec<Link>,
     pub locals: Locals,
-    /// Whether at least one interface accepts packets to every unicast address as if it were its
-    /// own.
+    /// Whether at least one interface accepts packets to every unicast address as if it were an
+    /// address of the interface.
     pub any_address: bool,
     /// Minimum of the MTUs of all interfaces except loopback, in bytes.
     pub mtu_min: u32,

@@ -7,9 +7,9 @@ use towpath_wire::addr;
 use super::iface::{Address, AddressState};
 
 /// Selects the source address for packets to `dst`. The candidates are the addresses of the
-/// outgoing interface, `own`, and those of the other interfaces, `others`. For IPv6, they are
-/// ranked as in RFC 6724. As on Linux, IPv4 prefers an address in the next hop's subnet, because a
-/// router might filter other source addresses.
+/// outgoing interface (`own`) and of the other interfaces (`others`). IPv6 candidates are ranked as
+/// in RFC 6724. As on Linux, IPv4 prefers an address in the next hop's subnet, because a router
+/// might filter other source addresses.
 pub(super) fn choose<'a>(
     own: &'a [Address],
     others: impl Iterator<Item = &'a [Address]>,

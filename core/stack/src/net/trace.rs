@@ -66,7 +66,7 @@ pub struct DataCounters {
     pub output_reserve_full: u64,
     /// Queued packets that were copied, so that the send buffer of a closed socket could be freed.
     pub output_copied: u64,
-    /// Packets that were segmented in software, because their device has no such offload.
+    /// Packets that were segmented in software, because their device does not support segmentation.
     pub segmented: u64,
     /// Packets that were sent in fragments.
     pub fragmented: u64,
@@ -104,7 +104,8 @@ pub struct DataCounters {
     /// Reports to the control part (next hops in use, path MTUs) that were lost because the queue
     /// was full.
     pub neighbor_notices_full: u64,
-    /// Path MTUs that were not sent to the other shards because of the rate limit.
+    /// Path MTUs that were not sent to the other shards (stacks) of this host because of the rate
+    /// limit.
     pub path_mtus_untold: u64,
     /// Packets that a rule should have logged, but for which the log was full.
     pub rules_unlogged: u64,
@@ -195,12 +196,12 @@ impl core::ops::AddAssign for Traffic {
 pub struct ControlCounters {
     /// ARP requests and neighbour solicitations sent.
     pub solicits_sent: u64,
-    /// Neighbours that did not answer solicitations, so that they are unreachable.
+    /// Neighbours that did not answer solicitations, and therefore count as unreachable.
     pub neighbors_failed: u64,
     /// Neighbours evicted because a neighbour table was full.
     pub neighbors_displaced: u64,
-    /// Addresses that are not used, because duplicate address detection found another host that
-    /// uses them.
+    /// Addresses that are not used, because duplicate address detection found another host with the
+    /// same address.
     pub duplicate_addresses: u64,
     /// ARP packets in which another host claimed an IPv4 address of this host.
     pub address_conflicts: u64,

@@ -98,8 +98,8 @@ impl Net {
         self.data.next_hops.is_since(epoch, since)
     }
 
-    /// Reports that a next hop is reachable, because TCP made progress through it. The next hop
-    /// then need not be probed (RFC 4861 §7.3.1).
+    /// Records that a next hop is reachable, because TCP made progress through it. The control part
+    /// then need not probe the next hop (RFC 4861 §7.3.1).
     #[inline]
     pub(crate) fn confirm_reachable(&mut self, now: Instant, hop: HopId) {
         self.data.next_hops.confirm(now, hop);

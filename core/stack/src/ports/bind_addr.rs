@@ -1,4 +1,5 @@
-//! Address to which a socket is bound, and the options that permit sockets to share it.
+//! Address to which a socket is bound, and the options that permit several sockets to share the
+//! address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +31,7 @@ impl BindAddr {
         }
     }
 
-    /// Returns the ranges of addresses that overlap this one.
+    /// Returns the ranges of addresses that overlap this address.
     pub fn stretches(self) -> [Option<(BindAddr, BindAddr)>; 3] {
         use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
         const V4_LAST: BindAddr = Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
@@ -54,7 +55,7 @@ impl BindAddr {
     }
 }
 
-/// Options of a socket that permit to share its port with other sockets.
+/// Options of a socket that permit it to share its port with other sockets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sharing {
     pub reuse_addr: bool,

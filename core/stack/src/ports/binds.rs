@@ -34,14 +34,14 @@ use crate::ports::receivers::Receivers;
 use crate::ports::users::Users;
 use crate::shards::{Announced, Common, ShardId};
 
-/// Ports of one protocol. The shards of a host share this table.
+/// Ports of one protocol. All shards (stacks) of a host share this table.
 #[derive(Debug)]
 pub(crate) struct SharedPorts {
     holds: Mutex<PortHolds>,
     /// Set of the ports to which at least one socket is bound.
     held: Arc<PortSet>,
-    /// Connections that use a port, by shard. Empty except for TCP, because other protocols have no
-    /// connections.
+    /// Connections that use a port, by shard (stack). Only used for TCP, because other protocols
+    /// have no connections.
     users: Vec<(Mutex<Users>, Arc<PortSet>)>,
     /// For each shard and port, the last connection that entered TIME-WAIT, or 0. The upper half is
     /// its time ([`stamp`]), the lower half identifies its flow ([`tag`]). Another shard reserves
@@ -99,7 +99,7 @@ impl SharedPorts {
     }
 }
 
-/// The tables of all shards for one protocol, while they are locked.
+/// The tables of all shards (stacks) for one protocol, while they are locked.
 struct LockedPorts<'a> {
     holds: MutexGuard<'a, PortHolds>,
     users: Vec<MutexGuard<'a, Users>>,
@@ -112,7 +112,7 @@ impl LockedPorts<'_> {
     }
 }
 
-/// Ports of one protocol, as one shard uses them.
+/// Ports of one protocol, as one shard (stack) sees them.
 #[derive(Debug)]
 pub(crate) struct Binds {
     ports: Arc<SharedPorts>,
@@ -120,7 +120,7 @@ pub(crate) struct Binds {
     /// Table in which this shard announces its receiving sockets to the other shards; `None` if
     /// there are no other shards.
     announced: Option<Arc<Mutex<Announced>>>,
-    /// Sockets of this shard that receive packets.
+    /// Sockets of this shard (stack) that receive packets from new peers.
     pub receivers: Receivers,
 }
 
@@ -144,7 +144,8 @@ impl Binds {
         Self::of_shard(SharedPorts::new(of, 1), ShardId::FIRST, key, of)
     }
 
-    /// Creates the tables of shards that exchange information through `common`, one for each shard.
+    /// Creates one table for each shard (stack) of a host. The shards exchange information through
+    /// `common`.
     pub fn of_shards(common: &Arc<Common>, key: Keyed, of: PortProtocol) -> Vec<Self> {
         let count = common.owners.count();
         let ports = SharedPorts::new(of, count);
@@ -166,8 +167,8 @@ impl Binds {
         self.announced.clone()
     }
 
-    /// Returns a number for the socket that is unique among all shards, and the number of this
-    /// shard.
+    /// Returns a number for the socket that is unique among all shards (stacks) of the host, and
+    /// the number of this shard.
     pub fn seat(&self, socket: u32) -> (u32, ShardId) {
         (Self::seat_of(self.shard, socket), self.shard)
     }
@@ -305,7 +306,8 @@ impl Binds {
                 let note = u32::from(stamp(at)) << 16 | u32::from(tag(flow));
                 noted.store(note, Ordering::Relaxed);
             }
-            // Keep the entry if it belongs to a later connection on the same port.
+            // Remove the entry only if it belongs to this flow, and not to a later connection on
+            // the same port.
             None if noted.load(Ordering::Relaxed) as u16 | 1 == tag(flow) => {
                 noted.store(0, Ordering::Relaxed);
             }
@@ -322,8 +324,8 @@ impl Binds {
         (0..).zip(&self.ports.waiting).any(|(shard, times)| {
             let noted = &times[usize::from(port)];
             let note = noted.load(Ordering::Relaxed);
-            // The difference is negative if the other shard's turn of the event loop began later
-            // than that of this shard.
+            // The difference is negative if the time in `note` is later than `now`, because the
+            // turns of two shards begin at different times.
             let lasted = stamp(now).wrapping_sub((note >> 16) as u16) as i16;
             let is_due = shard != self.shard.0 && note as u16 == tag(flow) && lasted >= least;
             is_due && Self::mark_taken(noted, note)
@@ -347,8 +349,8 @@ impl Binds {
     /// Returns whether another shard has chosen the same port since this shard found it free. If
     /// so, the caller must choose another port.
     fn is_contested(&self, port: u16, user: PortUse) -> bool {
-        // Each shard registers its use of the port before this check. At least one of two shards
-        // that choose the same port therefore sees both uses.
+        // Each shard registers its use of the port before this check, with a fence in between. If
+        // two shards choose the same port, at least one of them therefore sees both uses.
         fence(Ordering::SeqCst);
         let mut users = self.ports.users.iter().enumerate();
         let own = self.shard.index();

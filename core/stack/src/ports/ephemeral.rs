@@ -57,8 +57,8 @@ impl Ephemeral {
     /// `occupied` begins at a position computed from `hash` and the counter. If all ports are
     /// occupied, a port that can be shared is returned. Shared candidates are tried a [`stride`]
     /// apart, because ports chosen successively often lead to the same peer. At most
-    /// [`PORTS_PROBED_MAX`] ports are tried. A small range is tried completely; in a larger one a
-    /// port is found if 1 % are free.
+    /// [`PORTS_PROBED_MAX`] ports are tried. A small range is tried completely. In a larger range,
+    /// a port is found if 1 % of the ports are free.
     ///
     /// `hash` is a keyed hash of our address and the peer, so that a peer cannot guess the ports
     /// used for other peers. The counter delays the reuse of a port.
@@ -73,8 +73,8 @@ impl Ephemeral {
         let offset = (hash % u64::from(self.count)) as u32;
         let start = (offset + self.next) % self.count;
         let mut tried = 0;
-        // A port outside `occupied` is usually free; only connections that are not counted could
-        // use it.
+        // First try ports outside `occupied`. Ports outside it are usually free, because only
+        // connections that `occupied` does not contain can use them.
         let mut ahead = 0;
         while tried < PORTS_PROBED_MAX / 2
             && let Some(vacant) = self.vacant(start, ahead, occupied)
@@ -117,8 +117,8 @@ impl Ephemeral {
 }
 
 /// Returns the distance between candidates that are tried one after another. The distance is the
-/// smallest number, from 0.618 · `count` (golden ratio, rounded down) on, that is coprime to
-/// `count`. The candidates then visit all `count` ports, and are nearly evenly spread at any time
+/// smallest number that is coprime to `count` and at least 0.618 · `count` (golden ratio), rounded
+/// down. The candidates then visit all `count` ports, and are nearly evenly spread at any time
 /// (Knuth, TAOCP 6.4, theorem S).
 fn stride(count: u32) -> u32 {
     let golden = (u64::from(count) * 0x9e37 / 0x1_0000) as u32;

@@ -18,8 +18,8 @@ use crate::ports::port_set::PortSet;
 /// A socket that is bound to a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortHolder {
-    /// Index of the socket. In a table that several shards share, it is combined with the number of
-    /// the shard.
+    /// Index of the socket. In a table that several shards (stacks) share, it is combined with the
+    /// number of the shard, so that it is unique.
     pub socket: u32,
     pub addr: BindAddr,
     pub sharing: Sharing,
@@ -96,7 +96,7 @@ impl Spot {
 #[derive(Debug)]
 struct Hold {
     port: u16,
-    /// Number of binds before this one.
+    /// Number of binds in this table before this one.
     number: u64,
     holder: PortHolder,
 }
@@ -196,7 +196,7 @@ impl PortHolds {
     /// * TCP: any holder that [overlaps](Spot::meets) `wanted` and does not
     ///   [share](PortHolder::may_join) the port, unless the port is [open](Welcome) to `wanted`;
     /// * UDP: the newest holder that overlaps `wanted` and does not share by SO_REUSEADDR. If both
-    ///   have SO_REUSEPORT there is no conflict, whatever options older holders have;
+    ///   have SO_REUSEPORT there is no conflict, regardless of the options of older holders;
     /// * echo: any holder of the identifier, at any address, that does not share by SO_REUSEADDR.
     pub fn conflicts(
         &self,
@@ -361,8 +361,8 @@ mod tests {
     #[test]
     fn conflicts_are_those_of_linux() {
         let rows = [
-            // Columns: address and options of the first socket, whether it listens, address and
-            // options of the second socket, whether they conflict.
+            // Columns: address, options and listening state of the first socket; address and
+            // options of the second socket; whether the two conflict.
             (AnyV4, PLAIN, false, AnyV4, PLAIN, true),
             (AnyV4, PLAIN, false, v4(), PLAIN, true),
             (v4(), PLAIN, false, Ip(IpAddr::from([10, 0, 0, 2])), PLAIN, false),
@@ -489,8 +489,8 @@ mod tests {
                     device: [None, Some(ETH), Some(IfaceId::LOOPBACK)][random(3)],
                 };
                 let expected = conflicts_in(&all, of, &wanted);
-                // Skip TCP ports that are open to all sockets with SO_REUSEPORT, because they
-                // follow another rule.
+                // Skip TCP ports that all sockets with SO_REUSEPORT may share, because the model of
+                // this test does not cover them.
                 let entry = holds.ports.get(&53);
                 if of != PortProtocol::Tcp
                     || !entry.is_some_and(|crowd| crowd.welcome.is_for(&wanted))
@@ -522,7 +522,8 @@ mod tests {
                     None => {}
                 }
             }
-            // Check that both answers occur often enough for the test to be meaningful.
+            // Check that both results (conflict and no conflict) occur often enough for the test to
+            // be meaningful.
             let often = count / 50;
             assert!(conflicts > often && conflicts < count - often, "{conflicts} of {count}");
             for holder in &all {

@@ -5,7 +5,7 @@ use super::binds::{Binds, PortUse};
 use super::ephemeral::{Ephemeral, PortChoice};
 use super::holds::PortHolder;
 
-/// Local ports of each protocol, as one shard uses them.
+/// Local ports of each protocol, as one shard (stack) sees them.
 #[derive(Debug)]
 pub(crate) struct LocalPorts {
     pub tcp: Binds,
@@ -14,13 +14,13 @@ pub(crate) struct LocalPorts {
     pub ephemeral: Ephemeral,
 }
 
-/// The ports that one pass of [`LocalPorts::choose`] tries.
+/// Kind of ports that one pass of [`LocalPorts::choose`] tries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortPass {
     /// Whether only ports without connections are tried.
     pub vacant: bool,
-    /// True to try ports for which the flow belongs to this shard, false for those for which it
-    /// belongs to another shard.
+    /// True to try ports with which the connection's flow belongs to this shard (stack); false to
+    /// try ports with which it belongs to another shard.
     pub home: bool,
 }
 

@@ -21,8 +21,9 @@ impl<H: Host> Stack<H> {
     /// [`StackConfig::ephemeral`]. Returns the address with the port. For ICMP echo sockets, the
     /// port is the echo identifier.
     ///
-    /// # Errors [`BindError::AddrInUse`] if the address is in use, or if no port is free. The
-    /// socket is unchanged after an error.
+    /// # Errors
+    /// [`BindError::AddrInUse`] if the address is in use, or if no port is free. The socket is
+    /// unchanged after an error.
     ///
     /// [`StackConfig::ephemeral`]: crate::StackConfig::ephemeral
     pub fn bind(
@@ -36,8 +37,8 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {
             SocketRole::Fresh(_) => (PortProtocol::Tcp, false),
-            // A socket whose connection has ended may be bound again. If the stack chose its port,
-            // the port was released when the connection ended.
+            // A socket whose connection has ended may be bound again. If the stack chose its
+            // earlier port, that port was released when the connection ended.
             SocketRole::Stream(stream) => (PortProtocol::Tcp, stream.connection.is_some()),
             SocketRole::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
             _ => return Err(BindError::Invalid),
@@ -76,8 +77,8 @@ impl<H: Host> Stack<H> {
             true
         };
         match table {
-            // A TCP socket receives no packets before it listens, so other shards need not be
-            // notified of its bind.
+            // A TCP socket receives no packets before it listens, so the other shards (stacks) need
+            // not be notified of its bind.
             PortProtocol::Tcp => _ = hold(self),
             PortProtocol::Udp | PortProtocol::Echo => {
                 self.in_order(table, index, addr.port(), hold)
@@ -257,8 +258,8 @@ impl<H: Host> Stack<H> {
             self.shards.is_home(&flow) == pass.home
                 && match self.find_flow(ends, &flow) {
                     None => !claims_shared || self.ports.tcp.take_time_wait(local_port, ends, now),
-                    // The search returns to a port only after all other ports. The first port that
-                    // it tries has therefore been in TIME-WAIT for the longest time.
+                    // The search tries a port again only after all other ports. The first port in
+                    // TIME-WAIT that it finds has therefore been in TIME-WAIT for the longest time.
                     Some(FlowRef::TimeWait(at)) => {
                         self.time_waits.is_reusable(now, at)
                             && self.ports.tcp.keep_time_wait(local_port, ends)
@@ -266,10 +267,10 @@ impl<H: Host> Stack<H> {
                     Some(_) => false,
                 }
         };
-        // With several shards, first try ports for which the flow belongs to this shard. The second
-        // pass tries ports without connections for which the flow belongs to another shard. The
-        // third one tries ports that have other connections. The last one tries flows that other
-        // shards have in TIME-WAIT.
+        // With several shards (stacks), the first pass tries ports with which the flow belongs to
+        // this shard. The second pass tries ports without connections with which the flow belongs
+        // to another shard. The third pass tries ports that have other connections. The last pass
+        // tries flows that other shards have in TIME-WAIT.
         let pass = |vacant, home| PortPass { vacant, home };
         let passes: &[PortPass] = match self.shards.is_alone() {
             true => &[pass(false, true)],
@@ -295,8 +296,8 @@ impl<H: Host> Stack<H> {
         holder: &PortHolder,
         range: (u16, u16),
     ) -> Option<u16> {
-        // Each shard has its own sequence of ports. A port that one shard releases is therefore not
-        // reused by another shard at once.
+        // Each shard (stack) tries the ports in a different order. A port that one shard releases
+        // is therefore not reused by another shard at once.
         let shard = self.shards.number();
         let hash = self.keys.ports.addr(IpAddr::from([0, 0, 0, shard]), holder.socket);
         let chosen = self.ports.hold_any(table, holder, range, hash);
@@ -314,8 +315,8 @@ impl<H: Host> Stack<H> {
         table.is_some_and(|table| self.ports.of(table).is_taken(port))
     }
 
-    /// Chooses a port for an unbound socket that sends, connects or listens. Its local address
-    /// remains that of an earlier bind, or the wildcard.
+    /// Chooses a port for an unbound socket that sends, connects or listens. If an earlier bind set
+    /// the local address, the address is kept; otherwise it is the wildcard.
     pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let socket = socket.ok_or(SendError::Invalid)?;

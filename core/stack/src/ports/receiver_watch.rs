@@ -77,7 +77,8 @@ impl<H: Host> StackSocket<H> {
 }
 
 impl<H: Host> Stack<H> {
-    /// Reports a change of a receiving socket to the watch that the owner of the stack has set.
+    /// Reports a change of a receiving socket to the observer ([`ReceiverWatch`]) that the owner of
+    /// the stack has set.
     pub(crate) fn tell_watch(&self, table: PortProtocol, index: u32, port: u16, takes: bool) {
         let Some(watch) = &self.config.receivers else { return };
         let kind = match table {

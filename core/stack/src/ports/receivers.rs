@@ -19,14 +19,15 @@ use crate::ports::bind_addr::{BindAddr, PortProtocol, Sharing};
 use crate::tables::flow::on_device;
 use crate::tables::lines::SocketLines;
 
-/// Table of the sockets that receive packets of one protocol.
+/// Table of the sockets that receive packets of one protocol from new peers.
 #[derive(Debug)]
 pub(crate) struct Receivers {
     key: Keyed,
     of: PortProtocol,
     groups: HashTable<ReceiverGroup>,
     members: SocketLines<GroupReceiver>,
-    /// Number of sockets that are bound to an interface. If it is 0, lookups skip these.
+    /// Number of sockets that are bound to an interface. If it is 0, lookups do not search for such
+    /// sockets.
     on_device: usize,
     /// Number of receiver groups for each kind of bound address: a single address, all of IPv4,
     /// only IPv6, and both IP versions.
@@ -42,7 +43,8 @@ pub(crate) struct Receivers {
     pub compared: Cell<u64>,
 }
 
-/// Sockets that receive packets to the same address and port, from the same interface or from any.
+/// Sockets that receive packets to the same address and port. All of them are bound to the same
+/// interface, or to none.
 #[derive(Debug)]
 struct ReceiverGroup {
     hash: u64,
@@ -55,8 +57,8 @@ struct ReceiverGroup {
     /// packets.
     shares: Option<u64>,
     /// Sockets of each of Linux's reuseport groups, by the number of the group's first socket. A
-    /// socket remains in its group until it is closed. Usually there is one group. A new group
-    /// begins if a new socket finds no socket with SO_REUSEPORT.
+    /// socket remains in its group until it is closed. Usually there is only one group. A new one
+    /// begins if no older socket has SO_REUSEPORT when a socket is added.
     sharing: BTreeMap<u64, Vec<u32>>,
     /// Sockets of the group that currently have SO_REUSEPORT, in the order in which they were
     /// bound.
@@ -65,14 +67,14 @@ struct ReceiverGroup {
     with_processor: usize,
 }
 
-/// A socket in a group of sockets that receive the same packets.
+/// A socket in a group of sockets that are bound to the same address, port and interface.
 #[derive(Debug)]
 struct GroupReceiver {
-    /// Number of sockets that were inserted before this one.
+    /// Number of sockets that were inserted into the table before this one.
     number: u64,
     device: Option<IfaceId>,
-    /// Position of the socket in its reuseport group; `None` if it does not share packets by
-    /// SO_REUSEPORT.
+    /// Position of the socket in its reuseport group. `None` if the socket does not share packets
+    /// by SO_REUSEPORT.
     slot: Option<SharingSlot>,
     /// Preferred CPU of the socket (SO_INCOMING_CPU).
     processor: Option<u32>,
@@ -95,8 +97,8 @@ impl ReceiverGroup {
     /// because SO_REUSEADDR permitted it to replace the older ones.
     ///
     /// If the newest socket has SO_REUSEPORT, the uniformly random number `pick` selects a position
-    /// among the sockets that share. From this position on, the first socket with the CPU `here` is
-    /// preferred.
+    /// in its reuseport group. The first socket from this position on that prefers the CPU `here`
+    /// receives the packet, if there is one.
     #[inline]
     fn choose(
         &self,
@@ -217,8 +219,8 @@ impl Receivers {
         self.members.push(&mut group.newest, socket, member);
         if sharing.reuse_port && shares_at_all(self.of) {
             // As in `udp_reuseport_add_sock`, the socket joins the reuseport group of the newest
-            // socket with SO_REUSEPORT. If that socket set the option after its bind, it enters a
-            // group now.
+            // socket with SO_REUSEPORT. If that socket set the option after its bind, it is not in
+            // a group yet, so a group is created for it.
             let last = group.willing.last().copied();
             let began = last.and_then(|(_, last)| group.share(&mut self.members, last, None));
             group.share(&mut self.members, socket, began);
@@ -272,7 +274,8 @@ impl Receivers {
         self.here = Some(processor);
     }
 
-    /// Removes a socket that [`Receivers::insert`] added, if it is present.
+    /// Removes a socket that [`Receivers::insert`] added. Has no effect if the socket is not in the
+    /// table.
     pub fn remove(&mut self, addr: BindAddr, port: u16, socket: u32) {
         let Some(device) = self.members.get(socket).map(|member| member.device) else { return };
         let hash = self.hash(addr, port, device);
@@ -330,8 +333,8 @@ impl Receivers {
         Candidates { receivers: self, port, wanted, next: 0 }
     }
 
-    /// Returns false if there is certainly no group with this kind of address and interface, so
-    /// that the lookup can be skipped.
+    /// Returns false if no socket is bound to this kind of address and interface, so that the
+    /// lookup can be skipped.
     #[inline]
     fn may_have(&self, addr: BindAddr, device: Option<IfaceId>) -> bool {
         self.bound[Self::class(addr)] > 0 && (device.is_none() || self.on_device > 0)
@@ -456,19 +459,20 @@ mod tests {
         let takers = |receivers: &Receivers| -> Vec<u32> {
             QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
         };
-        // The first socket sets SO_REUSEPORT after its bind, and the second one before its bind.
+        // Case 1: the first socket sets SO_REUSEPORT after its bind, and the second socket before
+        // its bind.
         let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.set_reuse_port(AnyV4, 53, 1, true);
         assert_eq!(takers(&receivers), [1; 4]);
         receivers.insert(AnyV4, 53, 2, None, PORT);
         assert_eq!(takers(&receivers), [1, 1, 2, 2]);
-        // The first socket clears SO_REUSEPORT, and then the second one.
+        // The first socket clears SO_REUSEPORT, and then the second socket clears it.
         receivers.set_reuse_port(AnyV4, 53, 1, false);
         assert_eq!(takers(&receivers), [1, 1, 2, 2]);
         receivers.set_reuse_port(AnyV4, 53, 2, false);
         assert_eq!(takers(&receivers), [2; 4]);
-        // Both sockets set SO_REUSEPORT after both were bound.
+        // Case 2: both sockets set SO_REUSEPORT after both were bound.
         let mut receivers = Receivers::new(Keyed([0, 0]), PortProtocol::Udp);
         receivers.insert(AnyV4, 53, 1, None, ADDR);
         receivers.insert(AnyV4, 53, 2, None, ADDR);
@@ -491,8 +495,8 @@ mod tests {
         assert_eq!(receivers.find(v4, 53, ETH, 1), Some(2));
     }
 
-    /// If sockets set SO_REUSEPORT after their bind, only the newest one shares packets with new
-    /// sockets; verified on Linux 6.18.
+    /// Tests that only the newest of the sockets that set SO_REUSEPORT after their bind shares
+    /// packets with new sockets; verified on Linux 6.18.
     #[test]
     fn who_came_to_share_late_and_who_leaves() {
         let v4 = IpAddr::from([10, 0, 0, 1]);
@@ -523,8 +527,8 @@ mod tests {
         assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
     }
 
-    /// A socket that cleared SO_REUSEPORT still shares packets with the sockets of its group, but
-    /// not with a new socket; verified on Linux 6.18.
+    /// Tests that a socket that cleared SO_REUSEPORT shares packets with the sockets of its group,
+    /// but not with a new socket. The behaviour was verified on Linux 6.18.
     #[test]
     fn one_that_took_reuse_port_back_shares_with_no_newcomer() {
         let v4 = IpAddr::from([10, 0, 0, 1]);

@@ -1,5 +1,5 @@
-//! Connections, including those in TIME-WAIT, that use a port to which their own socket is not
-//! bound. Each shard has its own table.
+//! Connections, including those in TIME-WAIT, that use a port without a bind of their own socket.
+//! Each shard (stack) has its own table.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,7 +13,8 @@ use crate::ports::port_set::PortSet;
 /// Local address and sharing options of connections on a port. The connections may be in TIME-WAIT.
 type User = (IpAddr, Sharing);
 
-/// Connections that use a port. Usually all of them have the same local address, and need no list.
+/// Connections that use a port. Usually all of them have the same local address, so only their
+/// number is stored.
 #[derive(Debug)]
 enum UsedPort {
     /// Number of connections, all of which have the same local address and options.
@@ -62,7 +63,7 @@ impl UsedPort {
     }
 }
 
-/// Table of the ports that the connections of one shard use.
+/// Table of the ports that the connections of one shard (stack) use.
 #[derive(Debug)]
 pub(crate) struct Users {
     ports: BTreeMap<u16, UsedPort>,

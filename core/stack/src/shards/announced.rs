@@ -23,10 +23,11 @@ pub(crate) struct Announced {
     count: u64,
 }
 
-/// A port, and the announced sockets that use it.
+/// A port, and the sockets on it that are announced to all shards (stacks).
 #[derive(Debug, Default)]
 struct AnnouncedPort {
-    /// Announced sockets by their number. Each has the number of sockets that were added before it.
+    /// Announced sockets by their number. Each entry also has the number of sockets that were added
+    /// before it.
     sockets: BTreeMap<u32, (u64, Box<Shadow>)>,
     /// Number of announced sockets of each shard.
     shards: BTreeMap<ShardId, u32>,
@@ -49,7 +50,7 @@ impl Announced {
 
     /// Prepares the port for a new socket of `shard`. If only other shards have used the port so
     /// far, their sockets are announced to all shards first. The new socket is then the newest in
-    /// all shards, including its own.
+    /// every shard, including its own.
     pub fn open(&mut self, port: u16, shard: ShardId) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
         if entry.is_public || entry.shards.keys().all(|other| *other == shard) {

@@ -34,7 +34,8 @@ impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, cx: &mut Cx<'_, H>, message: ShardMessage) {
         match message {
             ShardMessage::Owner { from, words } => cx.host.told(from, words),
-            // Nothing to do: `take_offers` has already added the connection to its accept queue.
+            // Do nothing: `take_offers` has already added the offered connection to the accept
+            // queue of its listener.
             ShardMessage::Offer(_) => {}
             ShardMessage::Full { listener, from, child, again } => {
                 let listener = ListenerName { shard: from, id: listener };
@@ -57,7 +58,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Closes the connections that wait for a listener that no longer exists.
+    /// Closes the connections that wait for a listener of another shard that no longer exists.
     pub(crate) fn close_forsaken(&mut self, cx: &mut Cx<'_, H>) {
         while let Some(child) = self.shards.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
             self.refuse(cx, &child);
@@ -67,15 +68,16 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Resets a connection that its listener refused. The connection may have ended before.
+    /// Resets a connection that its listener refused. The connection may have ended since it was
+    /// offered.
     fn refuse(&mut self, cx: &mut Cx<'_, H>, child: &OfferedChild) {
         cx.host.refused(child.user, child.tag);
         self.close(cx.now, child.id, Linger::Abort);
     }
 
     /// Adds the connections that are offered in `batch` to the accept queues, in the order of the
-    /// offers of all shards. The other messages of the batch are handled later, because they may
-    /// refer to these connections.
+    /// times at which they were offered. The other messages of the batch are handled later, because
+    /// they may refer to these connections.
     pub(super) fn take_offers(&mut self, host: &mut H, batch: &VecDeque<Mail>) {
         let mut offers: Vec<Offer> = batch.iter().filter_map(Mail::offer).collect();
         // The sort is stable, and the offers of one shard are already in order. Offers with the
@@ -156,7 +158,8 @@ impl<H: Host> Stack<H> {
             }
             self.refuse(cx, &child);
         }
-        // No connection waits in this shard, so let the listener offer the place to another shard.
+        // No connection waits in this shard. Notify the listener's shard, so that it offers the
+        // free place to another shard.
         self.shards.tell(listener.shard, ShardMessage::Pass { listener: listener.id });
     }
 
@@ -171,7 +174,7 @@ impl<H: Host> Stack<H> {
             return None;
         };
         match state.among.as_deref_mut()? {
-            // The number of the listener may have been reused for another one, so compare the
+            // A new listener may have reused the number of an old one, so compare the whole
             // identifier.
             AmongShards::Shadow { id, unqueued, .. } if *id == listener => Some(unqueued),
             _ => None,

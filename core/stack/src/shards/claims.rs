@@ -24,8 +24,8 @@ use crate::stack::Stack;
 use crate::tables::flow::{Flow, FlowRef};
 
 impl PeerShards {
-    /// Returns whether a flow belongs to this shard, or would belong to it if a connection were
-    /// opened.
+    /// Returns whether a flow belongs to this shard (stack), or would belong to it if a connection
+    /// were opened.
     #[inline]
     pub fn is_home(&self, flow: &Flow) -> bool {
         self.member.as_ref().is_none_or(|member| member.home(flow) == member.id)
@@ -58,8 +58,8 @@ impl PeerShards {
         }
     }
 
-    /// Sets the shard that has a flow instead of its owner. `None` means that the owner has it
-    /// again.
+    /// Sets the shard that has a flow instead of its owner. `None` means that the flow was returned
+    /// to its owner.
     pub fn set_excepted(&mut self, flow: Flow, shard: Option<ShardId>) {
         let Some(member) = &mut self.member else { return };
         match shard {
@@ -75,7 +75,8 @@ impl<H: Host> Stack<H> {
         let (own, home, owner) = (member.id, member.home(&flow), member.common.owners.of(&flow));
         let found = self.find_flow(self.keys.table.ends(&flow), &flow);
         let iss_min = match found {
-            // Another shard has the flow, or has just returned it to its owner. Pass the claim on.
+            // Another shard has the flow, or has just returned it to its owner. Pass the claim on
+            // to that shard.
             None if home != own => {
                 return self.shards.tell(home, ShardMessage::Claim { flow, socket, by });
             }

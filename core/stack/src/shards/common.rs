@@ -70,15 +70,14 @@ impl Common {
         (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
     }
 
-    /// Returns whether [`Self::far_behind`] contains a shard because it has connections that must
+    /// Returns whether [`Self::far_behind`] contains the shard because it has connections that must
     /// be reset.
     #[inline]
     pub fn is_urgent(&self, shard: ShardId) -> bool {
         self.news[shard.index()].is_urgent.load(Ordering::Relaxed)
     }
 
-    /// Returns the changes for `shard` that follow the first `seen` changes; `None` if there are
-    /// none.
+    /// Returns the changes for `shard` after the first `seen` changes; `None` if there are no more.
     #[inline]
     pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<PeerChange>> {
         let news = &self.news[shard.index()];
@@ -93,15 +92,15 @@ impl Common {
     }
 }
 
-/// Changes that were posted to one shard, and that it has not applied. The alignment ensures that
-/// the entries of two shards are in different cache lines.
+/// Changes that were posted to one shard (stack) and that it has not applied yet. The alignment
+/// ensures that the entries of two shards are in different cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct UnseenChanges {
     /// Number of changes that were posted so far. The number is incremented after a change was
     /// added to the list.
     posted: AtomicU64,
-    /// Number of changes in the list that the shard has not taken yet.
+    /// Number of changes in the list that the shard (stack) has not read yet.
     unseen: AtomicU32,
     /// Whether a listener was closed for which this shard may have waiting connections.
     is_urgent: AtomicBool,
@@ -122,7 +121,7 @@ impl UnseenChanges {
     }
 }
 
-/// Change of a socket or flow that every shard must know.
+/// Change of a socket or flow that every shard (stack) of the host must apply.
 #[derive(Debug, Clone)]
 pub(crate) enum PeerChange {
     /// New properties of a socket of another shard. `None` if the socket was closed, or no longer
@@ -133,7 +132,7 @@ pub(crate) enum PeerChange {
     Excepted { flow: Flow, shard: Option<ShardId> },
 }
 
-/// Properties of a socket that its shard announces to the other shards.
+/// Properties of a socket that its shard (stack) announces to the other shards.
 #[derive(Debug, Clone)]
 pub(crate) struct Shadow {
     pub shard: ShardId,
@@ -149,10 +148,10 @@ pub(crate) struct Shadow {
 /// Announced properties that depend on the kind of the socket.
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
-    /// A listener. `room` is the number of free places in its accept queue; only the listener's
-    /// shard writes it.
+    /// A listener. `room` is the number of free places in its accept queue. All shards read this
+    /// number, but only the listener's shard writes it.
     Listener { settings: Box<StreamSettings>, room: Arc<AtomicU32>, note: ListenerNote },
-    /// A datagram socket. `peer` is its flow if it is connected.
+    /// A datagram socket. `peer` contains its addresses and ports if it is connected.
     Datagram { echo: bool, peer: Option<Flow> },
 }
 

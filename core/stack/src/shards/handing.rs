@@ -27,17 +27,18 @@ const HOPS_MAX: u8 = 4;
 /// The shards to which a packet belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PacketOwner {
-    /// The packet belongs to this shard. Also used if no shard has a socket for the packet.
-    /// Contains the packet's hash in the flow table, if it was already computed.
+    /// The packet belongs to this shard (stack), or no shard has a socket for it. Contains the
+    /// packet's hash in the flow table, if it was already computed.
     Mine(Option<u64>),
     Of(ShardId),
-    /// All shards in this bit set. Each of them receives a copy of the datagram.
+    /// The packet is a datagram for several shards (stacks), given as a bit set. Each of them
+    /// receives a copy.
     Copies(u16),
 }
 
 impl<H: Host> Stack<H> {
-    /// Finds the shard to which a packet from a device belongs, and passes the packet on. `hops` is
-    /// the number of times that it was passed on before.
+    /// Finds the shard (stack) to which a packet from a device belongs, and passes the packet to
+    /// it. `hops` is the number of times that the packet was passed on before.
     pub(crate) fn judge_packet(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -84,15 +85,15 @@ impl<H: Host> Stack<H> {
                 self.receive_unowned(cx, iface, packet);
             }
             PacketOwner::Mine(hash) => self.receive_packet(cx, iface, packet, hash),
-            // Receive the packet here. The packet was passed on too often, or is already a copy.
+            // Receive the packet here, because it was passed on too often, or is already a copy.
             PacketOwner::Of(_) | PacketOwner::Copies(_) => {
                 self.receive_packet(cx, iface, packet, None)
             }
         }
     }
 
-    /// Finds the shard to which a packet from this host to itself belongs, and passes the packet
-    /// on. `hops` is the number of times that it was passed on before.
+    /// Finds the shard (stack) to which a packet from this host to itself belongs, and passes the
+    /// packet to it. `hops` is the number of times that the packet was passed on before.
     pub(crate) fn judge_looped(&mut self, cx: &mut Cx<'_, H>, mut looped: Looped, hops: u8) {
         match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
             PacketOwner::Of(shard) if hops < HOPS_MAX => {
@@ -229,8 +230,8 @@ impl<H: Host> Stack<H> {
         while has_room && let Some(told) = self.net.take_for_control(pool) {
             has_room = first.tell_control(from, told, pool);
         }
-        // The queue to the first shard is full. Reports are sent later, and control packets are
-        // dropped, because their senders retransmit them.
+        // The queue to the first shard is full. Reports are kept and sent later. Control packets
+        // are dropped, because their senders retransmit them.
         self.net.drop_for_control(pool);
         have_news
     }
@@ -238,8 +239,8 @@ impl<H: Host> Stack<H> {
     /// Returns whether other shards have sent messages or work to this shard, or whether messages
     /// to them wait for space. Takes no lock.
     ///
-    /// A thread that is about to sleep first announces that it will sleep. It then calls this
-    /// method again, so that it misses no message.
+    /// A thread that is about to sleep first announces that it will sleep. The thread then calls
+    /// this method again, so that it misses no message.
     pub fn has_mail(&self) -> bool {
         self.shards.member.as_ref().is_some_and(|member| {
             member.has_work()
@@ -275,8 +276,8 @@ impl<H: Host> Stack<H> {
         !addr::is_unicast(ip) || self.net.is_broadcast(ip)
     }
 
-    /// Returns the shards that have a socket for a datagram. Most ports are used by only one shard.
-    /// If several shards use a port, each of them knows all sockets on it.
+    /// Returns the shards (stacks) that have a socket for a datagram. Most ports are used by only
+    /// one shard. If several shards use a port, each of them knows all sockets on the port.
     #[inline(always)]
     fn verdict_of_datagram(
         &self,
@@ -287,7 +288,8 @@ impl<H: Host> Stack<H> {
     ) -> PacketOwner {
         let shards = member.common.port_shards(echo).get(flow.local_port);
         let shard = match shards.count_ones() {
-            // No shard uses the port, so this shard counts the dropped datagram.
+            // No shard uses the port. Let this shard receive the datagram, so that the drop is
+            // counted.
             0 => return PacketOwner::Mine(None),
             1 => Some(ShardId(shards.trailing_zeros() as u8)),
             _ if !echo && self.is_to_many(flow.local) => return PacketOwner::Copies(shards),
@@ -331,8 +333,8 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Takes all packets and messages from the rings of other shards. Returns true if they include
-/// offers of connections.
+/// Takes all packets and messages from the rings of other shards. Returns true if the messages
+/// include offers of connections.
 fn take_mail(pairs: &mut [Option<ShardPair>], pool: &mut Pool, batch: &mut VecDeque<Mail>) -> bool {
     for looks in 0..OFFER_LOOKS_MAX {
         let before = batch.len();

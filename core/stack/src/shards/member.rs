@@ -14,7 +14,7 @@ use crate::ports::bind_addr::PortProtocol;
 use crate::tables::flow::Flow;
 use crate::tcp::listener::AmongShards;
 
-/// The other shards of a stack's host. A single stack has none.
+/// Access to the other shards (stacks) of this host. A single stack has none.
 #[derive(Debug, Default)]
 pub(crate) struct PeerShards {
     /// State of this stack as one of several shards; `None` for a single stack.
@@ -45,7 +45,7 @@ impl PeerShards {
         }
     }
 
-    /// Returns the number of table entries that represent sockets of other shards.
+    /// Returns the number of table entries that represent sockets of other shards (stacks).
     pub fn shadows(&self) -> usize {
         self.member.as_ref().map_or(0, |member| member.shadows.len())
     }
@@ -70,24 +70,26 @@ impl PeerShards {
     }
 }
 
-/// State of a stack that is one of several shards.
+/// State of a stack that is one of several shards of a host.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub id: ShardId,
     pub common: Arc<Common>,
     /// Message rings to the other shards, by the number of the shard; `None` for this shard.
     pub pairs: Vec<Option<ShardPair>>,
-    /// Flows that are not in the shard that owns them, because the program chose the local port.
-    /// Each has the shard in which it is. Usually empty.
+    /// Flows that are not in the shard that owns them by their hash, because the program chose the
+    /// local port. Each is mapped to the shard that has it. Usually empty.
     pub excepted: HashMap<Flow, ShardId, Keyed>,
-    /// Table entries that represent sockets of other shards, by protocol and socket number.
+    /// Indices of the table entries that represent sockets of other shards, by protocol and number
+    /// of the socket.
     pub shadows: BTreeMap<(PortProtocol, u32), u32>,
-    /// Sockets that wait for another shard to assign their flow to this shard.
+    /// Sockets that wait until another shard permits this shard to use the flow of their
+    /// connection.
     pub claims: BTreeSet<u32>,
     /// Connections that no program has accepted, and whose listener was closed.
     pub forsaken: VecDeque<OfferedChild>,
     /// Listeners of other shards that were closed, and whose closing was not reported to the owner
-    /// yet.
+    /// of the stack yet.
     pub gone: VecDeque<Elsewhere>,
     /// Number of changes to sockets and flows of the host that this shard has applied so far.
     pub seen: u64,

@@ -34,7 +34,7 @@ impl<H: Host> Stack<H> {
 
     /// Offers a connection to the listener `to`, which is in another shard. `more` is `None` for a
     /// new connection. If the connection waited for a free place, `more` states whether further
-    /// ones wait.
+    /// connections wait.
     pub(super) fn offer(
         &mut self,
         at: Instant,
@@ -45,8 +45,8 @@ impl<H: Host> Stack<H> {
         let stream = self.index(child.id).and_then(|index| self.sockets.stream(index));
         let Some(stream) = stream else { return false };
         let StreamSocket { flow, iface, .. } = *stream;
-        // Only link-local addresses need the interface, and connections with such addresses store
-        // it.
+        // The interface is needed only for link-local addresses, and connections with such
+        // addresses store it.
         let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
         let Some(from) = self.shards.own() else { return false };
@@ -94,8 +94,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Notifies one shard whose offer was rejected that the listener's accept queue may have a free
-    /// place. The next offer of that shard states whether further connections wait there.
+    /// Notifies one shard that the listener's accept queue may have a free place, if an offer of
+    /// this shard was rejected. The next offer of that shard states whether further connections
+    /// wait in it.
     pub(crate) fn tell_of_room(&mut self, index: u32) {
         let listener = SocketId(self.sockets.id(index));
         let Some(state) = self.sockets.listener_mut(index) else { return };

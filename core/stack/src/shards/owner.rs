@@ -30,7 +30,7 @@ impl ShardId {
 #[derive(Debug, Clone, Copy)]
 pub struct Owners {
     key: Keyed,
-    /// Number of shards minus one. It is the mask of the hash bits that select the shard.
+    /// Number of shards minus one. The value is the mask of the hash bits that select the shard.
     mask: u8,
 }
 
@@ -38,7 +38,8 @@ impl Owners {
     /// Creates the assignment for a host of `shards` shards. `seed` is the secret passed to
     /// [`Stack::new`](crate::Stack::new).
     ///
-    /// # Panics Panics if `shards` is not a power of two, or exceeds
+    /// # Panics
+    /// Panics if `shards` is not a power of two, or exceeds
     /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX).
     pub fn new(seed: &[u8; 32], shards: usize) -> Self {
         assert!(shards.is_power_of_two() && shards <= SHARDS_MAX, "{shards} shards");
@@ -79,7 +80,7 @@ impl Owners {
     }
 
     /// Returns the hash of a flow that determines its owner. The flow table of each shard uses the
-    /// same hash.
+    /// same hash, so that it is computed only once.
     #[inline]
     pub(crate) fn hash(&self, flow: &Flow) -> u64 {
         self.key.ends(flow)
@@ -184,7 +185,7 @@ mod tests {
         };
         let [a, b] = [1, 2].map(|seed| Owners::new(&[seed; 32], 16));
         let same = (0..1600).filter(|port| a.of(&flow(*port)) == b.of(&flow(*port))).count();
-        // By chance, 1/16 of the flows have the same owner.
+        // By chance, 1/16 of the flows have the same owner with both keys.
         assert!((60..140).contains(&same), "{same}");
     }
 }

@@ -40,18 +40,19 @@ pub(crate) enum Mail {
 pub(crate) enum ShardMessage {
     /// To the shard of a listener: offers an established connection for the listener.
     Offer(Offer),
-    /// Answer to `Offer`: the listener's accept queue is full, and `Room` follows later. `again` is
-    /// copied from the offer.
+    /// Answer to `Offer`: the listener's accept queue is full. The message `Room` follows when a
+    /// place is free. `again` is copied from the offer.
     Full { listener: SocketId, from: ShardId, child: OfferedChild, again: bool },
     /// Answer to `Offer`: the listener no longer exists, or its owner has no space for the
     /// connection.
     Refused { child: OfferedChild },
-    /// To a shard that was answered `Full`: a place in the listener's accept queue is free.
+    /// To a shard whose `Offer` was answered by `Full`: a place in the listener's accept queue is
+    /// free.
     Room { listener: SocketId, from: ShardId },
     /// Answer to `Room`: no connection waits for the listener any more.
     Pass { listener: SocketId },
     /// To the shard that has a flow: a socket of the sending shard requests the flow for a
-    /// connection, from a port that its program chose.
+    /// connection. The program chose the port of this connection.
     Claim { flow: Flow, socket: SocketId, by: ShardId },
     /// Answer to `Claim`: the flow is assigned to the socket. An earlier connection used sequence
     /// numbers up to `iss_min`.
@@ -82,9 +83,9 @@ pub(crate) struct Offer {
     pub child: OfferedChild,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Time of the event loop's turn that made the offer.
+    /// Time of the turn of the event loop in which the offer was made.
     pub at: Instant,
-    /// Whether an earlier offer of this connection was answered `Full`.
+    /// Whether an earlier offer of the same connection was answered by `Full`.
     pub again: bool,
     /// Whether further connections that were answered `Full` wait for the listener.
     pub more: bool,
@@ -115,9 +116,9 @@ impl Mail {
     }
 }
 
-/// The ends of the two rings between this shard and another one. The ends are aligned to cache
-/// lines, because the ends of all shards are allocated next to each other. Each shard writes to its
-/// own in every turn of the event loop.
+/// The ends of the two rings between this shard (stack) and another one. The ends are aligned to
+/// cache lines, because those of all shards are allocated next to each other. Otherwise shards
+/// would write to the same cache line in every turn of the event loop.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct ShardPair {
@@ -154,14 +155,14 @@ impl ShardPair {
         None
     }
 
-    /// Sends a message to the other shard, by the next [`ShardPair::flush`] that finds space in the
-    /// ring.
+    /// Queues a message for the other shard. [`ShardPair::flush`] sends it as soon as the ring has
+    /// space.
     pub fn tell(&mut self, message: ShardMessage) {
         self.waiting.push_back(Mail::Message(message));
     }
 
-    /// Sends input for the control part to the first shard. Returns false if the ring is full; the
-    /// caller must then wait until there is space.
+    /// Sends a report or control packet for the control part of the IP layer to the first shard.
+    /// Returns false if the ring is full; the caller must then wait until there is space.
     pub fn tell_control(&mut self, from: ShardId, told: ToControl, pool: &mut Pool) -> bool {
         self.waiting.push_back(Mail::ToControl { from, told });
         self.has_room(pool)
@@ -173,7 +174,8 @@ impl ShardPair {
         !self.has_waiting()
     }
 
-    /// Makes queued packets and messages visible to the other shard. Returns whether there are any.
+    /// Makes queued packets and messages visible to the other shard. Returns whether there were
+    /// any.
     pub fn flush(&mut self, pool: &mut Pool) -> bool {
         self.put_waiting(pool);
         self.out.publish()
@@ -199,8 +201,8 @@ impl ShardPair {
     }
 
     /// Takes packets and messages of the other shard, up to the limit per turn of the event loop.
-    /// For each packet, an empty one is returned. Otherwise the pool of the other shard would be
-    /// exhausted if packets are sent only in one direction.
+    /// An empty packet is returned for each received one. Otherwise the other shard's pool of
+    /// packets would be exhausted if packets are sent only in one direction.
     pub fn take(&mut self, pool: &mut Pool, batch: &mut VecDeque<Mail>) {
         for _ in 0..MAIL_A_TURN {
             let taken = self.inbox.take(|mail| {

@@ -80,8 +80,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Returns the properties of a receiving socket that are announced to other shards, and its
-    /// port.
+    /// Returns the properties of a receiving socket that this shard announces to other shards, and
+    /// the port of the socket.
     fn shadow_of(&self, index: u32, shard: ShardId) -> Option<(u16, Shadow)> {
         let socket = self.sockets.get(index)?;
         let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
@@ -114,8 +114,8 @@ impl<H: Host> Stack<H> {
             }
             return;
         };
-        // A socket whose address does not change keeps its position among sockets that receive the
-        // same packets.
+        // Keep the position of a socket among sockets that receive the same packets, unless its
+        // address changes.
         let Some(before) = self.sockets.get(index) else { return };
         let moves = match (&before.kind, &shadow.kind) {
             (SocketRole::Datagram(before), ShadowKind::Datagram { peer, .. }) => {
@@ -181,8 +181,8 @@ impl<H: Host> Stack<H> {
         self.sockets.insert(StackSocket { bound, ..StackSocket::new(user, family, kind) })
     }
 
-    /// Adds the entry of another shard's socket to the tables, so that lookups find it for packets
-    /// to the socket.
+    /// Adds the entry that represents a socket of another shard to the tables, so that lookups for
+    /// packets to this socket find it.
     fn take_as_shadow(&mut self, index: u32) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Some(bound) = socket.bound.as_deref().copied() else { return };

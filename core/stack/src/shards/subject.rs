@@ -11,8 +11,8 @@ use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
 use crate::net::{IcmpError, Local, Received, quoted_flow};
 use crate::tables::flow::Flow;
 
-/// Subject of a packet, which determines its shard. The local end of a flow is the end on this
-/// host.
+/// Flow or kind of a packet, which determines the shard (stack) that handles it. The local end of a
+/// flow is the end on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A TCP segment, or an ICMP error about one.
@@ -26,7 +26,7 @@ pub(crate) enum Subject {
     Fragment { src: IpAddr, dst: IpAddr },
     /// A packet about neighbours, routers or multicast groups, which concerns the host as a whole.
     Host,
-    /// A packet that any shard can handle.
+    /// A packet that any shard (stack) can handle.
     Any,
 }
 
@@ -130,7 +130,7 @@ impl Subject {
         }
     }
 
-    /// Classifies the packet that an ICMP error quotes, and that this host sent.
+    /// Classifies the packet quoted by an ICMP error. The quoted packet was sent by this host.
     fn of_quoted(message: &[u8]) -> Self {
         let quoted = message.get(icmpv4::HEADER_LEN..).and_then(quoted_flow);
         quoted.map_or(Self::Any, |(protocol, flow)| Self::of_flow(protocol, flow))

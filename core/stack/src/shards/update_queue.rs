@@ -23,8 +23,8 @@ pub(crate) struct UpdateQueue {
 }
 
 impl UpdateQueue {
-    /// Adds an update. Returns false if there were too many updates. Some are then lost, and the
-    /// receiving shard is notified of the loss.
+    /// Adds an update for the shard that reads this queue. Returns false if there were too many
+    /// updates. Some are then lost, and the shard is notified of the loss.
     pub fn say(&self, news: NeighborUpdate) -> bool {
         let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = unheard.add(news);
@@ -33,14 +33,15 @@ impl UpdateQueue {
         has_room
     }
 
-    /// Returns whether there are updates after the first `heard` ones.
+    /// Returns whether more than `heard` updates were added, so that there are unread ones.
     #[inline]
     pub fn has_more(&self, heard: u64) -> bool {
         self.said.load(Ordering::Acquire) != heard
     }
 
-    /// Removes and returns all updates after the first `heard` ones, and advances `heard`. Returns
-    /// `None` if another thread holds the lock; a later call then finds the updates.
+    /// Removes and returns all unread updates; `heard` is the number of updates that were read
+    /// before, and is increased. Returns `None` if another thread holds the lock. A later call then
+    /// finds the updates.
     #[inline]
     pub fn hear(&self, heard: &mut u64) -> Option<Unheard> {
         if !self.has_more(*heard) {
@@ -57,7 +58,7 @@ impl UpdateQueue {
     }
 }
 
-/// Updates that were sent to a shard, and that it has not read yet.
+/// Updates that were sent to a shard (stack), and that the shard has not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unheard {
     /// Latest update of each neighbour; at most [`UPDATES_WAITING_MAX`] entries.
@@ -74,8 +75,7 @@ impl Unheard {
             NeighborUpdate::Known { key, .. } | NeighborUpdate::Failed(key) => {
                 self.add_hop(key, news)
             }
-            // Keep the failure, because packets that wait for the neighbour must still get their
-            // error.
+            // Keep the failure. Packets that wait for the neighbour must still cause an ICMP error.
             NeighborUpdate::Forgotten(key)
                 if matches!(self.hops.get(&key), Some(NeighborUpdate::Failed(_))) =>
             {
@@ -100,8 +100,8 @@ impl Unheard {
     }
 
     /// Drops all updates except failures of neighbours. If failures alone occupy more than half of
-    /// the space, they are dropped as well. Packets that wait for such a neighbour then get their
-    /// error only after three more requests.
+    /// the space, they are dropped as well. Packets that wait for a failed neighbour then cause an
+    /// ICMP error only after three more requests.
     fn lose(&mut self) {
         self.hops.retain(|_, news| matches!(news, NeighborUpdate::Failed(_)));
         if self.hops.len() > UPDATES_WAITING_MAX / 2 {
@@ -127,8 +127,8 @@ impl Unheard {
         has_room
     }
 
-    /// Returns the updates in order: failures of neighbours, then the loss of updates if any, then
-    /// the other updates.
+    /// Returns the updates in the required order: failures of neighbours, then the loss of updates
+    /// if any were lost, then all remaining updates.
     pub fn into_update(self) -> impl Iterator<Item = NeighborUpdate> {
         let (failed, others): (Vec<_>, Vec<_>) =
             self.hops.into_values().partition(|news| matches!(news, NeighborUpdate::Failed(_)));

@@ -104,8 +104,8 @@ pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
 }
 
-/// Orders two endpoints. Returns the smaller address, the other address, and their ports in the
-/// same order, the first one in the upper half.
+/// Orders two endpoints. Returns the smaller address, the larger address, and a word with their
+/// ports; the port of the smaller address is in the upper half.
 #[inline]
 fn in_order<T: Ord>(one: (T, u16), other: (T, u16)) -> (T, T, u32) {
     let (first, second) = if one <= other { (one, other) } else { (other, one) };
@@ -143,12 +143,12 @@ pub(crate) enum FlowRef {
     Pending(u32),
 }
 
-/// Hash table that maps flows to the entries with their state.
+/// Hash table that maps flows to the entries of other tables that store their state.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
-    /// Parts of the table, selected by the upper bits of the hash. If a hash table is full, all its
-    /// entries are moved to a larger one, which takes 20 ms for a million connections. The parts
-    /// grow separately, in different turns of the event loop.
+    /// Parts of the table, selected by the upper bits of the hash. A full hash table moves all its
+    /// entries to a larger one, which takes 20 ms for a million connections. Smaller parts move
+    /// separately, in different turns of the event loop.
     parts: Vec<HashTable<FlowSlot>>,
     len: usize,
     /// Number of entries that were compared so far, as a measure of the work of lookups.
@@ -183,8 +183,9 @@ struct PackedRef(u32);
 const INDEX_BITS: u32 = 30;
 
 impl PackedRef {
-    /// # Panics Panics if a table has 2³⁰ entries. Each takes hundreds of bytes, so the memory is
-    /// exhausted before.
+    /// # Panics
+    /// Panics if a table has 2³⁰ entries. Each takes hundreds of bytes, so the memory is exhausted
+    /// before.
     fn new(at: FlowRef) -> Self {
         let (table, index) = match at {
             FlowRef::Socket(index) => (0, index),
@@ -228,8 +229,8 @@ impl FlowTable {
         found.map(|slot| slot.at.get())
     }
 
-    /// Adds a flow, which must not be in the table. A duplicate would slow down lookups, because
-    /// entries with the same hash are compared one by one.
+    /// Adds a flow, which must not be in the table already. A duplicate would slow down lookups,
+    /// because entries with equal hashes are compared one by one.
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
         let (hash, at) = (hash as u32, PackedRef::new(at));
         let moved = &self.moved;
@@ -321,11 +322,13 @@ mod tests {
             most = most.max(table.moved.get() - before);
         }
         assert_eq!(table.len(), 500_000);
-        // Expect the average size of a part, with its random variation.
+        // Expect that at most one part of average size was moved at once; allow for random
+        // variation.
         assert!(most > 500 && most < 500_000 / 256 * 2, "{most} at once");
     }
 
-    /// Devices may compute the same hash. `Owners::key` documents the message that is hashed.
+    /// Tests the hash against the message that `Owners::key` documents, because devices may compute
+    /// the same hash.
     #[test]
     fn the_hash_of_the_ends_is_that_of_their_bytes() {
         let key = Keyed([1, 2]);

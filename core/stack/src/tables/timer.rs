@@ -16,7 +16,7 @@ use towpath_tcp::Instant;
 
 use crate::tables::slab::{List, NONE, Queue};
 
-/// Identifies a timer that is armed. When the timer has fired, its owner sets the identifier to
+/// Identifies an armed timer. When the timer has fired, its owner sets the identifier to
 /// [`TimerId::NONE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimerId(u32);
@@ -73,8 +73,8 @@ struct Level {
 #[derive(Debug, Clone, Copy)]
 struct WheelSlot {
     list: List,
-    /// Lower bound of the deadlines in this slot. It is lower than all of them if the earliest
-    /// timer was cancelled.
+    /// Lower bound of the deadlines in this slot. The bound is lower than all of them if the
+    /// earliest timer was cancelled.
     earliest: Instant,
 }
 
@@ -126,10 +126,10 @@ impl<O: Copy> TimerWheel<O> {
         self.len() == 0
     }
 
-    /// Arms the timer `id` for `deadline`, or cancels it if that is `None`. If it is already armed
-    /// for an earlier time, it is not changed. The timer then fires early, and its owner, for
-    /// which nothing is due, arms it again. An acknowledgment that postpones a retransmission
-    /// therefore needs no list operation.
+    /// Arms the timer `id` for `deadline`, or cancels it if that is `None`. A timer that is already
+    /// armed for an earlier time is not changed. The timer then fires too early, and its owner arms
+    /// it again for the later time. An acknowledgment that postpones a retransmission therefore
+    /// needs no list operation.
     pub fn set(&mut self, id: &mut TimerId, deadline: Option<Instant>, owner: O) {
         let Some(deadline) = deadline else { return self.cancel(id) };
         match self.timers.get_mut(id.0) {
@@ -157,8 +157,8 @@ impl<O: Copy> TimerWheel<O> {
     }
 
     /// Removes a timer that is due, and returns its owner, whose [`TimerId`] is then invalid.
-    /// `moves` is the maximum number of timers that may be moved, and is decremented for each. If
-    /// it reaches 0, further timers may be due in the next turn of the event loop.
+    /// `moves` is the maximum number of timers that may be moved to other lists, and is decremented
+    /// for each. If it reaches 0, further timers may be due in the next turn of the event loop.
     pub fn pop(&mut self, now: Instant, moves: &mut usize) -> Option<O> {
         if self.lists.due.is_empty() {
             self.advance(now.0 >> TICK_SHIFT, moves);
@@ -192,7 +192,7 @@ impl<O: Copy> TimerWheel<O> {
         Some(Instant(tick_of(slot.earliest) << TICK_SHIFT))
     }
 
-    /// Advances the wheel to `tick`. Moves the timers of all slots that have begun by then to lower
+    /// Advances the wheel to `tick`. Moves the timers of all slots that begin until then to lower
     /// levels, or to the list of due timers.
     fn advance(&mut self, tick: u64, moves: &mut usize) {
         loop {

@@ -32,7 +32,8 @@ impl<H: Host> Stack<H> {
             _ => return Err(OptionError::NotApplicable),
         }
         if let SocketRole::Listener(_) = socket.kind {
-            // Notify all shards, because any of them may accept connections for this listener.
+            // Notify all shards (stacks of this host), because any of them may accept connections
+            // for this listener.
             self.in_order(PortProtocol::Tcp, index, 0, |_| true);
         }
         Ok(())

@@ -35,8 +35,8 @@ impl<H: Host> Stack<H> {
     /// reports the result. The buffers exist as long as the socket. Bytes that are already in
     /// `send` are sent after the handshake. As on Linux, the unspecified address means loopback.
     ///
-    /// # Errors See [`ConnectError`]. After an error the buffers are dropped, and the socket is
-    /// unchanged.
+    /// # Errors
+    /// See [`ConnectError`]. After an error the buffers are dropped, and the socket is unchanged.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -50,7 +50,7 @@ impl<H: Host> Stack<H> {
 
     /// Like [`Stack::connect`], with Fast Open (RFC 7413). Returns true if the SYN is sent only
     /// when there are bytes to send, or [`Stack::shutdown_send`] is called. Returns false if no
-    /// Fast Open cookie of the server is known; the SYN then requests one.
+    /// Fast Open cookie of the server is known; the SYN then requests a cookie.
     ///
     /// # Errors
     /// Same as for [`Stack::connect`].
@@ -89,8 +89,8 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let source = bound.as_ref().and_then(BoundAddr::source);
         let route = self.route_to_host(now, source, remote_ip, iface)?;
-        // Port 0 is reserved, so no host can listen on it (RFC 6335 §6). Linux nevertheless sends a
-        // SYN. In this stack, segments with port 0 are malformed, so the connect fails at once.
+        // Fail at once. Port 0 is reserved, so no host can listen on it (RFC 6335 §6), and this
+        // stack treats segments with port 0 as malformed. Linux sends a SYN to port 0.
         if remote.port() == 0 {
             return Err(ConnectError::Refused);
         }
@@ -115,7 +115,8 @@ impl<H: Host> Stack<H> {
         }
         let ActiveOpen { connection, path, beginning } = opened?;
         if held.is_some() {
-            // Keep the bind of the socket, but restrict it to the address of the connection.
+            // Keep the socket bound to its port, but restrict it to the local address of the
+            // connection.
             self.ports.tcp.narrow(local_port, index, local);
         }
         if let Some(socket) = self.sockets.get_mut(index) {
@@ -136,8 +137,9 @@ impl<H: Host> Stack<H> {
     /// hosts. No port is bound; only the 4-tuple must be unused. If the port is 0, an ephemeral
     /// port is chosen.
     ///
-    /// # Errors See [`ConnectError`]. After an error the buffers are dropped, no socket exists, and
-    /// no event for `user` follows.
+    /// # Errors
+    /// See [`ConnectError`]. After an error the buffers are dropped, no socket exists, and no event
+    /// for `user` follows.
     pub fn connect_from(
         &mut self,
         now: Instant,
@@ -211,7 +213,7 @@ impl<H: Host> Stack<H> {
         match self.find_flow(hash, &flow) {
             None => {}
             // An earlier connection of this host with the same addresses and ports has been in
-            // TIME-WAIT for long enough.
+            // TIME-WAIT long enough to be replaced.
             Some(FlowRef::TimeWait(at)) if self.time_waits.is_reusable(now, at) => {
                 iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
                 self.counters.tcp_time_wait_reused += 1;

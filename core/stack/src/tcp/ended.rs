@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use towpath_tcp::{Info, State};
 
-/// Data that remains of connections: those whose socket was closed, and statistics of those that
-/// have ended.
+/// Number of connections whose socket was closed, and statistics of connections that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct EndedParts {
     /// Number of connections whose socket the program has closed.

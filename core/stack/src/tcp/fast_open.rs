@@ -38,7 +38,7 @@ pub(crate) struct FastOpens {
     pub resets: VecDeque<(Instant, SocketId)>,
 }
 
-/// Data that a client stores about a server that supports TCP Fast Open.
+/// Cookie and other data that a client stores about a server that supports TCP Fast Open.
 #[derive(Debug, Clone, Copy, Default)]
 struct KnownServer {
     cookie: Option<Cookie>,
@@ -53,7 +53,7 @@ struct KnownServer {
 /// A TCP Fast Open handshake in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Opening {
-    /// This host opens the connection. Contains the Fast Open option of its SYN, if any.
+    /// A connection that this host opens, with the Fast Open option of its SYN, if any.
     Client(Option<FastOpen>),
     /// A passive open, with the listener of the child, and the option of the SYN-ACK.
     Server(SocketId, Option<FastOpen>),

@@ -71,11 +71,13 @@ pub(crate) struct UndecidedSyn {
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     pub half_open: Queue<HalfOpenFlow>,
-    /// Half-open connections whose SYN the owner has accepted, so that they already have a socket.
+    /// Half-open connections whose SYN the owner of the stack has accepted. Each of them already
+    /// has a socket.
     pub early: List,
     pub pending: Queue<UndecidedSyn>,
-    /// SYNs that the owner has neither accepted nor refused, in the order in which their last copy
-    /// arrived. All have the same timeout from then on, so the first one expires first.
+    /// SYNs that the owner of the stack has neither accepted nor refused, in the order in which
+    /// their last copy arrived. All have the same timeout from that time on, so the first SYN in
+    /// the list expires first.
     pub pending_line: List,
     /// Headers of the SYNs of accepted connections (TCP_SAVED_SYN), by the index of the socket.
     pub saved_syns: BTreeMap<u32, Box<[u8]>>,

@@ -38,15 +38,15 @@ impl<H: Host> Stack<H> {
                     self.remove_time_wait(at);
                     return self.take_syn(cx, taker, incoming, Some(iss_min));
                 }
-                // There is no listener any more, so answer the SYN like any other SYN without a
-                // listener. Keep the TIME-WAIT, so that late segments of the peer are still
+                // The listener was closed, so answer the SYN like any SYN to a port without a
+                // listener. Keep the TIME-WAIT state, so that late segments of the peer are still
                 // recognized.
                 Err(DropReason::TcpNoSocket) => {
                     let Some(entry) = self.time_waits.get_mut(at) else { return };
                     verdict = entry.state.refuse_syn(cx.now);
                 }
-                // Drop the SYN. The peer retransmits it, and the accept queue may have a free place
-                // then.
+                // Drop the SYN. The peer retransmits it, and by then the accept queue may have a
+                // free place.
                 Err(reason) => return self.drop_local(incoming.local, reason, cx.pool),
             }
         }
@@ -68,29 +68,30 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Publishes the time at which a TIME-WAIT began to the other shards; `None` if it has ended.
+    /// Publishes the time `since` at which a connection entered TIME-WAIT to the other shards;
+    /// `None` means that the TIME-WAIT has ended.
     pub(crate) fn show_time_wait(&self, at: u32, since: Option<Instant>) {
         let Some(TimeWaitFlow { flow, state, uses_port, .. }) = self.time_waits.get(at) else {
             return;
         };
-        // Without timestamps, a connection in TIME-WAIT is not replaced by a new one, so other
-        // shards need not know it.
+        // Publish only connections with timestamps. Without timestamps, a connection in TIME-WAIT
+        // cannot be replaced by a new one, so the other shards need not know about it.
         if uses_port.is_some() && state.has_timestamps() {
             let ends = self.keys.table.ends(flow);
             self.ports.tcp.note_time_wait(flow.local_port, ends, since);
         }
     }
 
-    /// Ends a TIME-WAIT: removes its flow, and its use of the port.
+    /// Ends the TIME-WAIT of a connection. Removes its flow, and its use of the port.
     pub(crate) fn remove_time_wait(&mut self, at: u32) {
         if let Some(flow) = self.succeed_time_wait(at) {
             self.shards.give_back(&flow);
         }
     }
 
-    /// Ends a TIME-WAIT, because a new connection replaces it. The flow remains in this shard. If
-    /// it returned to the shard that owns it, another shard could use it before this shard claims
-    /// it again.
+    /// Ends the TIME-WAIT of a connection that a new connection replaces. The flow remains in this
+    /// shard. Otherwise another shard could use it before this shard claims it for the new
+    /// connection.
     pub(crate) fn succeed_time_wait(&mut self, at: u32) -> Option<Flow> {
         self.show_time_wait(at, None);
         let TimeWaitFlow { flow, uses_port, .. } = self.time_waits.remove(at)?;

@@ -15,8 +15,8 @@ impl<H: Host> Stack<H> {
     /// As on Linux, the accept queue holds `backlog + 1` connections. While the queue is full, SYNs
     /// and the last ACKs of handshakes are not answered.
     ///
-    /// # Errors [`ListenError::AddrInUse`] if another listener uses the address, or if no port is
-    /// free.
+    /// # Errors
+    /// [`ListenError::AddrInUse`] if another listener uses the address, or if no port is free.
     pub fn listen(&mut self, id: SocketId, backlog: u32) -> Result<(), ListenError> {
         self.listen_with(id, backlog, ListenerNote::default())
     }
@@ -85,8 +85,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Frees the place of a connection that the program took from the accept queue. Call this once
-    /// per connection, even if the owner closes it instead. While all places are taken, the
-    /// listener answers no SYNs.
+    /// for each connection, even if the owner closes the connection instead of accepting it. While
+    /// all places are taken, the listener answers no SYNs.
     pub fn accepted(&mut self, listener: SocketId) {
         let Some(index) = self.index(listener) else { return };
         if let Some(state) = self.sockets.listener_mut(index) {
@@ -95,8 +95,8 @@ impl<H: Host> Stack<H> {
         self.tell_of_room(index);
     }
 
-    /// Replaces the data that the owner attached to a listener (its note). Later connections get
-    /// the new data.
+    /// Replaces the data that the owner attached to a listener (its note). Connections that are
+    /// accepted later get the new data.
     pub fn set_note(&mut self, listener: SocketId, note: ListenerNote) {
         let Some(index) = self.index(listener) else { return };
         if let Some(state) = self.sockets.listener_mut(index)

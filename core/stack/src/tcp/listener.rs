@@ -1,4 +1,4 @@
-//! Listening sockets, and the entries that represent them in other shards.
+//! Listening sockets, and the table entries that represent them in other shards (stacks).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub(crate) struct ListeningSocket {
     /// half-open connection, because such segments may be from the clients concerned. During a
     /// flood, each of these extends the time.
     pub lenient_until: Instant,
-    /// State that the listener shares with other shards; `None` if there are no other shards.
+    /// State that the listener shares with other shards (stacks); `None` if there are no other
+    /// shards.
     pub among: Option<Box<AmongShards>>,
 }
 
@@ -51,8 +52,8 @@ impl ListeningSocket {
         }
     }
 
-    /// Returns whether the accept queue is full. As on Linux, it holds one connection more than the
-    /// backlog.
+    /// Returns whether the accept queue is full. As on Linux, the queue holds one connection more
+    /// than the backlog.
     pub fn is_full(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, unqueued, .. }) => {
@@ -69,8 +70,8 @@ impl ListeningSocket {
     }
 
     /// Returns whether a place in the accept queue may be reserved for a half-open connection. Two
-    /// shards may reserve the same place, or one that a connection in transit takes. The later
-    /// connection then waits in its shard.
+    /// shards may reserve the same place, or a place that a connection in transit between shards
+    /// takes. The later connection then waits in its shard.
     pub fn may_promise(&self) -> bool {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { room, .. }) => {
@@ -80,7 +81,7 @@ impl ListeningSocket {
         }
     }
 
-    /// Returns whether a connection whose handshake is complete must be turned away, because the
+    /// Returns whether a connection must be rejected at the end of its handshake, because the
     /// accept queue has no place for it. `has_place` states whether a place was reserved.
     pub fn turns_away(&self, has_place: bool) -> bool {
         match (has_place, self.among.as_deref()) {
@@ -92,7 +93,7 @@ impl ListeningSocket {
     }
 
     /// Returns the listener in another shard that this entry represents. `user` is the number that
-    /// its owner assigned to it.
+    /// the listener's owner assigned to it.
     pub fn elsewhere(&self, user: u32) -> Option<Elsewhere> {
         match self.among.as_deref() {
             Some(AmongShards::Shadow { shard, id, note, .. }) => {
@@ -111,7 +112,8 @@ impl ListeningSocket {
     }
 
     /// Returns the next shard whose offer of a connection was rejected, if the accept queue has a
-    /// free place again. Shards are selected in turn, so that none waits forever.
+    /// free place again. Shards are selected in round-robin order, so that none of them waits
+    /// forever.
     pub fn next_turned_away(&mut self) -> Option<ShardId> {
         let is_full = self.is_full();
         let Some(AmongShards::Original { turned_away, told_last, .. }) = self.among.as_deref_mut()
@@ -134,22 +136,22 @@ impl ListeningSocket {
 /// Listener of a host with several shards, as seen by one shard.
 #[derive(Debug)]
 pub(crate) enum AmongShards {
-    /// The listener is in this shard, which has the accept queue.
+    /// The listener is in this shard, and its accept queue as well.
     Original {
-        /// Number of free places in the accept queue. The other shards read it.
+        /// Number of free places in the accept queue, which the other shards read.
         room: Arc<AtomicU32>,
         /// Bit set of the shards with connections for which the accept queue had no free place.
         turned_away: u16,
         /// Shard that was last notified that a place in the accept queue is free.
         told_last: ShardId,
-        /// Data that the owner attached to the listener, for the other shards.
+        /// Data that the owner attached to the listener. The data is copied to the other shards.
         note: ListenerNote,
     },
-    /// The listener is in another shard, and this shard accepts connections for it.
+    /// The entry represents a listener of another shard, for which this shard accepts connections.
     Shadow {
         /// Shard in which the listener is.
         shard: ShardId,
-        /// Identifier of the listener in its shard.
+        /// Identifier of the listener in its own shard.
         id: SocketId,
         room: Arc<AtomicU32>,
         /// Data that the owner attached to the listener.

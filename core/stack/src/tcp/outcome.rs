@@ -76,8 +76,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Ends a connection. If it must stay in TIME-WAIT, an entry is created for that. The socket
-    /// remains until its owner closes it.
+    /// Ends a connection. If the connection must stay in TIME-WAIT, adds an entry to the table of
+    /// such connections. The socket remains until its owner closes it.
     fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let orphan = socket.orphan;
@@ -93,8 +93,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&stream.flow);
         match time_wait {
             Some(state) => {
-                // The socket may release its port before TIME-WAIT ends. The TIME-WAIT then still
-                // counts as a user of the port, so that no other socket gets the port.
+                // The socket may release its port before TIME-WAIT ends. Register the connection in
+                // TIME-WAIT as a user of the port, so that no other socket gets the port.
                 if stream.uses_port.is_none()
                     && let Some(sharing) = sharing
                 {
@@ -145,7 +145,8 @@ impl<H: Host> Stack<H> {
                 connection.on_timeout(until, now);
                 self.mark_dirty(index);
             }
-            // The deadline was postponed after the timer was armed, so arm it again.
+            // The deadline was postponed after the timer was armed. The timer has fired too early,
+            // so arm it again.
             next => {
                 self.wheel.set(&mut stream.timer, next.map(|(at, _)| at), TimerOwner::Socket(index))
             }

@@ -66,10 +66,10 @@ impl OutputLines {
     }
 }
 
-/// Returns whether the device queue has so many packets of connections that further ones must wait.
-/// Further packets would be late or dropped, which connections would mistake for congestion of the
-/// path. Packets of other senders are counted separately, because those senders never wait and
-/// could fill the queue.
+/// Returns whether the device queue has so many packets of connections that connections must wait
+/// before they send more. More packets would be late or dropped, which connections would mistake
+/// for congestion of the path. Packets of other senders are counted separately, because those
+/// senders never wait and could fill the queue.
 pub(super) fn is_busy(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS

@@ -58,8 +58,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Passes a SYN to the receiver that [`Stack::taker`] has returned. If an earlier connection
-    /// had the same addresses and ports, `iss_min` is the highest sequence number that it used.
+    /// Passes a SYN to the listener or owner that [`Stack::taker`] has returned. If an earlier
+    /// connection had the same addresses and ports, `iss_min` is the highest sequence number that
+    /// it used.
     pub(crate) fn take_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -122,8 +123,8 @@ impl<H: Host> Stack<H> {
         cx.pool.give(incoming.local.packet);
     }
 
-    /// Returns the receiver of a SYN that belongs to no flow. Fails if there is none, or if it has
-    /// no space. `iss_min` is the same as for [`Stack::take_syn`].
+    /// Returns the listener or owner that handles a SYN that belongs to no flow. Fails if there is
+    /// none, or if it has no space. `iss_min` is the same as for [`Stack::take_syn`].
     pub(crate) fn taker(
         &self,
         now: Instant,
@@ -191,8 +192,8 @@ impl<H: Host> Stack<H> {
     /// Returns the listener for a segment that belongs to no flow.
     fn listener_of(&self, incoming: &IncomingSegment) -> Option<(u32, &ListeningSocket)> {
         let IncomingSegment { flow, local, hash, .. } = incoming;
-        // If several listeners share the port (SO_REUSEPORT), the hash of the 4-tuple selects one.
-        // A retransmitted SYN therefore reaches the same listener.
+        // If several listeners share the port (SO_REUSEPORT), the hash of the 4-tuple selects one
+        // of them. A retransmitted SYN therefore reaches the same listener.
         let pick = (hash >> 32) as u32;
         let iface = self.net.link_of(local.iface, flow.local);
         let index = self.ports.tcp.receivers.find(flow.local, flow.local_port, iface, pick)?;
@@ -208,7 +209,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Handles a segment that belongs to no flow, and is not a SYN that opens one.
+    /// Handles a segment that belongs to no flow, and that does not open a connection.
     pub(crate) fn on_stray_segment(&mut self, cx: &mut Cx<'_, H>, incoming: IncomingSegment) {
         let flags = incoming.segment.flags;
         let listener = self.listener_of(&incoming);

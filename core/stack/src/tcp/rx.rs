@@ -76,8 +76,8 @@ impl<H: Host> Stack<H> {
         Some(IncomingSegment { hash, local, flow, segment, header_len })
     }
 
-    /// Handles that the program has read from a connection's receive buffer. The owner must call
-    /// this. A peer with a closed window otherwise learns of free space only by its own, infrequent
+    /// Records that the program has read from a connection's receive buffer. The owner must call
+    /// this. Otherwise a peer with a closed window learns of free space only by its own, infrequent
     /// probes (RFC 9293 §3.8.6.1).
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };

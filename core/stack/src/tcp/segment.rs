@@ -32,8 +32,8 @@ impl<H: Host> Stack<H> {
         }
         let received = match stream.on_segment(cx.now, &incoming) {
             Ok(received) => received,
-            // The connection has ended in this turn of the event loop, and the flow still belongs
-            // to its socket.
+            // The connection has ended in this turn of the event loop, and its socket still has the
+            // flow. Answer the segment as one to a closed connection.
             Err(reason @ DropReason::TcpAfterClose) if !stream.is_aborting() => {
                 return self.refuse_segment(cx, incoming, reason);
             }
@@ -60,8 +60,8 @@ impl<H: Host> Stack<H> {
             }
         }
         if let Some(reason) = received.payload_dropped {
-            // The ACK of the segment was processed. All or a part of its payload was dropped, and
-            // the peer will retransmit it.
+            // The ACK of the segment was processed, but all or a part of its payload was dropped.
+            // The peer will retransmit the payload.
             self.net.count_drop(reason.into());
         }
         if received.commit > 0 {
@@ -88,7 +88,8 @@ impl<H: Host> Stack<H> {
 impl<H: Host> StreamSocket<H> {
     /// Processes a segment of the connection, and changes its buffers accordingly.
     ///
-    /// # Errors Returns the reason if the segment is dropped.
+    /// # Errors
+    /// Returns the reason if the segment is dropped.
     #[inline]
     fn on_segment(
         &mut self,
@@ -110,8 +111,8 @@ impl<H: Host> StreamSocket<H> {
         if received.urgent {
             self.mark_urgent(incoming);
         }
-        // Release acknowledged bytes first, because a connection that is aborted below may still
-        // send the bytes that follow.
+        // Release acknowledged bytes first. A connection that is aborted below may still send the
+        // remaining bytes of the buffer.
         if received.released > 0 {
             self.send.release(received.released);
             self.buffer_events.add_writable();

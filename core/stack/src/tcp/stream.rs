@@ -13,21 +13,22 @@ use crate::tcp::path::TcpPath;
 use crate::tcp::tuning::RecvTuning;
 use crate::unreached::Unreached;
 
-/// A connection whose SYN the owner accepted before the handshake. A gateway accepts it when it has
-/// connected to the destination.
+/// A connection whose SYN the owner of the stack accepted before the handshake. For example, a
+/// gateway accepts a SYN after it has connected to the destination.
 pub(crate) struct EarlyAccept<H: Host> {
     pub flow: Flow,
     pub half_open: u32,
     pub recv: H::Recv,
     pub send: H::Send,
-    /// Whether the owner has closed the sending direction, so that it adds no bytes to `send`.
+    /// Whether the owner has closed the sending direction. If so, it adds no more bytes to `send`.
     pub shut: bool,
 }
 
 /// A stream socket that has or had a connection.
 pub(crate) struct StreamSocket<H: Host> {
     pub flow: Flow,
-    /// The connection. `None` after it has ended; the socket remains until its owner closes it.
+    /// The connection. `None` after the connection has ended, because the socket remains until its
+    /// owner closes it.
     pub connection: Option<Connection>,
     pub recv: H::Recv,
     pub send: H::Send,
@@ -126,7 +127,7 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// Returns whether the connection still has to send the RST that ends it.
+    /// Returns whether the connection is being aborted, and its RST was not sent yet.
     pub fn is_aborting(&self) -> bool {
         self.connection.as_ref().is_some_and(Connection::is_aborting)
     }

@@ -98,9 +98,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Lets a connection send immediately, before all others and even if its device queue is full.
-    /// The stack uses this function for a connection that its owner has reset in order to reuse its
-    /// ports. Packets that do not fit in the device queue are lost.
+    /// Lets a connection send immediately, before all other connections and even if its device
+    /// queue is full. Used for a connection that its owner has reset in order to reuse its ports.
+    /// Packets that do not fit in the device queue are lost.
     pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
         let cx = &mut Cx { now, host, pool };
         let mut budget = Budget::default().tx_packets;
@@ -141,8 +141,8 @@ impl<H: Host> Stack<H> {
             return None;
         }
         let SocketRole::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        // A connection that has to send its RST never waits. Otherwise it would exist until the
-        // device queue has space.
+        // A connection that has to send its RST never waits. Otherwise the connection would exist
+        // until the device queue has space.
         if stream.is_aborting() {
             return None;
         }
@@ -179,7 +179,7 @@ impl<H: Host> Stack<H> {
 
     /// Returns whether a datagram socket has reached its own limit of bytes in a device queue
     /// (counter `udp_waits_for_share`). Further datagrams would be late or lost. The owner should
-    /// keep them, as Linux does when packets in a device queue fill SO_SNDBUF.
+    /// keep further datagrams, as Linux does when packets in a device queue fill SO_SNDBUF.
     ///
     /// [`crate::SocketEvent::Writable`] follows when half of the bytes were sent.
     pub fn datagram_waits(&mut self, id: SocketId) -> bool {
@@ -224,8 +224,8 @@ impl<H: Host> Stack<H> {
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
             let idle = match (connection.plan(cx.now, buffers, TX_BYTES_A_PACKET), held) {
                 (Plan::Send(transmit), Some(held)) if waits(&transmit) => {
-                    // Send an acknowledgment, because the peer may wait for it before it sends
-                    // bytes that our program needs.
+                    // Send an acknowledgment although the connection must wait. The peer may need
+                    // it before it sends bytes that our program waits for.
                     if let Some(ack) = connection.plan_ack() {
                         let outgoing = connection.emit(cx.now, ack, buffers);
                         self.send_segment(cx, index, &outgoing);
@@ -286,8 +286,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_bytes_sent += u64::from(outgoing.len);
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
-        // If there is no route, drop the segment. The retransmission timer sends it again, and
-        // there may be a route then.
+        // If there is no route, drop the segment. The segment is sent again when the retransmission
+        // timer expires, and there may be a route by then.
         let flow = stream.flow;
         let route = stream.path.and_then(|path| self.paths.route(&path, &flow, &self.net));
         let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
@@ -302,8 +302,8 @@ impl<H: Host> Stack<H> {
         };
         let mut packet = segment_packet(&flow, outgoing, option, cx.pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
-            // Never send a segment whose payload is incomplete. The connection treats the segment
-            // as lost: it is retransmitted, and finally the connection fails.
+            // Do not send a segment whose payload is incomplete. The connection treats it as lost
+            // and retransmits it, and finally fails.
             debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
             cx.pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);

@@ -6,8 +6,8 @@ use crate::socket::{SocketRole, Waits};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Appends a connection to the list of those that wait for a device, unless it is already in
-    /// the list.
+    /// Appends a connection to the list of connections that wait for a device, unless it is already
+    /// in the list.
     pub(super) fn stand_in_line(&mut self, iface: IfaceId, index: u32) {
         let id = SocketId(self.sockets.id(index));
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -19,8 +19,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Ends the wait of a connection for its device, or for its own limit. The connection may have
-    /// to wait again when it sends. It may remain in the list of waiting connections, which only
-    /// causes unnecessary work. If the socket is a datagram socket, its owner gets an event.
+    /// to wait again when it sends. The connection may remain in the list of waiting ones, which
+    /// only causes unnecessary work. If the socket is a datagram socket, its owner gets an event.
     pub(crate) fn end_wait(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if std::mem::replace(&mut socket.waits, Waits::ForNothing) == Waits::ForNothing {
@@ -32,9 +32,10 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Ends waits after the devices have accepted packets. A connection that had reached its own
-    /// limit continues when most of its bytes were sent. If routes have changed, all waiting
-    /// connections continue, because they may no longer use the device for which they wait.
+    /// Ends the waiting of sockets after devices have accepted packets. A connection that had
+    /// reached its own limit continues when most of its bytes were sent. If routes have changed,
+    /// all waiting connections continue, because their new route may not use the device for which
+    /// they wait.
     pub(crate) fn end_waits(&mut self) {
         while let Some(sender) = self.net.pop_drained() {
             let index = place(sender);

@@ -29,8 +29,9 @@ impl<H: Host> Stack<H> {
     /// Connects a datagram socket to a peer. By default the socket then sends to this peer, and
     /// receives only from it. Binds the socket if necessary. No packet is sent.
     ///
-    /// # Errors See [`ConnectError`]. After an error the socket keeps its previous peer. As on
-    /// Linux, it is nevertheless bound, unless the error is [`ConnectError::NoPort`].
+    /// # Errors
+    /// See [`ConnectError`]. After an error the socket keeps its previous peer. As on Linux, it is
+    /// nevertheless bound, unless the error is [`ConnectError::NoPort`].
     pub fn connect_datagram(
         &mut self,
         now: Instant,
@@ -52,8 +53,8 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let (device, way) = (datagram.device, datagram.way_to(remote_ip));
         let group_source = datagram.source_towards(remote_ip);
-        // As on Linux, keep the local address that an earlier connect chose, until the socket is
-        // disconnected.
+        // As on Linux, keep the local address that an earlier connect chose, as long as the socket
+        // is not disconnected.
         let chosen = datagram.peer.map(|peer| peer.local).filter(|ip| addr::is_unicast(*ip));
         if chosen.is_some_and(|ip| ip.is_ipv4()) && remote_ip.is_ipv6() {
             return Err(ConnectError::OtherFamily);
@@ -96,7 +97,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Disconnects a datagram socket from its peer. As on Linux, SO_BINDTODEVICE and a port that
-    /// the stack chose are also reset. A port or address that the program specified in a bind is
+    /// the stack chose are also reset. A port or address that the program specified by bind is
     /// kept.
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
@@ -137,10 +138,10 @@ impl<H: Host> Stack<H> {
     /// On an echo socket the payload is an ICMP echo request, starting with its header. The
     /// socket's identifier replaces the identifier in the header, and the checksum is computed.
     ///
-    /// # Errors See [`SendError`]. After an error nothing was sent. After [`SendError::TooLong`], a
-    /// socket with [`crate::SocketOption::RecvErrors`] also gets a report of the maximum length of
-    /// a UDP datagram on the path. If the next hop does not answer, this is reported later by an
-    /// event.
+    /// # Errors
+    /// See [`SendError`]. After an error nothing was sent. After [`SendError::TooLong`], a socket
+    /// with [`crate::SocketOption::RecvErrors`] also gets a report of the maximum length of a UDP
+    /// datagram on the path. If the next hop does not answer, this is reported later by an event.
     ///
     /// A UDP datagram that does not fit in the device's queue is lost, like a datagram lost on the
     /// path. An owner that calls [`Stack::datagram_waits`] before loses fewer datagrams. Only echo
@@ -186,11 +187,12 @@ impl<H: Host> Stack<H> {
     }
 
     /// Checks whether a datagram with `len` bytes of payload would be rejected for its length.
-    /// Owners that send datagrams after the program's call has returned use this. A socket with
-    /// IP_RECVERR then gets a report of the maximum length. Binds the socket if necessary.
+    /// Intended for owners that send a datagram only after the program's send call has returned. If
+    /// the datagram is too long, a socket with IP_RECVERR gets a report of the maximum length.
+    /// Binds the socket if necessary.
     ///
-    /// A datagram is never rejected if it has at most 65507 bytes, the maximum over IPv4, and is
-    /// with its headers not longer than [`net::Net::path_mtu_least`].
+    /// A datagram is never rejected if it has at most 65507 bytes (the maximum over IPv4) and its
+    /// IP packet is not longer than [`net::Net::path_mtu_least`].
     pub fn check_datagram(
         &mut self,
         now: Instant,
@@ -234,7 +236,8 @@ impl<H: Host> Stack<H> {
     fn is_heard_here(&self, target: &DatagramTarget) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
-            // Sockets of other shards may be members of the group, which this shard does not know.
+            // Sockets of other shards (stacks of this host) may be members of the group. Their
+            // memberships are not known in this shard.
             _ if self.shards.has_others_on(remote_port) => true,
             true => self.net.is_member(target.route.iface, remote),
             false => self
@@ -272,8 +275,9 @@ impl<H: Host> Stack<H> {
     /// Sends one UDP datagram from any address and port, for a gateway that answers for another
     /// host. The datagram is fragmented if it exceeds the path MTU.
     ///
-    /// # Errors [`SendError::Invalid`] if the addresses are of different IP versions, or the remote
-    /// port is 0; otherwise the same as for [`Stack::send_datagram`].
+    /// # Errors
+    /// [`SendError::Invalid`] if the addresses are of different IP versions, or the remote port is
+    /// 0; otherwise the same as for [`Stack::send_datagram`].
     pub fn send_datagram_from(
         &mut self,
         now: Instant,
@@ -451,7 +455,7 @@ fn udp_packet(
     let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
     header.emit(linear);
     // Copy the payload into the packet. Otherwise a datagram that waits for its next hop or device
-    // would keep later datagrams in the send buffer, even those to other destinations.
+    // would occupy the send buffer, and block later datagrams, even those to other destinations.
     payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
     if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
         if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {

@@ -1,9 +1,10 @@
 //! Packets whose delivery takes several turns of the event loop, because their sockets have filters
 //! with many instructions, or there are many sockets.
 //!
-//! Each program has a queue of packets, and the queues are served in turn. A program with long
-//! filters therefore delays only packets to its own sockets. Packets to sockets without a filter
-//! never wait, except for multicast and broadcast packets with too many receivers for one turn.
+//! Each program has a queue of packets, and the queues are served in round-robin order. A program
+//! with long filters therefore delays only packets to its own sockets. Packets to sockets without a
+//! filter never wait, except for multicast and broadcast packets with too many receivers for one
+//! turn.
 
 use std::collections::VecDeque;
 
@@ -54,7 +55,7 @@ impl<'a> ArrivedDatagrams<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DeliveryCount {
     pub taken: u32,
-    /// Datagrams that were dropped because the receive queue of their socket was full.
+    /// Datagrams that were dropped because the receive queue of the destination socket was full.
     pub lost: u32,
     pub filtered: u32,
 }
@@ -76,7 +77,7 @@ impl DeliveryCount {
 #[derive(Debug)]
 pub(crate) enum Undelivered {
     Lost(DropReason),
-    /// The delivery to these receivers continues in later turns of the event loop.
+    /// The delivery of the packet to these receivers continues in later turns of the event loop.
     Later(Recipients),
 }
 
@@ -121,8 +122,8 @@ impl Recipients {
     }
 }
 
-/// A packet that waits to be delivered, because filters have used up the limit of instructions in
-/// this turn of the event loop.
+/// A packet that waits to be delivered, because socket filters have used up the limit of
+/// instructions in this turn of the event loop.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub local: Local,

@@ -46,14 +46,15 @@ impl<H: Host> Stack<H> {
         }
         let binds = if echo { &self.ports.echo } else { &self.ports.udp };
         // With SO_REUSEPORT, the hash selects the socket, so that all datagrams of a sender reach
-        // the same one.
+        // the same socket.
         let pick = (hash >> 32) as u32;
         let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
         bound.map(|socket| DatagramTaker { socket, connected: false })
     }
 
-    /// Returns the selected socket; `None` if it belongs to another shard. Packets for such a
-    /// socket are passed to that shard, unless they were in transit when the socket was opened.
+    /// Returns the selected socket; `None` if it belongs to another shard (another stack of this
+    /// host). Packets for such a socket are passed to that shard before, unless the socket was
+    /// opened while the packet was in transit.
     fn own(&self, taker: DatagramTaker) -> Option<&StackSocket<H>> {
         self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
     }
@@ -107,8 +108,9 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.ends(&flow);
         let mut list = self.datagrams.deliveries.take_list();
         if !self.datagrams.deliveries.is_empty() {
-            // If an earlier packet of the same program waits, determine the receivers later.
-            // Otherwise each waiting packet would need a search for all its receivers.
+            // If an earlier packet of the same program waits, determine the receivers of this
+            // packet later. Otherwise every waiting packet would cause a search for all its
+            // receivers.
             let first = self.first_taker(arrived, hash);
             let payer = first.and_then(|index| self.payer(host, index));
             if payer.is_some_and(|payer| self.datagrams.deliveries.has_line(payer)) {
@@ -124,7 +126,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Lists the sockets that receive a multicast or broadcast datagram. Sockets without a filter
-    /// come first, so that they need not wait for filters.
+    /// come first, so that they need not wait for the filters of other sockets.
     pub(crate) fn list_takers(
         &mut self,
         arrived: &ArrivedDatagrams<'_>,
@@ -159,8 +161,8 @@ impl<H: Host> Stack<H> {
         let bound = self.ports.udp.receivers.all(ip, port, meta.iface);
         connected.chain(bound).filter(move |index| {
             let Some(datagram) = sockets.datagram(*index) else { return false };
-            // If the socket belongs to another shard, that shard delivers its own copy of the
-            // datagram.
+            // Skip sockets of other shards (stacks of this host), because these shards deliver
+            // their own copies of the datagram.
             let is_own = datagram.shadow_of.is_none();
             is_own && hears(datagram.device, meta.iface) && datagram.takes_group(meta)
         })
@@ -174,7 +176,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Delivers a new packet to its receivers. Returns [`Undelivered::Later`] if the packet, or a
-    /// part of it, must be delivered to some receivers in later turns of the event loop.
+    /// part of it, could not be delivered to all receivers in this turn of the event loop.
     fn deliver(
         &mut self,
         host: &mut H,
@@ -189,8 +191,8 @@ impl<H: Host> Stack<H> {
         Ok(self.count_given(given)?)
     }
 
-    /// Continues to deliver a packet to its receivers. Returns true if it was delivered to all of
-    /// them.
+    /// Continues to deliver a packet to its receivers. Returns true if the packet was delivered to
+    /// all receivers.
     ///
     /// Stops when filters have executed `steps_max` instructions in this turn of the event loop, or
     /// at a receiver for whose program earlier packets wait. `own` is the program in whose queue

@@ -60,8 +60,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Continues to deliver a packet to its remaining receivers. Returns true if it was delivered
-    /// to all of them.
+    /// Continues to deliver a packet to its remaining receivers. Returns true if the packet was
+    /// delivered to all of them.
     fn go_on_delivering(
         &mut self,
         host: &mut H,

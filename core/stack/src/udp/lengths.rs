@@ -28,8 +28,8 @@ pub enum MtuDiscovery {
 }
 
 impl MtuDiscovery {
-    /// Returns the maximum length in bytes of a datagram's packet on `route`, and who may fragment
-    /// it.
+    /// Returns the maximum length in bytes of a datagram's packet on `route`, and which nodes may
+    /// fragment the packet.
     pub(crate) fn limit(self, route: &Route) -> (u32, Fragmenting) {
         match self {
             Self::Dont => (route.mtu, Fragmenting::Anywhere),
@@ -42,9 +42,9 @@ impl MtuDiscovery {
         }
     }
 
-    /// Returns whether path MTU reports that quote a datagram of the socket are accepted. DNS
-    /// servers use modes that ignore these reports. Otherwise an attacker could forge a report to
-    /// cause fragmentation, and then forge fragments (RFC 9715).
+    /// Returns whether path MTU reports that quote a datagram of the socket are accepted. Some
+    /// modes ignore these reports. DNS servers use such a mode, because an attacker could forge a
+    /// report to cause fragmentation, and then forge fragments (RFC 9715).
     pub(crate) fn believes_reports(self) -> bool {
         !matches!(self, Self::Interface | Self::Omit)
     }

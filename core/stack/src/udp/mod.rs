@@ -19,11 +19,11 @@ use self::peers::Peers;
 pub(crate) struct DatagramTables {
     /// Connected datagram sockets, which are found by their peer.
     pub peers: Peers,
-    /// Packets that wait, because socket filters have used up the limit of instructions in this
-    /// turn of the event loop.
+    /// Packets that wait to be delivered, because socket filters have used up the limit of
+    /// instructions in this turn of the event loop.
     pub deliveries: Deliveries,
-    /// Number of socket filter instructions executed in this turn of the event loop. Work for
-    /// datagrams without filters is added in the same unit.
+    /// Number of socket filter instructions executed in this turn of the event loop. Other work for
+    /// datagrams is converted to this unit and added.
     pub filter_steps: usize,
     /// Number of multicast memberships of all sockets.
     pub memberships: usize,

@@ -36,10 +36,11 @@ impl DatagramSocket {
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub table: FlowTable,
-    /// Number of sockets that are connected to port 0. If there are none, lookups skip them.
+    /// Number of sockets that are connected to port 0. If it is 0, lookups do not search for such
+    /// sockets.
     pub any_port: usize,
-    /// Number of connected sockets that are restricted to an interface. If there are none, lookups
-    /// skip them.
+    /// Number of connected sockets that are restricted to an interface. If it is 0, lookups do not
+    /// search for such sockets.
     pub on_device: usize,
 }
 
@@ -48,8 +49,8 @@ type Sockets<H> = Slab<StackSocket<H>>;
 
 impl Peers {
     /// Adds a connected datagram socket under the key of its peer. If several sockets have equal
-    /// keys, the table contains the newest one, as on Linux. The older ones are linked to it, so
-    /// that a change need not search all entries with the same key.
+    /// keys, the table contains the newest one, as on Linux. Older sockets with the same key are
+    /// linked to the newest one, so that a change need not search all entries.
     pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
         let Some(peer) = peer_of(sockets, index) else { return };
         let hash = keys.ends(&peer.flow);

@@ -23,9 +23,9 @@ impl<H: Host> Stack<H> {
         let Some(Ok((header, header_len))) = header else {
             return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
         };
-        // The packet may contain several datagrams, because the device has merged them, or
-        // UDP_SEGMENT over loopback has not divided them. Its header then contains the length of
-        // all datagrams together.
+        // The packet may contain several datagrams, if the device has merged them, or if
+        // UDP_SEGMENT was used over loopback. The header then contains the length of all datagrams
+        // together.
         let length = usize::from(header.length);
         if length < header_len || length > local.len {
             return self.drop_local(local, DropReason::TransportMalformed, cx.pool);
@@ -50,8 +50,8 @@ impl<H: Host> Stack<H> {
         };
         match delivered {
             Ok(()) => cx.pool.give(local.packet),
-            // Pass the datagram to the owner as one to another host. A copy of a datagram that this
-            // host sent is never for another host.
+            // Pass the datagram to the owner of the stack, because it may be for another host. A
+            // copy of a datagram that this host sent is not passed on.
             Err(Undelivered::Lost(DropReason::UdpNoSocket))
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {

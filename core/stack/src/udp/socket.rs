@@ -62,7 +62,8 @@ pub(crate) struct DatagramSocket {
     pub memberships: Vec<GroupMembership>,
     /// SO_ATTACH_FILTER: filter program that is applied to received datagrams.
     pub filter: Option<Arc<Program>>,
-    /// Shard of the socket that this entry represents; `None` if the socket is in this shard.
+    /// Shard (stack) of the socket that this entry represents; `None` if the socket is in this
+    /// shard.
     pub shadow_of: Option<ShardId>,
     /// Cached route and header fields of the last datagram. `None` after a change of an option or
     /// address on which they depend.
@@ -163,11 +164,11 @@ impl DatagramSocket {
 /// Links between connected datagram sockets with the same key, from the oldest to the newest one.
 #[derive(Debug)]
 pub(crate) struct Alike {
-    /// Index of the socket with the same key that was connected after this one; [`NONE`] if this
-    /// one is the newest.
+    /// Index of the socket with the same key that was connected next after this socket; [`NONE`] if
+    /// this is the newest socket.
     pub newer: u32,
-    /// Index of the socket with the same key that was connected before this one; [`NONE`] if this
-    /// one is the oldest.
+    /// Index of the socket with the same key that was connected last before this socket; [`NONE`]
+    /// if this is the oldest socket.
     pub older: u32,
 }
 

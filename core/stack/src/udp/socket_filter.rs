@@ -24,7 +24,7 @@ const LINK_HEADER: usize = 14;
 /// Length in bytes of the UDP header. The ICMP header of an echo message has the same length.
 const TRANSPORT_HEADER: u32 = 8;
 
-/// The packet that contains a datagram, and metadata that filters can read.
+/// The packet that contains a datagram, and metadata that socket filters can read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'a> {
     pub local: &'a Local,
@@ -58,8 +58,8 @@ pub(crate) fn filter(filter: &Program, around: &Around<'_>, payload: &Payload<'_
     if let Some(bytes) = around.local.packet.linear().get(start..start + udp::HEADER_LEN) {
         header.copy_from_slice(bytes);
     }
-    // The packet's header may contain the length of several merged datagrams, so set that of this
-    // one.
+    // The packet's UDP header may contain the length of several merged datagrams. Set the length of
+    // this datagram alone.
     header[4..6].copy_from_slice(&((header_len + payload.len()) as u16).to_be_bytes());
     let view = FilterView { around: *around, header, header_len, payload };
     match filter.run(&view) {
@@ -86,8 +86,8 @@ impl FilterView<'_> {
         true
     }
 
-    /// Copies bytes of `headers` and the data that follow them to `bytes`, beginning at offset
-    /// `at`. Returns false if there are too few.
+    /// Copies bytes to `bytes`, beginning at offset `at` of `headers` and the packet data that
+    /// follow them. Returns false if there are not enough bytes.
     fn behind(&self, headers: &[u8], at: u32, bytes: &mut [u8]) -> bool {
         let from = (at as usize).min(headers.len());
         let n = (headers.len() - from).min(bytes.len());
@@ -96,8 +96,9 @@ impl FilterView<'_> {
         rest.is_empty() || self.data(at.saturating_sub(headers.len() as u32), rest)
     }
 
-    /// Copies bytes of the link header and the data that follow it to `bytes`, beginning at offset
-    /// `at`. Allocates no memory, because a filter may call this in each of its instructions.
+    /// Copies bytes to `bytes`, beginning at offset `at` of the link header and the packet data
+    /// that follow it. Allocates no memory, because a filter may call this in each of its
+    /// instructions.
     fn framed(&self, at: u32, bytes: &mut [u8]) -> bool {
         let link = self.link_header();
         let from = (at as usize).min(LINK_HEADER);

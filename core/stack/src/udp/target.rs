@@ -19,10 +19,11 @@ use crate::tables::flow::Flow;
 use crate::tcp::active::{canonical, loopback_if_unspecified, scope_of};
 use crate::udp::socket::{DatagramTarget, LastTarget};
 
-/// Number of consecutive datagrams that did not match the cached target, from which on targets are
-/// usually not cached.
+/// Number of consecutive datagrams with a target other than the cached one, from which on targets
+/// are usually not cached.
 const ELSEWHERE_MAX: u8 = 4;
-/// After [`ELSEWHERE_MAX`] datagrams that did not match, one target in this many is still cached.
+/// After [`ELSEWHERE_MAX`] datagrams with a target other than the cached one, only one target in
+/// this many is cached.
 const KEEP_EVERY: u8 = 32;
 
 impl<H: Host> Stack<H> {
@@ -146,7 +147,7 @@ where
             (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
         }
         // Port 0 is permitted here. As on Linux, a socket that is connected to port 0 may send, and
-        // gets the error that the port is unreachable.
+        // then gets the error that the port is unreachable.
         (None, Some(peer)) => (peer.remote, peer.remote_port, None),
         (None, None) => return Err(SendError::NotConnected),
     };

@@ -43,8 +43,8 @@ impl Control {
             //# address(es) configured on that interface, but the 'sender hardware
             //# address' does not match any of the host's own interface addresses,
             //# then this is a conflicting ARP packet
-            // Keep the address, because otherwise anyone could take it away from programs with a
-            // forged packet.
+            // Keep using the address. Otherwise any host could take the address away from our
+            // programs by a forged ARP packet.
             if self.ifaces[iface.index()].address(sender).is_some() {
                 self.counters.address_conflicts += 1;
                 let mac = Some(message.sender_mac);

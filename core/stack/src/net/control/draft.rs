@@ -235,7 +235,8 @@ impl<'a> Draft<'a> {
             || self.addresses.values().flatten().any(is_it)
     }
 
-    /// Validates a route that the operator specifies, and fills in its missing fields.
+    /// Validates a route that the operator specifies, and fills in the fields that were not
+    /// specified.
     fn route(&mut self, spec: RouteSpec) -> Result<RouteEntry, Fault> {
         let RouteSpec { prefix, next_hop, iface, metric, kind, on_link, mtu, weight } = spec;
         let kind = kind.unwrap_or_default();

@@ -78,8 +78,8 @@ impl Gateways {
         Some(id)
     }
 
-    /// Records that the interface `iface` has lost its carrier or has it again. Without carrier,
-    /// its routers count as failed at once, and with carrier as reachable.
+    /// Records that the interface `iface` has lost or regained its carrier. Without carrier, its
+    /// routers immediately count as failed; with carrier, they count as reachable.
     pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         let change = match carrier {
             true => self.no_carrier.remove(&iface).is_some(),

@@ -111,8 +111,8 @@ impl Control {
         self.publish();
     }
 
-    /// Records that the device of an interface has lost its carrier or has it again. Has no effect
-    /// if the interface was removed.
+    /// Records that the device of an interface has lost or regained its carrier. Has no effect if
+    /// the interface was removed.
     pub(in crate::net) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         if self.interface(iface).is_none() {
             return;

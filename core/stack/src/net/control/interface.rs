@@ -67,7 +67,8 @@ impl Interface {
         }
     }
 
-    /// Returns the entry that reserves the index of this interface after its removal.
+    /// Returns an entry that replaces a removed interface in the table, so that its index is not
+    /// reused at once.
     pub(super) fn removed(&self, now: Instant, hash: Cheap) -> Self {
         Self {
             id: self.id,

@@ -50,8 +50,8 @@ impl Control {
         true
     }
 
-    /// Joins a multicast group that an address of this host requires, and schedules its report at
-    /// the time `at`.
+    /// Joins a multicast group that an address of this host requires. Schedules the report of the
+    /// membership for the time `at`.
     pub(super) fn join_own_group(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
         let change = self.ifaces[iface.index()].groups.join_own(group);
         self.changed.groups = true;
@@ -109,8 +109,8 @@ impl Control {
         self.plan_answer(at, iface, group.is_ipv6(), None, at_most_ms);
     }
 
-    /// Sends a report about a group that was joined or left. `left` is the number of reports still
-    /// to be sent, including this one.
+    /// Sends a report that a multicast group was joined or left. `left` is the number of times that
+    /// the report is still to be sent, including this one.
     pub(super) fn report_group(
         &mut self,
         now: Instant,
@@ -276,8 +276,8 @@ impl Control {
                 self.schedule.cancel(iface, |task| *task == all);
                 self.schedule.add(at, iface, all);
             }
-            // Choose a separate random time for each group. A member that hears another member's
-            // report about a group cancels its own.
+            // Choose a separate random time for each group. A host that hears the report of another
+            // member of the group cancels its own report.
             None => {
                 let groups: Vec<_> = groups.reported(ipv6).collect();
                 let planned =

@@ -41,8 +41,9 @@ impl Control {
                 self.on_router_advert(now, iface, src, &advert, bytes, pool);
                 Ok(())
             }
-            // Ignore redirects, because any host on the link can send them, and they help little
-            // with a single router. Ignore router solicitations, because this is not a router.
+            // Ignore redirects, because any host on the link can send them. Redirects also help
+            // little on a link with a single router. Ignore router solicitations, because this host
+            // is not a router.
             Message::Redirect { .. } | Message::RouterSolicit { .. } | Message::RouterAdvert(_) => {
                 Err(DropReason::IcmpIgnored)
             }

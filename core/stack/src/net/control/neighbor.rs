@@ -102,8 +102,8 @@ pub(super) struct Neighbors {
     used: Lru<HopKey, Entry>,
     /// Neighbours in `used` that are in state INCOMPLETE.
     asked: Lru<HopKey, ()>,
-    /// Neighbours that are known from their own requests, and to which we have not sent packets
-    /// since. Their state is always STALE.
+    /// Neighbours that we know only because they sent requests to us; we have not sent packets to
+    /// them since. Their state is always STALE.
     heard: Lru<HopKey, Heard>,
     /// Neighbours that the operator has set. Permanent neighbours are in none of the other tables.
     permanent: BTreeMap<HopKey, Permanent>,
@@ -468,8 +468,8 @@ impl Neighbors {
         }
     }
 
-    /// Removes the neighbours of an interface that has lost its carrier, like Linux. Entries that
-    /// the operator has set remain.
+    /// Removes the neighbours of an interface that has lost its carrier, as Linux does. Keeps the
+    /// neighbours that the operator has set.
     pub(super) fn forget_all_of(&mut self, iface: IfaceId) {
         let keys: Vec<HopKey> = self.iter().map(|known| (known.iface, known.addr)).collect();
         for key in keys.into_iter().filter(|key| key.0 == iface) {

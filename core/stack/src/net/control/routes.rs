@@ -68,8 +68,8 @@ impl RouteTable {
         self.generation
     }
 
-    /// Returns the current forwarding table. Later changes do not affect it, so that a snapshot can
-    /// keep it.
+    /// Returns the current forwarding table. Later changes do not affect the returned table, so a
+    /// configuration snapshot can keep it.
     pub(super) fn fib(&mut self) -> Fib {
         self.fib.finish();
         let mut fib = self.fib.clone();
@@ -175,8 +175,8 @@ impl RouteTable {
         };
     }
 
-    /// Returns a shared copy of a next-hop list, and counts its use. All networks with the same
-    /// list share one copy.
+    /// Returns a shared copy of a next-hop list, and counts its use. All networks with equal lists
+    /// share one copy.
     fn hold_ways(&mut self, ways: Vec<Way>) -> Ways {
         let shared = match self.ways.get_key_value(&ways[..]) {
             Some((shared, _)) => Arc::clone(shared),
@@ -224,8 +224,8 @@ impl RouteTable {
         }
     }
 
-    /// Records that the interface `iface` has lost its carrier or has it again. Without carrier,
-    /// its routers count as failed.
+    /// Records that the interface `iface` has lost or regained its carrier. Without carrier, its
+    /// routers count as failed.
     pub(super) fn set_carrier(&mut self, now: Instant, iface: IfaceId, carrier: bool) {
         self.gateways.set_carrier(now, iface, carrier);
         self.touch();
@@ -349,7 +349,8 @@ mod tests {
         let near = |found: i32, wanted: i32| (found - wanted).abs() < 200;
         let [one, three, twelve] = counts(&mut table);
         assert!(near(one, 1000) && near(three, 3000) && near(twelve, 12_000));
-        // The flows of a failed router are distributed among the other routers by their weights.
+        // The router 10.0.0.3 fails, and its flows are distributed among the other routers by their
+        // weights.
         table.on_hop_failed(Instant(1), &router("10.0.0.3"));
         let [one, three, none] = counts(&mut table);
         assert!(near(one, 4000) && near(three, 12_000) && none == 0);
@@ -368,7 +369,8 @@ mod tests {
             let way = |near, iface| fib.lookup(dst, iface, || near).unwrap().way;
             let first = way(None, None);
             *counts.entry(first.next_hop).or_insert(0) += 1;
-            // The first lookup determines the source address, and later lookups pass it.
+            // The first lookup determines the source address. Later lookups pass the interface of
+            // this address, and must find the same route.
             assert_eq!(way(Some(first.iface), None), first);
             assert_eq!(way(None, Some(first.iface)), first);
             let other = IfaceId(3 - first.iface.0);
@@ -480,8 +482,8 @@ mod tests {
         table.add(told(3));
         assert_eq!(hop(&mut table, "10.0.0.1"), Some((1, 3)));
         assert_eq!(table.list.values().count(), 1);
-        // An identical route leaves the generation unchanged, so that connections keep their cached
-        // routes.
+        // Adding an identical route leaves the generation unchanged. Otherwise connections would
+        // look up their cached routes again.
         let before = table.generation();
         table.add(told(3));
         assert_eq!((table.generation(), table.list.values().count()), (before, 1));
@@ -571,8 +573,8 @@ mod tests {
         }
     }
     proptest! {
-        /// A flow changes its next hop only if this next hop is removed, or to use a next hop that
-        /// was added.
+        /// Tests that a flow changes its next hop only if this next hop is removed, or to use a
+        /// next hop that was added.
         #[test]
         fn flows_stay_while_other_ways_come_and_go(
             steps in prop::collection::vec((0u8..4, 1u8..7), 1..40),

@@ -387,7 +387,8 @@ impl Control {
         }
     }
 
-    /// Adds or renews a route that a router advertised, or removes it if its lifetime is 0.
+    /// Adds or renews a route that a router advertised. Removes the route if its advertised
+    /// lifetime is 0.
     fn router_route(&mut self, now: Instant, iface: IfaceId, route: AdvertisedRoute) {
         let AdvertisedRoute { prefix, router, lifetime_s, metric } = route;
         let prefix = prefix.trunc();
@@ -538,8 +539,8 @@ impl Control {
                     deprecated = true;
                 }
                 AddressState::Deprecated | AddressState::DadFailed => {}
-                // Duplicate address detection is still running, so check the preferred lifetime
-                // again later.
+                // Duplicate address detection of the address is still running, so check the
+                // preferred lifetime again later.
                 AddressState::Tentative | AddressState::Optimistic => {
                     let key = (iface, address.addr());
                     address.preferred_until = Some(now + self.neighbors.retrans_time(&key));

@@ -47,8 +47,8 @@ impl Control {
     }
 
     /// Handles the arrival of a message from a neighbour. If the neighbour is a router that had
-    /// failed, it is used again if its MAC address is known. Otherwise a solicitation is sent to
-    /// it.
+    /// failed, and its MAC address is known, routes use the router again. If the address is not
+    /// known, a solicitation is sent to the router.
     pub(super) fn heard_from(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if !self.routes.has_failed(&key) {
             return;

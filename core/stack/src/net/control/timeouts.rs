@@ -15,7 +15,7 @@ impl Control {
         self.schedule.next().min(self.neighbors.next_timeout())
     }
 
-    /// Runs the tasks that are due at `now`. At most `TASKS_A_TURN` tasks are run; if some remain,
+    /// Runs the tasks that are due at `now`, but at most `TASKS_A_TURN` of them. If some remain,
     /// [`next_timeout`](Self::next_timeout) is in the past.
     pub(in crate::net) fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..TASKS_A_TURN {

@@ -14,7 +14,7 @@ impl Data {
     /// Executes a command of the control part, such as to send a packet.
     pub(in crate::net) fn on_command(&mut self, now: Instant, order: DataCommand, pool: &mut Pool) {
         match order {
-            // The interface was removed, so drop the packet. No port would send it.
+            // The interface was removed, so no port would send the packet. Drop it.
             DataCommand::Frame { iface, packet }
             | DataCommand::Packet { to: (iface, _), packet, .. }
                 if self.here().link(iface).is_none() =>

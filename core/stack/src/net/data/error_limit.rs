@@ -23,11 +23,11 @@ pub(super) struct ErrorLimit {
     /// For each hash of a host's address, the time before which no further error may be sent to
     /// this host.
     hosts: Vec<Instant>,
-    /// Number of shards of this host. Each shard may use an equal part of the rate.
+    /// Number of shards (stacks) of this host. Each shard may use an equal part of the rate limit.
     shards: u64,
 }
 
-/// A token bucket, whose tokens (credit) are counted in nanoseconds.
+/// A token bucket. Its tokens are called credit, and are counted in nanoseconds.
 #[derive(Debug)]
 struct Allowance {
     /// Credit in nanoseconds that one error uses.

@@ -468,7 +468,8 @@ fn lower_ttl(header: &mut [u8]) {
 #[inline]
 pub(super) fn lower_ttl_v4(header: &mut [u8; ipv4::HEADER_LEN]) {
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-    // The TTL is the upper byte of a 16-bit word, so subtract 0x0100 from that word.
+    // The TTL is the upper byte of a 16-bit word of the header, so decrementing it subtracts 0x0100
+    // from that word.
     let (sum, old) = (word(10), word(TTL_AT));
     let sum = checksum::update16(sum, old, old - 0x0100);
     header[10..12].copy_from_slice(&sum.to_be_bytes());

@@ -21,15 +21,16 @@ const FLOWS_MAX: usize = 8;
 /// Maximum length in bytes of an IPv4 packet, and of an IPv6 payload.
 const IP_LEN_MAX: usize = 65535;
 
-/// Merges the TCP segments of `batch`, as received from a device with link type `link`. Packets of
-/// a flow keep their order. Returns the number of packets that were merged into others.
+/// Merges the TCP segments of `batch`, which was received from a device with link type `link`.
+/// Packets of one flow keep their order. Returns the number of packets that were merged into
+/// others.
 pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
     let mut open: Vec<Merging> = Vec::with_capacity(FLOWS_MAX);
     let mut kept = Batch::with_capacity(batch.len());
     let mut merged = 0;
     for packet in batch.drain(..) {
         let Some(segment) = Parts::read(link, &packet) else {
-            // A later segment may be merged into an earlier packet, and so overtake this packet.
+            // A later segment may be merged into a packet before this one, and so overtake it.
             // Reordering is harmless: the packets are of different flows, or TCP reorders them by
             // sequence number.
             kept.push_back(packet);
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!((merged, batch.len()), (98, 2));
         assert!(batch.iter().all(|packet| packet.len() == 50_040));
 
-        // Two consecutive bursts of segments that together do not fit in one packet.
+        // Create two consecutive bursts of segments, which together do not fit in one packet.
         let mut long = segments([10, 0, 0, 2], 60_000, 1000, &mut pool);
         for packet in long.iter_mut() {
             packet.meta.checksum = Checksum::Verified;

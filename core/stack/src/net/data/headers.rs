@@ -16,8 +16,8 @@ pub(super) enum HeaderRefusal {
         report: Report,
         ip: IpPacket,
     },
-    /// The packet has extension headers that only its destination must support. A router forwards
-    /// such a packet.
+    /// The packet has extension headers that only its destination must support. A router ignores
+    /// this problem, and forwards the packet.
     Unread {
         reason: DropReason,
         ip: IpPacket,

@@ -70,8 +70,8 @@ impl<'a> HookPacket<'a> {
         hooked
     }
 
-    /// Creates the view of a packet that this host sends by the interface `out`. The packet begins
-    /// with its transport header.
+    /// Creates the view of a packet that this host sends on the interface `out`. The packet begins
+    /// with its transport header, because the IP header is added later.
     pub(super) fn to_send(
         packet: &'a mut Packet,
         ends: AddressPair,
@@ -143,8 +143,8 @@ impl<'a> HookPacket<'a> {
         self.len() == 0
     }
 
-    /// Returns the transport header and the part of the payload that follows it in the same memory.
-    /// Empty for a fragment other than the first.
+    /// Returns the transport header, and the part of the payload that is in the same memory. Empty
+    /// for a fragment other than the first, which has no transport header.
     pub fn transport(&self) -> &[u8] {
         let linear = self.packet.linear();
         // Exclude padding of the link layer after the end of the IP packet.
@@ -227,7 +227,8 @@ impl<'a> HookPacket<'a> {
         let (Some(start), Some(offset), Some(ip)) =
             (self.transport, checksum_offset(protocol), &self.ip)
         else {
-            // Update nothing: `send` computes the checksum of a packet from this host later.
+            // The packet is sent by this host, so `send` computes its checksum later. No update is
+            // needed.
             return;
         };
         let left_out = Checksum::Partial { start: start as u16, offset: offset as u16 };

@@ -49,8 +49,8 @@ impl Data {
     }
 
     /// Runs the hooks output and postrouting for a packet that this host sends by `route`. The
-    /// packet begins with its transport header. Returns another route if the tracker changed the
-    /// destination.
+    /// packet begins with its transport header. Returns another route if the tracker (such as NAT)
+    /// changed the destination.
     #[cold]
     pub(super) fn send_at_hooks(
         &mut self,

@@ -35,7 +35,7 @@ use crate::net::rule_set::{Logged, RuleSet};
 
 /// Tracks the flows of packets at the hooks of a host, and may rewrite packets, as NAT does.
 ///
-/// Each shard of a host has its own tracker, which handles the packets of this shard.
+/// Each shard (stack) of a host has its own tracker, which handles the packets of this shard.
 pub trait Tracker: Any + fmt::Debug + Send {
     /// Returns the hooks at which [`on_packet`](Self::on_packet) is called.
     /// [`Net::set_tracker`](crate::net::Net::set_tracker) calls this once. If the hooks include
@@ -64,7 +64,7 @@ pub(in crate::net) struct PacketHooks {
     /// Hooks at which the tracker, such as NAT, is called.
     tracked: Hooks,
     is_idle: bool,
-    /// Index of this shard, which has its own counters of rules.
+    /// Index of this shard (stack). Each shard has its own counters of rules.
     shard: usize,
     /// Packets that rules logged; at most [`LOGGED_MAX`].
     logged: VecDeque<Logged>,

@@ -130,7 +130,7 @@ impl Data {
     }
 
     /// Parses an ICMP error that quotes a packet at offset `at`. Fails if this host did not send
-    /// that packet.
+    /// the quoted packet.
     fn error_about(
         &self,
         local: &Local,
@@ -295,7 +295,8 @@ impl<'a> Quoted<'a> {
             (false, false) => (first, second),
         };
         let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
-        // The payload as the program sent it. For echo sockets, this includes the ICMP header.
+        // Payload of the quoted packet as the program sent it. For echo sockets, it includes the
+        // ICMP header.
         let payload = match protocol {
             IpProtocol::UDP => bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default(),
             _ if request => bytes.get(at..).unwrap_or_default(),

@@ -43,7 +43,8 @@ impl Idents {
     pub(super) fn new(keys: Keyed, n: usize, count: usize) -> Self {
         let share = (1 << u16::BITS) / count as u32;
         let range = ((n as u32 * share) as u16, share);
-        // Hash the initial values, so that they do not reveal when this host started.
+        // Hash the initial values of the counters, so that they do not reveal when this host
+        // started.
         let [first, second] = keys.0;
         let begin = |n: usize| {
             let mut hasher = Keyed([second, first]).build_hasher();
@@ -126,9 +127,9 @@ mod tests {
         assert_eq!(idents.take_v4(Instant(5), src, dst, 1), first.wrapping_add(6));
     }
 
-    /// Two destinations share a counter. An observer sees the identifications of packets to one of
-    /// them, sent every 100 ms. The identifications must not reveal packets to the other
-    /// destination.
+    /// Tests two destinations that share a counter. An observer sees the identifications of packets
+    /// to one of them, sent every 100 ms. The identifications must not reveal the packets to the
+    /// other destination.
     #[test]
     fn what_is_sent_to_others_does_not_show() {
         let mut idents = Idents::new(Keyed([7, 9]), 0, 1);

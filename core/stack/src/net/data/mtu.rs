@@ -55,8 +55,8 @@ type PathKey = (IfaceId, IpAddr);
 struct Known {
     mtu: PathMtu,
     until: Instant,
-    /// Whether the path MTU was not sent to the other shards yet, because of the rate limit. It is
-    /// sent when a router reports it again.
+    /// Whether the path MTU was not sent to the other shards yet, because of the rate limit. The
+    /// path MTU is sent when a router reports it again.
     untold: bool,
 }
 
@@ -70,8 +70,8 @@ pub(in crate::net) struct PathMtus {
     least: PathMtu,
     /// Number of changes of the table so far.
     generation: u64,
-    /// Number of path MTUs that may still be sent to other shards, and the time at which this
-    /// number is reset to the maximum.
+    /// Number of path MTUs that may still be sent to other shards (stacks) in the current second,
+    /// and the end of this second.
     tellings: (u32, Instant),
     /// Maximum number of path MTUs sent to other shards per second.
     tellings_max: u32,
@@ -124,7 +124,7 @@ impl PathMtus {
         true
     }
 
-    /// Returns whether the rate limit allows to send another path MTU to the other shards. If so,
+    /// Returns whether the rate limit permits sending another path MTU to the other shards. If so,
     /// counts it.
     pub(in crate::net) fn may_tell(&mut self, now: Instant) -> bool {
         let (left, until) = &mut self.tellings;
@@ -136,7 +136,8 @@ impl PathMtus {
         may
     }
 
-    /// Records that the path MTU of `path` was not sent to the other shards.
+    /// Records that the path MTU of `path` was not sent to the other shards, because of the rate
+    /// limit.
     pub(in crate::net) fn set_untold(&mut self, path: PathKey) {
         if let Some(known) = self.mtus.get_mut(&path) {
             known.untold = true;

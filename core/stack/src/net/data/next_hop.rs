@@ -58,8 +58,8 @@ impl Waiting {
 enum HopState {
     /// The MAC address is not known, and no packet was sent to this next hop since it was lost.
     Unknown,
-    /// The control part was notified that a packet needs the MAC address. Packets wait until it
-    /// answers.
+    /// The control part of the IP layer was notified that a packet needs the MAC address. Packets
+    /// wait until the address is known.
     Asked,
     Ready {
         link: LinkHeader,
@@ -136,7 +136,8 @@ pub(in crate::net) struct NextHops {
     queued_max: usize,
     /// Maximum number of entries in the table.
     places_max: usize,
-    /// Reports that wait to be sent to the control part, at most [`NEIGHBOR_REPORTS_MAX`].
+    /// Reports about next hops that wait to be sent to the control part; at most
+    /// [`NEIGHBOR_REPORTS_MAX`].
     notices: VecDeque<DataReport>,
     /// Failed router that was last reported as avoided, and the time from which it is reported
     /// again. A packet avoids a failed router by using another route.
@@ -217,9 +218,9 @@ impl NextHops {
     }
 
     /// Evicts a next hop that was not used recently, and assigns its entry to `key` (clock
-    /// algorithm). An entry that was used since the search last visited it is skipped once. A
-    /// program that sends to many addresses therefore cannot evict a next hop that is constantly in
-    /// use. A search visits each entry at most twice; the amortized cost is constant.
+    /// algorithm). An entry that was used since the previous search is skipped once. A program that
+    /// sends to many addresses therefore cannot evict a next hop that is constantly in use. A
+    /// search visits each entry at most twice; the amortized cost is constant.
     fn give_up_one(&mut self, key: HopKey) -> usize {
         while core::mem::take(&mut self.places[self.hand].used) {
             self.hand = (self.hand + 1) % self.places.len();
@@ -273,8 +274,8 @@ impl NextHops {
             HopState::Ready { link, tell_at } => {
                 let (link, is_due) = (*link, now >= *tell_at);
                 let used = DataReport::Used(place.key);
-                // If the report queue is full, keep `tell_at`, so that the next packet tries to
-                // report the use again.
+                // If the report queue is full, the use could not be reported. Keep `tell_at`, so
+                // that the next packet to this next hop tries again.
                 if is_due
                     && self.tell(used)
                     && let HopState::Ready { tell_at, .. } = &mut self.places[index(id)].state
@@ -285,8 +286,8 @@ impl NextHops {
             }
             HopState::Asked => None,
             HopState::Unknown => {
-                // If the report queue is full, keep the state. The packet is then dropped, and the
-                // next one tries to report the use again.
+                // If the report queue is full, the use could not be reported. Keep the state, so
+                // that the next packet tries again; this packet is dropped.
                 let used = DataReport::Used(place.key);
                 if self.tell(used) {
                     self.places[index(id)].state = HopState::Asked;
@@ -312,8 +313,8 @@ impl NextHops {
         }
     }
 
-    /// Reports to the control part that a next hop is reachable, because TCP made progress through
-    /// it (RFC 4861 §7.3.1).
+    /// Reports to the control part of the IP layer that a next hop is reachable, because TCP made
+    /// progress through it (RFC 4861 §7.3.1).
     #[inline]
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
@@ -331,8 +332,8 @@ impl NextHops {
     /// Reports to the control part that a packet uses another route because `router` has failed, so
     /// that the control part probes `router` now.
     pub(super) fn on_avoided(&mut self, now: Instant, router: HopKey) {
-        // The control part may run on another thread and answer later. Until then, do not report
-        // the router again for each packet.
+        // The control part may run on another thread, and take some time to answer. Until then, do
+        // not report the same router for each packet.
         if self.avoided.is_some_and(|(last, again)| last == router && now < again) {
             return;
         }
@@ -574,8 +575,8 @@ mod tests {
         hops.confirm(at(0), ids[0]);
         hops.take_report();
         assert_eq!(hops.take_report(), None, "the dead id confirms nobody");
-        // A next hop that is used between two searches keeps its entry, however many other next
-        // hops are added.
+        // A next hop that is used between two searches for an entry to evict keeps its entry, even
+        // if many other next hops are added.
         for n in 0..3 * NEXT_HOPS_MAX as u32 {
             assert_eq!(hops.link(at(0), ids[9]), Some(LINK));
             hops.at(nth(6000 + n));
@@ -674,7 +675,8 @@ mod tests {
         }
         assert_eq!((hops.notices.len(), hops.take_untold()), (NEIGHBOR_REPORTS_MAX, 10));
         assert!(hops.waiting() <= NEXT_HOPS_MAX);
-        // After the control part has read one report, the next packet can report its use.
+        // After the control part has read one report, there is space for the report of the next
+        // packet.
         hops.take_report();
         let id = hops.at(nth(NEIGHBOR_REPORTS_MAX as u32 + 9));
         assert_eq!(hops.link(at(0), id), None);

@@ -126,7 +126,7 @@ impl CutPlan {
 }
 
 /// Divides a packet, which begins with its IP header, into segments, and passes each one to `out`.
-/// With `partial`, the device computes their checksums.
+/// With `partial`, the segments get partial checksums, which the device completes.
 ///
 /// # Errors
 ///

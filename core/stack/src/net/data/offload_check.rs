@@ -14,7 +14,8 @@ use super::offload::transport_len;
 /// device has only checked that they lie within the frame.
 ///
 /// The checksum to be completed must be that of the transport header, or of a packet in a tunnel.
-/// Otherwise completing it could change header fields that rules have already accepted.
+/// Otherwise completing it could change header fields after packet filter rules have accepted the
+/// packet.
 pub(super) fn is_consistent(packet: &Packet, ip: &IpPacket) -> bool {
     let Some(upper) = ip.upper(packet) else { return false };
     if upper.fragment_offset > 0 || upper.more_fragments {

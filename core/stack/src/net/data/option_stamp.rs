@@ -61,8 +61,8 @@ fn record(option: &mut [u8], entry: &[u8]) -> bool {
 fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     const TIMES: u8 = 0;
     const ADDRESSES_AND_TIMES: u8 = 1;
-    /// Flag that marks a time as not relative to midnight UT (RFC 791). The clock of the stack's
-    /// owner may have any origin.
+    /// Flag that marks a time as not relative to midnight UT (RFC 791). We always set it, because
+    /// the stack's clock may have any origin.
     const NONSTANDARD: u32 = 1 << 31;
     let Some(&flags) = option.get(3) else { return false };
     let millis = (now.0 / 1_000_000) as u32 | NONSTANDARD;
@@ -84,7 +84,8 @@ fn stamp_time(option: &mut [u8], own: Ipv4Addr, now: Instant) -> bool {
     true
 }
 
-/// Like [`record`], for the Timestamp option, whose entries begin after its fourth byte.
+/// Like [`record`], for the Timestamp option, whose entries begin after its fourth byte instead of
+/// the third.
 fn record_from(option: &mut [u8], entry: &[u8]) -> bool {
     option.get(2).is_some_and(|pointer| *pointer >= 5) && record(option, entry)
 }

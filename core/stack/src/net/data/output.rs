@@ -199,7 +199,8 @@ impl Output {
     pub fn hand_over(&mut self, take: impl FnOnce(&mut Batch)) -> usize {
         take(&mut self.packets);
         let taken = self.notes.len().saturating_sub(self.packets.len());
-        // Add up consecutive packets of one sender, to look up the sender only once for them.
+        // Add up consecutive packets of one sender, so that each run of packets needs only one
+        // lookup of the sender.
         let mut run = Note { load: Load::default(), sender: None };
         for Note { load, sender } in self.notes.drain(..taken) {
             self.load -= load;
@@ -229,8 +230,8 @@ impl Output {
         copied
     }
 
-    /// Removes and returns a sender that waited and may continue, because it has few bytes in the
-    /// queue. Its socket may have been closed since.
+    /// Removes and returns a sender that waited for space and may continue, because few of its
+    /// bytes remain in the queue. Its socket may have been closed since.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.shares.drained.pop()
     }

@@ -63,8 +63,8 @@ impl Plans {
         self.next += 1;
     }
 
-    /// Removes the plan of a packet that is passed to `receive`. If its route was looked up,
-    /// [`take_route`](Self::take_route) returns it.
+    /// Removes the plan of a packet that is passed to `receive`. If the route of the packet was
+    /// looked up, [`take_route`](Self::take_route) then returns it.
     pub(super) fn pass_over(&mut self) {
         let plan = self.front();
         self.advance();

@@ -127,7 +127,7 @@ struct Share(IfaceId, IpAddr);
 #[derive(Debug)]
 pub(in crate::net) struct Reassembly {
     index: HashMap<Key, u32, Keyed>,
-    /// Incomplete datagrams. Each one is in the list `line` of its source.
+    /// Incomplete datagrams. Each one is also in the list `line` of its source address.
     datagrams: Queue<Entry>,
     by_share: HashMap<Share, u32, Keyed>,
     /// Sources of fragments. Each source is in the list of its rank (`ranks`), sorted by the time
@@ -173,8 +173,8 @@ const ALIKE_MAX: usize = 4;
 const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
 const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
 
-/// Memory in bytes that a datagram needs in addition to its fragments. The memory is for its table
-/// entries, counted twice because a hash table may be half empty.
+/// Memory in bytes that a datagram needs in addition to its fragments. The value is the size of its
+/// table entries, counted twice because a hash table may be half empty.
 const OVERHEAD: usize = 1024;
 const _: () = assert!(
     2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<ReassemblyDeadline>())
@@ -259,8 +259,8 @@ impl Reassembly {
         core::mem::take(&mut self.given_up)
     }
 
-    /// Moves a datagram and its source to the ends of their lists, because a fragment of it
-    /// arrived.
+    /// Moves a datagram and its source to the ends of their lists, because a fragment of the
+    /// datagram arrived.
     fn renew(&mut self, index: u32) {
         let Some(entry) = self.datagrams.get(index) else { return };
         let Some(source) = self.sources.get_mut(entry.source) else { return };

@@ -149,7 +149,7 @@ impl Data {
                 let about = Offender::of_packet(iface, &ip, group);
                 return self.refuse_for(now, &about, packet, report, pool);
             }
-            // The packet is for another host, so drop it without an ICMP error about its headers.
+            // The packet is for another host, so drop it. No ICMP error is sent about its headers.
             (RoutingVerdict::Drop(_), Some(HeaderFault::Report(_))) => {
                 return self.refuse(iface, packet, DropReason::IpMalformed, pool);
             }
@@ -179,8 +179,8 @@ impl Data {
             true => read_ipv4(&packet, 0, true),
             false => read_ipv6(&packet, 0),
         };
-        // Only `send` adds packets to the loopback queue, and they are complete and valid. If
-        // another packet is found, this is a bug.
+        // Only `send` adds packets to the loopback queue, and its packets are complete and valid.
+        // Another packet would be a bug, so drop it.
         let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
@@ -251,7 +251,7 @@ impl Data {
         }
         let (header, at) =
             ethernet::Header::parse(bytes).map_err(|_| DropReason::FrameMalformed)?;
-        // A VLAN tag with identifier 0 contains only a priority, so it is accepted.
+        // Accept VLAN identifier 0, because such a tag contains only a priority.
         let vlan = header.vlan.map_or(0, |tag| tag.id) | packet.meta.vlan.unwrap_or(0) & 0x0fff;
         if vlan != 0 {
             return Err(DropReason::FrameUnknown);
@@ -364,8 +364,7 @@ impl Data {
 }
 
 /// Returns whether the packet is a neighbour advertisement that another host may send from an
-/// address of this host. A host that defends its address may do so (RFC 4861 section 7.2.4), as
-/// Linux does.
+/// address of this host. Linux sends one when it defends its address (RFC 4861 section 7.2.4).
 #[cold]
 fn is_claim(packet: &Packet, ip: &IpPacket) -> bool {
     let own = |src| matches!(src, IpAddr::V6(v6) if addr::is_valid_source_v6(v6));

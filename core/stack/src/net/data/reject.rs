@@ -106,8 +106,8 @@ impl Data {
             flow_label: 0,
         };
         let at = Some(tcp::CHECKSUM_OFFSET as u16);
-        // Ignore an error: if the reset is not sent, the peer retransmits its segment, and is then
-        // answered again.
+        // Ignore an error. If the reset is not sent, the peer retransmits its segment, and the
+        // retransmission is answered again.
         let _ =
             self.send(now, &route, AddressPair { src: ip.dst, dst: ip.src }, how, answer, at, pool);
         Some(())

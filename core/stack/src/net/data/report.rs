@@ -161,8 +161,8 @@ impl Data {
             flow_label: 0,
         };
         let ends = AddressPair { src: route.src, dst: about.src };
-        // Ignore an error: `send` has already counted the dropped packet, and no caller depends on
-        // it.
+        // Ignore an error. `send` has already counted the dropped packet, and the caller does not
+        // need the result.
         let _ = self.send(now, &route, ends, ip, error, Some(icmpv4::CHECKSUM_OFFSET as u16), pool);
         true
     }
@@ -192,9 +192,9 @@ impl Data {
     /// Returns whether the rate limits allow another ICMP error.
     ///
     /// The limit per destination host is checked first, so that errors beyond it do not use up the
-    /// common limit. An interface that accepts packets to any address has no limit per host. Such
-    /// an interface leads to a single host, which may need an error for each of its connects. Path
-    /// MTU reports have their own limit, because connections stall without them.
+    /// common limit. An interface that accepts packets to any address has no limit per host. The
+    /// single host behind it may need an error for each of its connects. Path MTU reports have
+    /// their own limit, because connections stall without them.
     fn may_send_error(&mut self, now: Instant, about: &Offender, report: Report) -> bool {
         if about.iface == IfaceId::LOOPBACK {
             return true;
@@ -281,8 +281,8 @@ fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
         }
         //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
         //# (e.1) An ICMPv6 error message.
-        // The parser rejects extension headers before the ICMP message, so search the message
-        // behind them.
+        // The parser rejects a packet with extension headers before the ICMP message. Skip these
+        // headers to find the message.
         Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|upper| {
             let kind = bytes.get(upper.at).copied();
             let is_error = || kind.is_none_or(|kind| kind < 128 || kind == ndp::REDIRECT);

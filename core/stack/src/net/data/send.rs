@@ -161,7 +161,7 @@ impl Data {
         Ok(())
     }
 
-    /// Permits routers to fragment the packet (clears DF) if this host fragments it anyway, in the
+    /// Permits routers to fragment a packet (clears DF) if this host fragments it anyway, in the
     /// stack or in the kernel.
     fn with_fragmenting(&self, iface: IfaceId, ip: Ip, whole: bool) -> Ip {
         let is_cut = !whole || self.link(iface).kernel_cuts;
@@ -272,7 +272,7 @@ impl Data {
     }
 
     /// Queues a packet from this host to itself. The packet is not segmented, and its checksum is
-    /// not computed. If it contains several datagrams, `Stack::give` divides it.
+    /// not computed. A packet with several datagrams is divided on delivery (`Stack::give`).
     fn send_to_self(
         &mut self,
         iface: IfaceId,

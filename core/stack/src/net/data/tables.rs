@@ -61,8 +61,8 @@ pub(in crate::net) struct Data {
 
 impl Data {
     /// Creates the data part of shard number `n`, without configuration. Each shard has its own
-    /// keys, so that packets of one shard do not reveal the identifications of another one. Limits
-    /// of the whole host are divided by the number of `shards`.
+    /// keys, so that packets of one shard do not reveal the IP identifications of another shard.
+    /// Limits of the whole host are divided by the number of `shards`.
     pub(in crate::net) fn new(
         config: NetConfig,
         keys: &Keys,

@@ -47,7 +47,8 @@ struct Head {
     len: u16,
 }
 
-/// Interfaces of a packet that is forwarded by a plan, and the offset and length of its IP packet.
+/// Interfaces of a packet that is forwarded on the fast path, and the offset and length in bytes of
+/// its IP packet.
 #[derive(Debug, Clone, Copy)]
 struct TransitPass {
     iface: IfaceId,
@@ -70,8 +71,8 @@ struct TransitSums {
 impl Data {
     /// Plans the forwarding of each packet of a batch that was received on the interface `iface`.
     ///
-    /// Several routes are looked up at the same time, so that the memory accesses of the lookups
-    /// overlap.
+    /// Routes of several packets are looked up at the same time, so that the memory accesses of the
+    /// lookups overlap.
     pub(in crate::net) fn plan_transit(&mut self, iface: IfaceId, packets: &Batch) {
         self.plans.clear();
         if self.hooks.tracks_transit() {
@@ -112,16 +113,16 @@ impl Data {
         }
     }
 
-    /// Returns whether a packet is between other hosts: neither of its addresses is one of this
-    /// host, or a broadcast address.
+    /// Returns whether a packet is between other hosts: neither address is an address of this host
+    /// or a broadcast address.
     #[inline]
     fn is_between_others(&self, head: &Head) -> bool {
         let locals = &self.here().locals;
         !locals.may_know(head.src) && !locals.may_know(head.dst)
     }
 
-    /// Returns the plan to forward a packet by its route without further checks, if this is
-    /// possible.
+    /// Returns the plan to forward a packet by its route on the fast path; `None` if the packet
+    /// needs further checks.
     #[inline]
     fn pass_by(&self, iface: IfaceId, ways: &Ways, head: &Head) -> Option<TransitPlan> {
         let shared;
@@ -140,8 +141,8 @@ impl Data {
         };
         let is_plain = way.kind == RouteKind::Unicast
             && way.iface != IfaceId::LOOPBACK
-            // The packet must be sent by an interface other than the one on which it arrived.
-            // Otherwise its sender may need a redirect.
+            // The packet must leave by another interface than the one on which it arrived.
+            // Otherwise its sender may need an ICMP redirect.
             && way.iface != iface
             && u32::from(head.len) <= way.limit(self.link(way.iface).mtu);
         is_plain.then_some(TransitPlan::Pass { out: way.iface, len: head.len, router })
@@ -179,8 +180,9 @@ impl Data {
             if has_rules {
                 match self.judge_pass(now, TransitPass { iface, out, at, len }, packet, pool) {
                     Some(accepted) => packet = accepted,
-                    // Stop if there are messages for the control part, because an ICMP error to the
-                    // packet's sender may depend on them.
+                    // A rule rejected the packet. Stop if this caused reports to the control part
+                    // of the IP layer, because the ICMP error to the sender may depend on its
+                    // answer.
                     None if self.has_told() => break,
                     None => continue,
                 }

@@ -23,8 +23,8 @@ pub(super) enum RoutingVerdict {
     },
     /// The packet is for another host, and this host is a router, which forwards it.
     Forward,
-    /// The packet is dropped: it is for another host and this host is not a router, or one of its
-    /// addresses is invalid.
+    /// The packet is dropped. Either it is for another host and this host is not a router, or one
+    /// of its addresses is invalid.
     Drop(DropReason),
 }
 
@@ -90,8 +90,8 @@ impl Data {
         RoutingVerdict::Forward
     }
 
-    /// Makes the routing decision about a packet from this host to itself. Its source is an address
-    /// of this host, and also its destination if that is unicast.
+    /// Makes the routing decision about a packet from this host to itself. The source is an address
+    /// of this host, and so is a unicast destination.
     pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> RoutingVerdict {
         let role = self.here().locals.on(iface, dst);
         match is_group(dst, role) {

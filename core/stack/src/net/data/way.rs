@@ -236,7 +236,7 @@ impl Data {
     /// before. If given, `iface` is the outgoing interface. The caller must have checked that the
     /// ICMP report quotes one of its packets.
     ///
-    /// Returns the path and its MTU if other shards must be notified.
+    /// Returns the path and its MTU if other shards (stacks of this host) must be notified.
     pub(in crate::net) fn set_path_mtu(
         &mut self,
         now: Instant,
@@ -250,8 +250,8 @@ impl Data {
         self.hear_path_mtu(now, way, mtu).map(|mtu| (way, mtu))
     }
 
-    /// Handles an ICMP report of a path MTU. Returns the path and its MTU if other shards must be
-    /// notified.
+    /// Handles an ICMP report of a path MTU. Returns the path and its MTU if other shards (stacks
+    /// of this host) must be notified.
     pub(in crate::net) fn hear_path_mtu(
         &mut self,
         now: Instant,

@@ -16,7 +16,7 @@ use crate::tables::flow::{Flow, FlowRef};
 use crate::tcp::active::with_scope;
 use crate::tcp::stream::{EarlyAccept, StreamSocket};
 
-/// Parts of a connection that a listener accepts.
+/// User number, settings and other properties of a connection that a listener accepts.
 pub(crate) struct NewChild<H: Host> {
     pub user: u32,
     pub family: Family,
@@ -32,8 +32,8 @@ pub(crate) struct NewChild<H: Host> {
 impl<H: Host> Stack<H> {
     /// Creates the connection of a listener at the end of its handshake. The connection gets a
     /// place in the accept queue, and buffers from the owner. The connection then processes the
-    /// segment that completed the handshake. `at` is its entry in the SYN cache; `None` if a SYN
-    /// cookie was used.
+    /// segment that completed the handshake. `at` is the connection's entry in the SYN cache;
+    /// `None` if a SYN cookie was used.
     pub(super) fn accept_child(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -153,7 +153,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Offers a connection to its listener, if the listener is in another shard. A connection that
-    /// waits for bytes is not offered yet.
+    /// must first receive bytes is not offered yet.
     pub(crate) fn offer_child(
         &mut self,
         now: Instant,
@@ -166,7 +166,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Creates the connection that a peer has opened, when its handshake is complete.
+    /// Creates the connection that a peer has opened, at the end of its handshake.
     fn established(
         &self,
         now: Instant,

@@ -42,9 +42,9 @@ impl<H: Host> Stack<H> {
                 cx.pool.give(incoming.local.packet);
             }
             HalfOpenVerdict::SendReset(outgoing) => {
-                // The round-trip time may be longer than the client's retransmission timeout. Its
-                // ACK may then answer a SYN cookie that was sent before the half-open connection
-                // was created.
+                // The client's ACK may answer a SYN cookie that was sent before this half-open
+                // connection was created. The reason may be a round-trip time longer than the
+                // client's retransmission timeout.
                 if let HandshakeParent::Listener(listener) = parent
                     && let Some(handshake) = self.cookie_handshake(cx, listener, &incoming)
                 {

@@ -1,5 +1,5 @@
-//! SYNs to addresses that are not the host's own, which wait until the owner accepts or refuses
-//! them.
+//! SYNs to addresses that are not the host's own. The SYNs wait until the owner of the stack
+//! accepts or refuses them.
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
@@ -22,8 +22,8 @@ use crate::tcp::handshake::{HalfOpenFlow, HandshakeParent, Quote, UndecidedSyn};
 use crate::tcp::stream::EarlyAccept;
 
 impl<H: Host> Stack<H> {
-    /// Stores a SYN that matches no listener, on an interface that accepts packets to any address,
-    /// until the owner accepts or refuses it.
+    /// Stores a SYN that matches no listener, on an interface that accepts packets to any address.
+    /// The SYN waits until the owner of the stack accepts or refuses it.
     pub(super) fn on_stray_syn(
         &mut self,
         cx: &mut Cx<'_, H>,
@@ -58,8 +58,8 @@ impl<H: Host> Stack<H> {
     ) {
         if is_opening(&incoming.segment) {
             let Some(pending) = self.handshakes.pending.get_mut(at) else { return };
-            // Store the new SYN, because it may belong to a new connection attempt from the same
-            // port.
+            // Replace the stored SYN, because the new one may belong to a new connection attempt
+            // from the same port.
             pending.syn = incoming.segment;
             pending.expires = cx.now + limits::PENDING_TIMEOUT;
             self.handshakes.pending.renew(&mut self.handshakes.pending_line, at);
@@ -68,7 +68,7 @@ impl<H: Host> Stack<H> {
         }
         let Some(pending) = self.handshakes.pending.get(at) else { return };
         let Segment { flags, seq, .. } = incoming.segment;
-        // The peer has given up, so discard the SYN. A reset is valid only if its sequence number
+        // The peer has given up, so discard its SYN. A reset is valid only if its sequence number
         // follows that of the SYN.
         if flags.contains(Flags::RST) && seq == pending.syn.seq + 1 {
             self.forget_pending(cx.host, at);
@@ -181,9 +181,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Discards a SYN that waits to be accepted or refused, to make room for another one. Since
-    /// clients that still wait retransmit their SYN, the one whose last copy arrived first is
-    /// discarded, unless the owner selects another one.
+    /// Discards a SYN that the owner has neither accepted nor refused, to make room for another
+    /// SYN. The owner may choose the SYN. Otherwise the one whose last copy arrived first is
+    /// discarded, because clients that still wait retransmit their SYN.
     fn displace_pending(&mut self, host: &mut H, incoming: &IncomingSegment) {
         let chosen = host.displace_syn(incoming.flow.remote());
         let chosen = chosen.and_then(|pending| self.handshakes.pending.find(pending.0));

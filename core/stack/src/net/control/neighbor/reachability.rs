@@ -56,8 +56,8 @@ impl Entry {
             ReachabilityState::Incomplete { again, .. }
             | ReachabilityState::Probe { again, .. } => Some(again),
             ReachabilityState::Delay { until } => Some(until),
-            // A confirmed neighbour needs no deadline, because the end of its confirmation has no
-            // effect before the next packet to it.
+            // A REACHABLE neighbour needs no deadline. The end of this state has no effect until
+            // the next packet is sent to the neighbour.
             ReachabilityState::Reachable { .. } | ReachabilityState::Stale => None,
         }
     }
