@@ -49,8 +49,8 @@ impl Connection {
 
     /// Ends the connection with a RST. `plan` returns the RST after the bytes that the windows
     /// allow now; [`ConnectionEvent::Closed`](crate::ConnectionEvent::Closed) follows. From now on
-    /// no segment is accepted and no byte is retransmitted: bytes that exceed the windows, or get
-    /// lost, are lost.
+    /// no segment is accepted and no byte is retransmitted. Bytes that exceed the windows are not
+    /// sent.
     ///
     /// On Linux, send(2) itself sends the bytes that the windows allow, before the program can
     /// close the socket. Here the bytes wait for `plan`, so the RST must not overtake them.
@@ -146,8 +146,8 @@ impl Connection {
         self.recovery.add_boundary(seq, self.snd.una)
     }
 
-    /// Stops the TCP_CORK timer. FIN-WAIT-2 uses the same timer to limit the wait for the peer's
-    /// FIN, and keeps it running.
+    /// Stops the TCP_CORK timer. In FIN-WAIT-2, the same timer limits the wait for the peer's FIN,
+    /// so it is not stopped.
     fn stop_cork(&mut self) {
         if self.state != State::FinWait2 {
             self.timers.hold = Instant::FAR;

@@ -22,7 +22,7 @@ pub struct Config {
     /// Initial congestion window in segments; 10 is the value of RFC 6928.
     pub initial_window: u8,
     /// Window scale that we offer, 0 to 14, chosen for the largest receive buffer. We offer it even
-    /// if it is 0, because the peer may scale its own window only then.
+    /// if it is 0, because otherwise the peer may not scale its own window.
     pub window_scale: u8,
     /// Whether to offer window scaling (RFC 7323).
     pub scaling: bool,
@@ -162,7 +162,7 @@ pub(crate) const MSS_MIN: u16 = 64;
 pub(crate) const MSS_DEFAULT: u16 = 536;
 /// Payload size in bytes that fits any path. The size is the minimum path MTU that we accept for
 /// IPv4 (552, Linux's `min_pmtu`) minus headers and the longest options. With a larger value,
-/// delivered segments could be mistaken for ones that are too long for the path.
+/// segments that fit the path could be mistaken for segments that are too long.
 pub(crate) const PAYLOAD_ALWAYS_FITS: u32 = 552 - 20 - 60;
 /// Maximum window scale (RFC 7323 §2.3): a larger shift would let the window exceed 2^30.
 pub(crate) const WINDOW_SCALE_MAX: u8 = 14;
@@ -206,7 +206,8 @@ impl SynCookies {
         Self::ALL.iter().find(|(it, ..)| *it == self).map_or("", |(_, name, _)| name)
     }
 
-    /// Returns the variant with this name, or with this number of Linux's `tcp_syncookies`.
+    /// Returns the variant with this name. The numbers of Linux's `tcp_syncookies` are accepted as
+    /// well.
     pub fn from_word(word: &str) -> Option<Self> {
         let found = Self::ALL.iter().find(|(_, name, number)| word == *name || word == *number);
         found.map(|(it, ..)| *it)

@@ -46,7 +46,7 @@ macro_rules! congestion_controls {
             $($(#[$doc])* $variant,)+
         }
 
-        /// The algorithm of one connection, with its state.
+        /// The congestion control algorithm of one connection, with its state.
         #[derive(Debug)]
         enum Algorithm {
             $($variant($state),)+
@@ -282,7 +282,7 @@ impl Congestion {
     }
 
     /// Handles a change of the segment size. The congestion window counts bytes, so it changes only
-    /// if it is below one segment.
+    /// if it would be smaller than one segment.
     pub(crate) fn on_mss(&mut self, mss: u32) {
         self.window.cwnd = self.window.cwnd.max(mss);
     }
@@ -422,8 +422,8 @@ impl Congestion {
         }
     }
 
-    /// Reduces the congestion window to one segment after a retransmission timeout. `again` is true
-    /// if the same segment timed out before; the slow-start threshold is then unchanged.
+    /// Reduces the congestion window to one segment after a retransmission timeout. If `again` is
+    /// true, the same segment timed out before, and the slow-start threshold is unchanged.
     pub(crate) fn on_timeout(&mut self, flight: u32, mss: u32, again: bool) {
         if !again {
             self.reduce(flight, mss);

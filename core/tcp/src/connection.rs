@@ -33,8 +33,8 @@ pub struct Connection {
     pub(crate) settings: ConnectionSettings,
     events: u8,
     pub(crate) ecn: EcnState,
-    /// Whether the program has closed the socket, so that it cannot read bytes that arrive from now
-    /// on.
+    /// Whether the program has closed the socket, so that bytes that arrive from now on cannot be
+    /// read.
     pub(crate) orphaned: bool,
     /// Whether this end opened the connection (active open).
     pub(crate) is_active: bool,
@@ -55,7 +55,7 @@ pub struct Connection {
 /// table.
 const _: () = assert!(size_of::<Connection>() <= 336);
 
-/// Segments other than data that are waiting to be sent by `plan`.
+/// Pending segments other than data, which `plan` sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Owed {
     pub(crate) syn: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Owed {
     pub(crate) keepalive: bool,
     /// Whether a segment shorter than the MSS may be sent in spite of TCP_CORK.
     pub(crate) cork_flush: bool,
-    /// When to send the RST that aborts this connection.
+    /// Time at which the RST that aborts this connection is sent.
     pub(crate) reset: LastReset,
     replies: bool,
     reply: SeqNum,
@@ -89,7 +89,7 @@ pub(crate) enum LastReset {
 
 impl Owed {
     /// Schedules a RST with this sequence number, in answer to a segment that does not belong to
-    /// this connection. The connection itself is not affected.
+    /// this connection. The state of the connection does not change.
     pub(crate) fn set_reset_reply(&mut self, seq: SeqNum) {
         (self.replies, self.reply) = (true, seq);
     }
@@ -109,7 +109,7 @@ impl Owed {
 }
 
 impl Connection {
-    /// Creates a connection that has not sent or received any segment. Module `open` uses it for
+    /// Creates a connection that has not sent or received any segment. Used by module `open` for
     /// both active and passive opens.
     pub(crate) fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
         let mut connection = Connection {
@@ -224,8 +224,8 @@ impl Connection {
         }
     }
 
-    /// Informs ECN that the congestion window was reduced, so that it is not reduced again in this
-    /// round trip.
+    /// Notifies the ECN state that the congestion window was reduced, so that the window is not
+    /// reduced again in this round trip.
     pub(crate) fn note_reduced(&mut self) {
         if self.ecn.is_negotiated() {
             self.ecn.on_reduced();
@@ -233,8 +233,8 @@ impl Connection {
         }
     }
 
-    /// Records the time at which the segment at SND.UNA is retransmitted. The timestamp of a later
-    /// ACK then shows which copy it acknowledges.
+    /// Records the time at which the segment at SND.UNA is retransmitted. The timestamp echoed by a
+    /// later ACK then shows whether it acknowledges the original or the retransmission.
     pub(crate) fn note_repeated(&mut self, now: Instant) {
         self.counters.rare_mut().ts_repeated = now.millis().wrapping_add(self.ext.ts_offset);
     }
@@ -242,8 +242,8 @@ impl Connection {
     /// Removes and returns the oldest event; `None` if there is none.
     #[inline]
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
-        // Return early, because this is called after every segment and there is almost never an
-        // event.
+        // Return early, because this function is called after every segment, and usually there is
+        // no event.
         if self.events == 0 && !matches!(self.state, State::Closed | State::TimeWait) {
             return None;
         }
@@ -307,8 +307,8 @@ impl Connection {
         self.congestion.on_mss(self.mss());
         let flight = self.snd.flight();
         if shrunk && self.state == State::SynSent && flight > 1 {
-            // A router dropped the SYN because its data made it too long. Retransmit it without
-            // data.
+            // A router dropped the SYN because it was too long with its data. Retransmit the SYN
+            // without data.
             self.owed.syn = true;
         }
         let long = flight.saturating_sub(self.recovery.short_tail.into());

@@ -11,8 +11,8 @@ use crate::urgent_mark::Urgent;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// Counters that every connection has, and a box for those of rare events. The box is allocated
-/// with the first such event.
+/// Counters that every connection has, and a box with counters of rare events. The box is allocated
+/// when the first such event occurs.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
     pub(crate) bytes_acked: u64,
@@ -103,7 +103,8 @@ impl Stopwatch {
         self.0 & 3 == limit as u64
     }
 
-    /// Returns whether the current reason is one whose time is counted in [`RareCounters`].
+    /// Returns whether sending is currently limited by a reason whose time is counted in
+    /// [`RareCounters`].
     #[inline]
     fn is_at_rare(self) -> bool {
         self.0 & 3 > SendLimit::Network as u64

@@ -1,5 +1,5 @@
 //! Default TCP settings of a host, which operators change by name. The commands, the library and
-//! the simulator share one table of them.
+//! the simulator share one table of these settings.
 
 use crate::config::{Config, SynCookies, WINDOW_SCALE_MAX};
 use crate::congestion::CongestionKind;
@@ -169,7 +169,7 @@ pub const TCP_DEFAULTS: &[TcpDefaultRow] = &[
 pub enum TcpDefaultError {
     /// The text is not of the form `NAME=VALUE`.
     NoValue(String),
-    /// There is no setting with this name.
+    /// There is no TCP setting with this name.
     UnknownName(String),
     /// The value is invalid for the setting with this name.
     InvalidValue(&'static str, String),

@@ -50,7 +50,8 @@ impl EcnMode {
         }
     }
 
-    /// Returns the mode with this name, or with this number of Linux's `net.ipv4.tcp_ecn`.
+    /// Returns the mode with this name. The numbers of Linux's `net.ipv4.tcp_ecn` are accepted as
+    /// well.
     pub fn from_word(word: &str) -> Option<Self> {
         let number = match word {
             "0" => Some(Self::Off),
@@ -115,9 +116,9 @@ impl FormerAcks {
         self.len
     }
 
-    /// Adds a change of the feedback at sequence number `end`. A second change at the same number
-    /// cancels the first. If there is no room, the bytes since the last change get the feedback of
-    /// the bytes before it.
+    /// Adds a change of the ECN feedback at sequence number `end`. A second change at the same
+    /// number cancels the first. If the list is full, its last change is removed. The bytes between
+    /// these two changes then get the feedback of the bytes before them.
     pub(crate) fn push(&mut self, end: SeqNum) {
         let len = usize::from(self.len);
         if len == self.ends.len() || self.ends[..len].last() == Some(&end) {
@@ -282,7 +283,7 @@ impl EcnState {
     /// an earlier SYN. The two peers could then use different feedback (RFC 9768 section 3.1.5).
     pub(crate) fn on_syn_again(&mut self, syn: Flags) -> bool {
         match (self.feedback(), syn.ace()) {
-            // The peer's retransmitted SYN requests no ECN, so the peer will not use it.
+            // The peer's retransmitted SYN requests no ECN, so the peer will not use ECN.
             (Feedback::Classic, _) if !is_setup_syn(syn) => *self = EcnState::NONE,
             (Feedback::Accurate, 0b000) => self.set(Self::MAY_SEND, false),
             (Feedback::Accurate, 0b011) => return false,
@@ -302,7 +303,8 @@ impl EcnState {
         let (ace, fell_back) = (syn_ack.ace(), self.has(Self::HANDSHAKE));
         *self = match self.feedback() {
             Feedback::Classic if ace & 0b011 == 0b001 => EcnState::CLASSIC,
-            // Client that requested accurate ECN: RFC 9768 table 2.
+            // We are the client, and have requested accurate ECN: apply RFC 9768 table 2 to the
+            // SYN-ACK.
             Feedback::Accurate if ace == 0b001 => EcnState::CLASSIC,
             Feedback::Accurate if !matches!(ace, 0b000 | 0b111) => EcnState::ACCURATE,
             _ => EcnState::NONE,

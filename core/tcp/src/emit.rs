@@ -12,8 +12,8 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 impl Connection {
-    /// Converts a decision of [`plan`](Self::plan) to a segment, which then counts as sent. Call it
-    /// with the arguments of `plan`, and with no other call in between.
+    /// Converts a decision of [`plan`](Self::plan) to a segment, which then counts as sent. Call
+    /// this with the arguments of `plan`, and without another call between the two.
     pub fn emit(&mut self, now: Instant, transmit: Transmit, buffers: FifoLevels) -> Outgoing {
         let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
@@ -74,8 +74,8 @@ impl Connection {
         let first = self.snd.nxt == self.snd.iss;
         let reply = self.state == State::SynReceived;
         self.owed.syn = false;
-        // If an earlier SYN was sent, its data or that of an early answer may be in flight. Only
-        // the first SYN sets SND.NXT.
+        // If an earlier SYN was sent, its data may be in flight, so only the first SYN sets
+        // SND.NXT.
         if first {
             self.snd.nxt = self.snd.iss + 1 + transmit.len;
         }
@@ -90,8 +90,8 @@ impl Connection {
             self.note_repeated(now);
             self.ext.fast_open.on_syn_repeated();
         }
-        // Do not change the timer for a retransmitted SYN: the retransmission timeout has already
-        // set it, and `repeat_syn` must not affect it.
+        // Do not change the timer for a SYN that is retransmitted after a timeout, because the
+        // timeout has already set it.
         if first || reply {
             self.timers.retransmit = now + self.rtt.rto();
         }
@@ -360,7 +360,7 @@ impl Connection {
         self.counters.enter(now, SendLimit::Network);
     }
 
-    /// Records the end of the last segment that may exceed the MTU of a path with a small one.
+    /// Records the end of the last segment that may be too long for a path with a small MTU.
     /// SND.NXT already includes this segment.
     fn note_long(&mut self, transmit: &Transmit) {
         let size = u32::from(transmit.segment_size.max(1));
@@ -452,8 +452,8 @@ impl Connection {
     /// [`Plan::Nothing`](crate::Plan::Nothing) with this reason.
     ///
     /// Starts the timers of TCP_CORK and pacing, and counts the time during which windows and
-    /// buffers limit sending. Without this call, a cork that is never removed would hold back its
-    /// last short segment for ever.
+    /// buffers limit sending. Without this call, the last short segment would never be sent if the
+    /// program does not clear TCP_CORK.
     pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: FifoLevels) {
         if idle == Idle::NoData {
             // The bytes to be flushed were sent. TCP_CORK may hold back bytes written later.

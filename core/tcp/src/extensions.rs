@@ -59,7 +59,7 @@ impl Extensions {
         self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
-    /// Sets TS.Recent to the segment's timestamp, if it has one.
+    /// Sets TS.Recent to the timestamp of the segment, if the segment has one.
     #[inline]
     pub(crate) fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
         if let Some(timestamps) = segment.options.timestamps {
@@ -132,8 +132,8 @@ impl Extensions {
     /// Returns the SACK blocks of a segment. `dsack` is a range of bytes that was received again
     /// (D-SACK).
     ///
-    /// A D-SACK block precedes all others (RFC 2883 §4). If it is part of a range of the assembler
-    /// (received out-of-order data), that range follows, because it was received most recently.
+    /// A D-SACK block precedes all others (RFC 2883 §4). If the range is a part of a range of
+    /// received out-of-order data, that range follows, because it was received most recently.
     pub(crate) fn sack_blocks(
         &self,
         dsack: Option<(SeqNum, SeqNum)>,

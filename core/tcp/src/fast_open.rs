@@ -118,8 +118,8 @@ impl FastOpenState {
         }
     }
 
-    /// Records that the peer acknowledged our SYN. `is_whole` means that it acknowledged all data
-    /// sent with the SYN, too.
+    /// Records that the peer acknowledged our SYN. `is_whole` states whether the peer also
+    /// acknowledged all data that was sent with the SYN.
     pub(crate) fn on_syn_acked(&mut self, is_whole: bool) {
         if self.has(Self::DATA_SENT) {
             match is_whole {
@@ -222,7 +222,7 @@ impl FastOpenModes {
     }
 }
 
-/// Allows clients and listeners to use Fast Open if their programs request it.
+/// Permits clients and listeners to use Fast Open, if their programs request it.
 impl Default for FastOpenModes {
     fn default() -> Self {
         Self(Self::CLIENT | Self::SERVER)
@@ -310,8 +310,8 @@ fn parse_key(word: &str) -> Option<[u64; 2]> {
 /// Outcome of TCP Fast Open for one connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FastOpenOutcome {
-    /// Whether the data in the SYN was acknowledged, by the server if this host sent it, otherwise
-    /// by this host. Linux's `TCPI_OPT_SYN_DATA`.
+    /// Whether the data in the SYN was acknowledged. If this host sent the SYN, the server
+    /// acknowledged it, otherwise this host did. Linux's `TCPI_OPT_SYN_DATA`.
     pub data_acked: bool,
     /// Reason why the server did not receive the data of a client's SYN; `None` if it did.
     pub failure: Option<FastOpenFailure>,
@@ -322,7 +322,7 @@ pub struct FastOpenOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FastOpenFailure {
-    /// The client had no cookie for this server, and requested one.
+    /// The client had no cookie for this server, so its SYN requested one.
     NoCookie = 1,
     /// The server acknowledged only the SYN, not its data.
     DataNotAcked = 2,

@@ -22,12 +22,13 @@ use std::collections::VecDeque;
 use towpath_wire::tcp::SeqNum;
 
 /// Maximum number of transmissions per record: 6 MB of single segments, or 256 MB of large ones.
-/// Further ones are merged into the last, because they are sent at nearly the same time.
+/// Further transmissions are merged into the last one, because they are sent at nearly the same
+/// time.
 const TRANSMISSIONS_MAX: usize = 4096;
-/// Number of recorded transmissions from which on short ones are merged. Otherwise a program that
-/// writes single bytes would need 48 bytes of record for each byte in flight.
+/// Number of recorded transmissions from which on short transmissions are merged. Otherwise a
+/// program that writes single bytes would need 48 bytes of record for each byte in flight.
 const SHORT_FROM: usize = 64;
-/// Maximum size in bytes of a transmission that is merged from short ones.
+/// Maximum size in bytes of a transmission that results from merging short transmissions.
 const SHORT_BYTES: u32 = 512;
 /// Initial capacity of a flight record, in transmissions.
 const TRANSMISSIONS_MIN: usize = 8;
@@ -64,7 +65,8 @@ pub(crate) struct FlightRecord {
 pub(crate) enum LossVerdict {
     /// Bytes before this sequence number are lost, except those that the peer reported as received.
     Lost(SeqNum),
-    /// Bytes sent later have arrived. The transmission counts as lost at this time.
+    /// Bytes sent later have arrived. The transmission counts as lost at this time, unless it
+    /// arrives before.
     Overtaken(Instant),
     /// No bytes sent later have arrived, so nothing is known.
     Pending,
@@ -77,10 +79,11 @@ pub(crate) struct Transmission {
     end: SeqNum,
     is_delivered: bool,
     is_app_limited: bool,
-    /// Whether the bytes were retransmitted, so that their ACK gives no round-trip time. `sent` is
-    /// then the time of the last retransmission.
+    /// Whether the bytes were retransmitted, so that their ACK gives no round-trip time. If so,
+    /// `sent` is the time of the last retransmission.
     is_resent: bool,
-    /// Whether several calls of `emit` sent these bytes. `sent` is then the time of the last call.
+    /// Whether several calls of `emit` sent these bytes. If so, `sent` is the time of the last
+    /// call.
     is_merged: bool,
     /// Estimated bytes in the network after this transmission was sent, and bytes lost up to then.
     in_flight: u32,
@@ -259,8 +262,8 @@ impl FlightRecord {
         });
     }
 
-    /// Records that sequence numbers `left..right` were retransmitted. If the record has no room to
-    /// split a transmission, the whole transmission gives no rate sample.
+    /// Records that sequence numbers `left..right` were retransmitted. If the record is full, so
+    /// that a transmission cannot be split, the whole transmission gives no rate sample.
     pub(crate) fn on_resent(&mut self, now: Instant, left: SeqNum, right: SeqNum) {
         self.split(left);
         self.split(right);
@@ -276,14 +279,15 @@ impl FlightRecord {
             it.delivered_at = if is_whole { self.delivered_at } else { Instant::FAR };
             (it.sent, it.first_sent, it.delivered) = (now, first_sent, self.delivered);
             (it.is_app_limited, it.is_resent, it.lost) = (is_app_limited, true, lost);
-            // If bytes that were delivered are retransmitted, the peer has discarded them.
+            // If bytes are retransmitted that counted as delivered, the peer has discarded them.
+            // Count them as not delivered.
             it.is_delivered &= !is_whole;
             start = it.end;
         }
     }
 
-    /// Splits the transmission that contains sequence number `at` into the parts before and after
-    /// it.
+    /// Splits the transmission that contains sequence number `at` into two transmissions, before
+    /// and from `at`.
     fn split(&mut self, at: SeqNum) {
         let index = self.transmissions.partition_point(|it| it.end.leq(at));
         if self.transmissions.len() >= TRANSMISSIONS_MAX || self.start_of(index).geq(at) {
@@ -344,8 +348,8 @@ impl FlightRecord {
         }
     }
 
-    /// Records that bytes `left..right` of a transmission arrived. The send time of a merged
-    /// transmission is that of its last byte.
+    /// Records that bytes `left..right` of a transmission arrived. A merged transmission is
+    /// recorded only with its last byte, because only the send time of this byte is known.
     fn note_arrival(&mut self, ack: AckTiming, of: Transmission, left: SeqNum, right: SeqNum) {
         if !of.is_merged || right == of.end {
             self.rack.on_delivered(ack, of.sent, left, right, of.is_resent);
@@ -469,8 +473,8 @@ impl FlightRecord {
             newly_lost: std::mem::take(&mut self.newly_lost),
             in_flight: of.in_flight,
             is_app_limited: of.is_app_limited,
-            // A merged transmission gives no round-trip time, because it has the send time of its
-            // last byte only.
+            // A merged transmission gives no round-trip time, because only the send time of its
+            // last byte is known.
             rtt: (!of.is_resent && !of.is_merged).then(|| now.since(of.sent)),
         })
     }
@@ -726,8 +730,8 @@ mod tests {
             record.take_sample(at(time), ms(0)).expect("a sample").rtt
         };
         assert_eq!(rtt_of(100, end), Some(ms(100)));
-        // The merged transmission gives no RTT: its first byte took 100 ms, but the send time is
-        // that of its last byte.
+        // The merged transmission gives no RTT. Its first byte took 100 ms, but only the send time
+        // of its last byte is known.
         assert_eq!(rtt_of(110, end + 1), None);
     }
 

@@ -227,7 +227,8 @@ impl HalfOpen {
         }
         let rcv_nxt = self.irs + 1;
         let window = u32::from(self.recv_window);
-        // Accept a segment that starts in the window, or that starts before it and extends into it.
+        // Accept a segment that starts in the receive window, or that starts before the window and
+        // extends into it.
         let acceptable = segment.seq.is_within(rcv_nxt, window + 1)
             || rcv_nxt.is_within(segment.seq, segment.seq_len());
         if flags.contains(Flags::RST) {
@@ -294,9 +295,9 @@ impl HalfOpen {
             sack: self.sack,
             timestamps: self.timestamps,
             ecn,
-            // Do not update TS.Recent from this segment. The connection does so when it receives
-            // the segment in order. The timestamp of a segment that overtook others would make
-            // these look old.
+            // Do not update TS.Recent from this segment. The connection updates it when it receives
+            // the segment in order. If this segment overtook others, its timestamp would make the
+            // others look old.
             ts_recent: self.ts_recent,
             ts_offset: self.ts_offset,
             send_window: u32::from(segment.window) << self.send_scale.unwrap_or(0),

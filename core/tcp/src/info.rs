@@ -264,8 +264,7 @@ impl Connection {
         let resent = self.counters.rare().data_retransmitted;
         let first = self.counters.data_segs_out.wrapping_sub(resent);
         let missing = self.data_in_flight().saturating_sub(self.recovery.sacked_bytes());
-        // As on Linux, a SYN counts as one segment together with its data if both were
-        // acknowledged.
+        // As on Linux, a SYN and its data count as one segment if both were acknowledged.
         let syn_alone = !self.ext.fast_open.is_client() || !self.ext.fast_open.is_data_acked();
         let syn = u32::from(self.is_syn_acked() && syn_alone);
         let control = syn + u32::from(self.snd.fin_acked());

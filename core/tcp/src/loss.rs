@@ -22,7 +22,7 @@ pub(crate) struct SenderProgress {
 /// Information from the SACK option of an ACK.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SackReport {
-    /// Whether the option reports bytes that were not reported before.
+    /// Whether the SACK option reports bytes that were not reported before.
     pub(crate) has_news: bool,
     /// Range of bytes that the peer received twice (D-SACK, RFC 2883).
     pub(crate) dsack: Option<(SeqNum, SeqNum)>,
@@ -119,8 +119,8 @@ impl Connection {
         report
     }
 
-    /// Returns the first SACK block if it reports duplicate bytes: it is below SEG.ACK, or part of
-    /// the second block (D-SACK, RFC 2883 §4).
+    /// Returns the first SACK block if it reports duplicate bytes (D-SACK, RFC 2883 §4). The first
+    /// block reports duplicates if it is below SEG.ACK, or part of the second block.
     fn dsack_of(&self, segment: &Segment) -> Option<(SeqNum, SeqNum)> {
         let mut blocks = segment.options.sack.iter();
         let (left, right) = blocks.next()?;
@@ -156,7 +156,7 @@ impl Connection {
     }
 
     /// Records reordering that the current ACK revealed. Returns whether the ACK delivered bytes
-    /// that were sent once.
+    /// that were sent only once.
     fn note_arrivals(&mut self) -> bool {
         let Some(record) = self.recovery.record_mut() else { return false };
         let arrivals = record.rack.take_arrivals();
@@ -202,8 +202,8 @@ impl Connection {
         }
         if is_spurious && let Some(prior) = self.recovery.undo(self.snd.una) {
             self.congestion.undo(prior);
-            // Bytes that counted as lost arrived later. Tolerate this degree of reordering from now
-            // on.
+            // Bytes that counted as lost arrived later, so they were only reordered. Tolerate this
+            // degree of reordering from now on.
             self.rtt.reordering.note(1);
         }
     }
@@ -306,8 +306,8 @@ impl Connection {
         let ack = ProbeAck {
             ack: segment.ack,
             dsack: report.dsack.map(|range| range.1),
-            // An ACK with a different window is not a duplicate: the peer sends it when its program
-            // reads.
+            // An ACK that changes the window is not a duplicate. The peer sends such an ACK when
+            // its program reads.
             is_plain_duplicate: segment.ack == before.una
                 && segment.payload_len == 0
                 && window == self.snd.wnd
@@ -378,15 +378,15 @@ impl Connection {
     }
 
     /// Postpones a due tail loss probe by its timeout. Call this while sent segments of the
-    /// connection wait in a transmit queue of the caller. A probe would only send the same bytes
-    /// twice.
+    /// connection wait in a transmit queue of the caller. A probe would only add a copy of them to
+    /// the queue.
     #[cold]
     pub fn postpone_probe(&mut self, now: Instant) {
         self.recovery.withdraw_probe();
         self.schedule_probe(now);
     }
 
-    /// Records that the due tail loss probe was sent.
+    /// Records that the tail loss probe that was due has been sent.
     #[cold]
     pub(crate) fn on_probe_sent(&mut self, now: Instant, is_resent: bool) {
         self.recovery.on_probe_sent(self.snd.nxt, is_resent);

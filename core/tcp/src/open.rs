@@ -35,7 +35,7 @@ impl Connection {
         connection
     }
 
-    /// Records that the SYN requests a Fast Open cookie, because none is known.
+    /// Records that no Fast Open cookie is known, so that the SYN requests one.
     pub fn note_no_cookie(&mut self) {
         self.ext.fast_open.fail(FastOpenFailure::NoCookie);
     }
@@ -109,8 +109,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        // If the peer sent no MSS option, keep `Config::mss_default`, which depends on the address
-        // family.
+        // If the peer sent no MSS option, keep the value of `Config::mss_default`, which depends on
+        // the IP version.
         self.snd.mss_peer = options.mss.unwrap_or(self.snd.mss_peer);
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
         //# both sides MUST send Window Scale options in their <SYN> segments to enable window

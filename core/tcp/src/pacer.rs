@@ -89,9 +89,9 @@ mod tests {
         let mut pacer = pacer(1_000_000);
         let start = Instant(NANOS_PER_SEC);
         pacer.on_sent(start, 3000);
-        // The sender was idle, so it may compensate for half of the burst's duration.
+        // The sender was idle, so it may send earlier by half of the burst's duration.
         assert_eq!(pacer.next, Instant(start.0 + 1_500_000));
-        // The sender is one millisecond late, and the next burst may be earlier by that time.
+        // The sender is one millisecond late, so the next burst may be earlier by one millisecond.
         pacer.on_sent(Instant(start.0 + 2_500_000), 3000);
         assert_eq!(pacer.next, Instant(start.0 + 4_500_000));
         pacer.on_sent(start.after_millis(100), 3000);
@@ -107,7 +107,7 @@ mod tests {
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
         let next = pacer.next;
         assert!(next < start, "{next:?}");
-        // A lower rate leaves the wait unchanged, and a later increase does not shorten it twice.
+        // A lower rate does not lengthen the wait, and a later increase does not shorten it twice.
         pacer.set_rate(NonZeroU64::new(10).expect("not zero"));
         pacer.set_rate(NonZeroU64::new(1_000_000).expect("not zero"));
         assert_eq!(pacer.next, next);

@@ -11,8 +11,8 @@ use towpath_wire::tcp::SeqNum;
 /// Decision of [`Connection::plan`]: the next segment to send, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// Send this segment: pass it to `emit` before any other call on the connection. Discarding it
-    /// is harmless.
+    /// Send this segment. Pass it to `emit` before any other call on the connection. Discarding the
+    /// segment is also permitted, because `plan` changes no state.
     Send(Transmit),
     /// No segment can be sent now, for this reason.
     Nothing(Idle),
@@ -79,14 +79,15 @@ pub enum TransmitKind {
     WindowProbe,
     /// Keep-alive probe of an idle peer.
     KeepAlive,
-    /// The RST that ends the connection, or a RST that answers a segment not belonging to it.
+    /// The RST that aborts the connection, or a RST that answers a segment that does not belong to
+    /// it.
     Reset,
 }
 
 impl Connection {
     /// Returns the most urgent segment to send, with at most `max_payload` bytes of payload. If
-    /// `max_payload` exceeds one segment, a lower layer must segment the data (TSO). If it is
-    /// smaller, it counts as one segment.
+    /// `max_payload` exceeds one segment, a lower layer must segment the data (TSO). If
+    /// `max_payload` is smaller, one segment may be sent nevertheless.
     pub fn plan(&self, now: Instant, buffers: FifoLevels, max_payload: u32) -> Plan {
         // Send single segments if segmentation by the device would produce a wrong urgent pointer
         // or ACE field.
@@ -118,8 +119,8 @@ impl Connection {
         }
     }
 
-    /// Returns the pending acknowledgement as a segment without data. Use this if there is no room
-    /// for the data with which [`plan`](Self::plan) would send it.
+    /// Returns the pending acknowledgement as a segment without data. Use this if there is no space
+    /// for the data segment by which [`plan`](Self::plan) would acknowledge.
     pub fn plan_ack(&self) -> Option<Transmit> {
         let due = self.state.is_synchronized() && self.owed.ack;
         due.then(|| self.bare(TransmitKind::Ack))
@@ -246,8 +247,9 @@ impl Connection {
         self.plan_new(buffers, room, max_payload)
     }
 
-    /// Plans new bytes before lost ones while F-RTO checks a timeout. Returns `None` if there is no
-    /// check, or if there are no new bytes that may be sent. A retransmission then ends the check.
+    /// Plans new bytes before lost bytes while F-RTO checks whether a timeout was spurious. Returns
+    /// `None` if there is no check, or if no new bytes may be sent. A retransmission then ends the
+    /// check.
     fn plan_forward(
         &self,
         buffers: FifoLevels,
@@ -261,7 +263,7 @@ impl Connection {
     }
 
     /// Plans a tail loss probe: new data if it may be sent, otherwise the last segment in flight.
-    /// The congestion window does not limit it (RFC 8985 §7.3).
+    /// The congestion window does not limit the probe (RFC 8985 §7.3).
     fn plan_probe(&self, buffers: FifoLevels) -> Option<Transmit> {
         let mss = self.segment_size();
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
@@ -346,8 +348,8 @@ impl Connection {
     }
 
     /// Returns the hole if all its bytes were sent. SACK blocks are validated on arrival, so this
-    /// fails only if the scoreboard is wrong. Without the check, a hole beyond SND.NXT would send
-    /// bytes that were never written. If it fails, the retransmission timer builds a new
+    /// check fails only if the scoreboard is wrong. A hole beyond SND.NXT would send bytes that
+    /// were never written. If the check fails, the retransmission timer later builds a new
     /// scoreboard.
     fn in_flight(&self, hole: Hole) -> Option<Hole> {
         let (start, end) = (hole.left - self.snd.una, hole.right - self.snd.una);
@@ -448,8 +450,8 @@ impl Connection {
             return Ok(whole - whole % mss);
         }
         let tail = whole % mss;
-        // Send a short segment that ends a record in the middle of the buffer: it cannot become
-        // longer by waiting.
+        // Send a short segment that ends a record (MSG_EOR) in the middle of the buffer, because
+        // later data may not be added to it.
         match self.holds_short_segment() {
             Some(idle) if tail > 0 && record == unsent => match whole - tail {
                 0 => Err(idle),

@@ -36,18 +36,18 @@ pub(crate) struct Rack {
     is_resent: bool,
     /// Highest sequence number that was acknowledged, cumulatively or by SACK (`RACK.fack`).
     fack: SeqNum,
-    /// Value of `fack` before the current ACK. The order of bytes within one ACK is unknown, so
-    /// they are not compared with each other.
+    /// Value of `fack` before the current ACK. The order in which bytes of one ACK arrived is
+    /// unknown, so they are compared with this value only.
     fack_before: SeqNum,
     arrivals: AckArrivals,
 }
 
-/// AckArrivals that one ACK revealed.
+/// Arrivals of bytes that one ACK revealed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AckArrivals {
     /// Maximum distance in bytes by which bytes arrived out of order.
     pub(crate) reordered: u32,
-    /// Whether bytes arrived that were sent once.
+    /// Whether bytes arrived that were sent only once.
     pub(crate) has_original: bool,
 }
 
@@ -139,7 +139,7 @@ impl Rack {
         }
     }
 
-    /// Ends the current ACK, and returns what it revealed.
+    /// Ends the current ACK, and returns the arrivals that it revealed.
     pub(crate) fn take_arrivals(&mut self) -> AckArrivals {
         self.fack_before = self.fack;
         core::mem::take(&mut self.arrivals)

@@ -22,12 +22,12 @@ pub(crate) enum Inserted {
     New,
     /// The set already contained the whole range.
     Known,
-    /// The set is full: it has [`RANGES_MAX`] ranges, and cannot merge the new one with them.
+    /// The set is full. There are [`RANGES_MAX`] ranges, and the new range touches none of them.
     Full,
 }
 
 impl Ranges {
-    /// Adds `left..right`, and merges ranges that overlap or touch it.
+    /// Adds the range `left..right`, and merges it with ranges that overlap or touch it.
     pub(crate) fn insert(&mut self, left: SeqNum, right: SeqNum) -> Inserted {
         debug_assert!(left.lt(right));
         let first = self.list.partition_point(|range| range.1.lt(left));
@@ -79,7 +79,8 @@ impl Ranges {
         }
     }
 
-    /// Removes `left..right`. If that splits a range, the set may exceed its maximum size by one.
+    /// Removes the range `left..right`. If this splits a range, the set may exceed its maximum size
+    /// by one.
     pub(crate) fn remove(&mut self, left: SeqNum, right: SeqNum) {
         let mut first = self.list.partition_point(|range| range.1.leq(left));
         let mut last = first;

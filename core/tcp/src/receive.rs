@@ -110,8 +110,8 @@ impl Connection {
         if !acked {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
             //# A TCP implementation MUST support simultaneous open attempts (MUST-10).
-            // Simultaneous open. We do not acknowledge data in this SYN, so the peer retransmits
-            // it.
+            // Simultaneous open. Data in the peer's SYN is not acknowledged, so the peer
+            // retransmits the data.
             self.state = State::SynReceived;
             self.owed.syn = true;
             self.ecn = self.ecn.answer_to_offer(segment.flags);
@@ -122,8 +122,8 @@ impl Connection {
         self.note_peer_syn(segment);
         let mut received = FifoChanges::default();
         if buffers.send_len > self.data_in_flight() {
-            // The SYN had no room for these bytes (TCP Fast Open). Send them without a separate
-            // ACK: they carry the ACK of the server's bytes, as on Linux.
+            // The SYN had no space for these bytes (TCP Fast Open). As on Linux, send them now, and
+            // let them carry the ACK of the server's bytes instead of sending a separate one.
             self.timers.quick_acks = 0;
             self.rcv.when_read = WhenRead::Answers;
         }
@@ -214,7 +214,7 @@ impl Connection {
         }
         if self.ext.fast_open.is_client() && self.is_syn_of_peer(segment) {
             // Simultaneous open with data in both SYNs. As on Linux, acknowledge the SYN-ACK
-            // separately, because the peer may not know yet that its SYN arrived.
+            // separately, because the peer may not know yet that we received its SYN.
             self.owed.ack = true;
             self.note_repeated_text(segment.seq, 1);
         }

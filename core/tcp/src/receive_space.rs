@@ -35,11 +35,11 @@ pub(crate) enum WhenRead {
     /// Send the ACK now, because the last segment was short or had PSH: the peer's program is
     /// probably waiting.
     Acknowledges,
-    /// Keep the ACK delayed, because the program's answers are likely to carry it.
+    /// Keep the ACK delayed, because the program is likely to send an answer that carries the ACK.
     Answers,
 }
 
-/// Part of a received segment that is new and within the receive window.
+/// Part of a received segment's payload that is new and within the receive window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewText {
     pub(crate) seq: SeqNum,
@@ -55,7 +55,8 @@ impl ReceiveSpace {
             adv: SeqNum(0),
             max: SeqNum(0),
             acked: SeqNum(0),
-            // Start below the usual segment size, so that the first segments count as full-sized.
+            // Start below the usual segment size, so that the first segments count as full-sized
+            // and are acknowledged accordingly.
             mss: config.mss_recv.min(MSS_DEFAULT),
             wscale: config.window_scale.min(WINDOW_SCALE_MAX),
             when_read: WhenRead::Nothing,
@@ -125,7 +126,7 @@ impl ReceiveSpace {
         let before = if seq.lt(self.nxt) { self.nxt - seq } else { 0 };
         let payload_offset = before.min(payload_len);
         let start = seq + payload_offset;
-        // If the part before the window includes the FIN, it was already received.
+        // If the part before the window includes the FIN, the FIN was already received.
         let fin = fin && before <= payload_len;
         let mut end = self.max;
         if let Some(fin) = self.fin_ahead() {

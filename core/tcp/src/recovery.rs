@@ -51,8 +51,8 @@ pub(crate) enum Phase {
     Recovery,
     /// Loss was detected by the retransmission timer.
     Loss,
-    /// Segments in flight are retransmitted without congestion. Either they exceed the path MTU, or
-    /// they were lost because the peer closed its window.
+    /// Segments in flight are retransmitted for a reason other than congestion. Either they exceed
+    /// the path MTU, or they were lost because the peer closed its window.
     Resend,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Recovery {
 }
 
 /// Maximum capacity, in transmissions, of the list that is kept for reuse when all bytes are
-/// acknowledged (5 KiB). A longer list is freed at once, a kept one by `release_idle_memory`.
+/// acknowledged (5 KiB). A longer list is freed at once. `release_idle_memory` frees a kept list.
 const SPARE_MAX: usize = 128;
 
 /// Parts of [`Recovery`] that a connection without outstanding bytes does not need.
@@ -108,15 +108,15 @@ struct Outstanding {
     /// acknowledged, SACK blocks are ignored. Otherwise a peer could report all bytes again with
     /// each ACK.
     reneged_until: Option<SeqNum>,
-    /// Ends of records (MSG_EOR) that are not yet acknowledged.
+    /// Ends of records (MSG_EOR) in the unacknowledged part of the send buffer.
     boundaries: Boundaries,
     /// Allocation of the last flight record, reused for the next one.
     spare: VecDeque<Transmission>,
 }
 
 impl Outstanding {
-    /// Records that the peer has the bytes `left..right`. Returns true if some of them were not
-    /// reported before.
+    /// Records that the peer has received the bytes `left..right`. Returns true if some of these
+    /// bytes were not reported before.
     fn on_sack(&mut self, ack: AckTiming, left: SeqNum, right: SeqNum) -> bool {
         let Some(board) = &mut self.board else { return false };
         if self.reneged_until.is_some() || !board.sacked.has_room(left, right) {
@@ -353,8 +353,8 @@ impl Recovery {
         self.outstanding.as_mut().map(|it| std::mem::take(&mut it.spare)).unwrap_or_default()
     }
 
-    /// Drops the flight record when all its bytes are acknowledged, and returns its last rate.
-    /// Keeps the allocation for reuse unless it is large.
+    /// Drops the flight record when all its bytes are acknowledged, and returns its last delivery
+    /// rate. Keeps the allocation for reuse unless it is large.
     #[cold]
     pub(crate) fn end_record(&mut self) -> Option<DeliveryRate> {
         let outstanding = self.outstanding.as_mut()?;
@@ -368,7 +368,7 @@ impl Recovery {
         Some(rate)
     }
 
-    /// Frees allocations that are kept for the next flight.
+    /// Frees allocations that are kept for the next time that bytes are in flight.
     pub(crate) fn release_idle_memory(&mut self) {
         if let Some(outstanding) = &mut self.outstanding {
             outstanding.spare = VecDeque::new();
@@ -422,7 +422,7 @@ impl Recovery {
         self.board().is_some()
     }
 
-    /// Returns whether there is a flight record, or other state of outstanding bytes.
+    /// Returns whether there is a flight record, or other state about outstanding bytes.
     #[inline]
     pub(crate) fn is_tracking(&self) -> bool {
         self.outstanding.is_some()

@@ -47,8 +47,8 @@ impl RecvRtt {
             return;
         }
         let sample = elapsed_ms.max(1) * 1000;
-        // A sender that paused echoes an old timestamp, so samples may be too long. Adopt a lower
-        // sample at once.
+        // If the sender paused, it echoes an old timestamp, so samples may be too long. Therefore
+        // adopt a lower sample at once.
         self.rtt_us = match self.rtt_us {
             0 => sample,
             rtt if sample < rtt => sample,

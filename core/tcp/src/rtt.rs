@@ -167,7 +167,8 @@ impl Rtt {
     }
 
     /// Returns the time at which a tail loss probe is due if its timer starts at `start`.
-    /// `is_alone` means that only one segment is in flight, whose ACK the peer may delay.
+    /// `is_alone` states that only one segment is in flight. The peer may delay the ACK of a single
+    /// segment.
     pub(crate) fn probe_at(&self, start: Instant, is_alone: bool) -> Instant {
         if !self.is_measured() {
             //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2

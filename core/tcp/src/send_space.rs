@@ -63,8 +63,8 @@ impl SendSpace {
         self.max_wnd = self.max_wnd.max(window);
     }
 
-    /// Raises sequence numbers that are before SND.UNA to it. If they fell behind by half of the
-    /// sequence space, comparisons would be inverted.
+    /// Raises sequence numbers that are before SND.UNA to SND.UNA. If they fell behind by half of
+    /// the sequence space, comparisons would be inverted.
     pub(crate) fn keep_marks_ahead(&mut self) {
         self.small_end = self.small_end.max(self.una);
     }
@@ -108,9 +108,10 @@ impl SendSpace {
     }
 
     /// Returns half of the largest receive window that the peer has announced. If a segment were
-    /// larger, only one would fit in the window. Each segment would then wait for an ACK that the
-    /// peer delays. Windows of less than two segments are common on links with segments of 64 KiB.
-    /// Linux does the same (`tcp_bound_to_half_wnd`), and exempts windows of up to 536 bytes.
+    /// longer, only one segment would fit in the window. Each segment would then have to wait for
+    /// the delayed ACK of the previous one. Windows of less than two segments are common on links
+    /// with segments of 64 KiB. Linux does the same (`tcp_bound_to_half_wnd`), and exempts windows
+    /// of up to 536 bytes.
     fn half_window(&self) -> u16 {
         match self.max_wnd {
             0 => u16::MAX,

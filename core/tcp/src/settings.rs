@@ -1,4 +1,4 @@
-//! The part of its configuration that a connection keeps, and that user calls can change.
+//! The part of the configuration that a connection keeps. User calls can change these settings.
 
 use crate::config::{Config, DELAYED_ACK_MAX};
 use crate::time::millis;

@@ -12,7 +12,7 @@ pub struct Instant(pub u64);
 impl Instant {
     /// The origin of the clock.
     pub const ZERO: Instant = Instant(0);
-    /// A time that is never reached, for a timer that is off.
+    /// A time that is never reached. Deadline of a timer that is off.
     pub const FAR: Instant = Instant(u64::MAX);
 
     /// Returns the time from `earlier` to `self`, or zero if `earlier` is later.

@@ -18,8 +18,8 @@ pub struct TimeWait {
     expires: Instant,
 }
 
-/// Limit the size: a server that closes first has one of these for each connection of the last
-/// minute.
+/// Limit the size of this type, because a server that closes first has a value of it for each
+/// connection of the last minute.
 const _: () = assert!(size_of::<TimeWait>() <= 64);
 
 /// State of an ended connection with which late segments are checked and answered.

@@ -35,7 +35,8 @@ impl Connection {
         };
         let keepalive = self.watch.as_ref().map_or(Instant::FAR, |watch| watch.keepalive);
         let all = [
-            // A probe replaces a timeout that is due at the same time.
+            // If a tail loss probe and a retransmission timeout are due at the same time, the probe
+            // comes first and replaces the timeout.
             (timers.probe(), TimerKind::TailLossProbe),
             (timers.retransmit, retransmit),
             (timers.delayed_ack, TimerKind::DelayedAck),
@@ -49,8 +50,8 @@ impl Connection {
     }
 
     /// Handles all timers that expired until `due`, which must not be after `now`. Call `plan`
-    /// afterwards. A caller that is late should advance `due` in steps. The caller can then process
-    /// the peer's answer to one step before the next.
+    /// afterwards. A caller that is late should advance `due` in steps, so that it can process the
+    /// peer's answer to one step before the next step.
     pub fn on_timeout(&mut self, due: Instant, now: Instant) {
         if self.timers.delayed_ack <= due {
             self.timers.delayed_ack = Instant::FAR;
@@ -142,9 +143,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged
         //# (SHLD-17).
-        // A peer that keeps its window closed but answers is not given up, as on Linux. We do so
-        // only until the program closes the socket. Otherwise peers could keep closed connections
-        // for ever.
+        // As on Linux, do not give up a peer that keeps its window closed but answers. The
+        // exception ends when the program closes the socket. Otherwise peers could keep closed
+        // connections for ever.
         let shut = !self.orphaned
             && self.snd.wnd == 0
             && self.timers.last_recv + self.rtt.rto() * 2 >= now;
@@ -180,8 +181,8 @@ impl Connection {
 
     fn on_persist_timeout(&mut self) {
         // RFC 9293's MUST-37 keeps a connection as long as its peer answers window probes. We
-        // follow it only until the program closes the socket. Otherwise peers could keep closed
-        // connections for ever. Linux keeps a closed connection while probes are less than
+        // follow this rule only until the program closes the socket. Otherwise peers could keep
+        // closed connections for ever. Linux keeps a closed connection while probes are less than
         // TCP_RTO_MAX apart (`tcp_probe_timer`). With a timeout of 200 ms that takes 205 s, plus
         // 120 s until the next probe expires.
         let next = self.rtt.rto_after(self.timers.persist_backoff.saturating_add(1));
@@ -247,8 +248,8 @@ impl Connection {
         self.rtt.rto_after(self.timers.persist_backoff)
     }
 
-    /// Changes the keep-alive or user timeout settings. Allocates their state if needed, and frees
-    /// it if both are off.
+    /// Changes the keep-alive or user timeout settings. Allocates the state of these timers if
+    /// needed, and frees the state if both are off.
     pub(crate) fn watch_peer(&mut self, change: impl FnOnce(&mut PeerWatch)) {
         let mut watch = self.watch.as_deref().copied().unwrap_or_else(|| {
             PeerWatch::new(self.counters.last_data_sent.max(self.timers.last_recv))
@@ -299,7 +300,7 @@ impl Connection {
             Silence::Bearable => {}
             Silence::Probe => self.owed.keepalive = true,
             Silence::TooLong => {
-                // Send a RST to inform a peer that is still alive, as on Linux.
+                // As on Linux, send a RST to inform the peer, which may still be alive.
                 self.give_up();
                 self.owed.reset = LastReset::Now;
             }

@@ -76,8 +76,8 @@ impl Connection {
         match u16::try_from(ahead) {
             Ok(pointer) => Some(pointer),
             // SND.UP is further away than the urgent pointer can express. Announce urgent data only
-            // in the last segments, because earlier ones would make the receiver expect it too
-            // early.
+            // in the last segments before it. Earlier announcements would make the receiver expect
+            // the urgent byte too early.
             Err(_) => (self.snd.nxt - seq < u32::from(u16::MAX)).then_some(u16::MAX),
         }
     }

@@ -1,6 +1,7 @@
 //! Keep-alive and user timeout, by which a program can detect a dead peer.
 //!
-//! Most connections use neither. Their state is boxed and exists only while one of them is enabled.
+//! Most connections use neither. The state of both is boxed, and exists only while one of them is
+//! enabled.
 
 use crate::config::KeepAliveConfig;
 use crate::time::{Instant, millis};

@@ -1,4 +1,4 @@
-//! Interface of congestion control algorithms, and the data that they receive.
+//! Interface of congestion control algorithms, and the types of their arguments.
 
 use super::window::CongestionWindow;
 use crate::flight::RateSample;
@@ -129,7 +129,8 @@ pub(crate) struct Acked {
     pub(crate) marked: u32,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
-    /// Round-trip time of the newest bytes that this ACK acknowledges; `None` if ambiguous.
+    /// Round-trip time of the newest bytes that this ACK acknowledges; `None` if they were
+    /// retransmitted, so that it is ambiguous.
     pub(crate) rtt: Option<Duration>,
     /// Delivery rate sample. Only present for algorithms with [`CongestionControl::IS_MODEL`], and
     /// if several transmissions were in flight.

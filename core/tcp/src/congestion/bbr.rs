@@ -388,11 +388,13 @@ impl BbrModel {
     }
 }
 
-/// IsInflightTooHigh(), if more than one segment was lost.
+/// Returns whether too many of the bytes in flight were lost: IsInflightTooHigh() of the BBR draft,
+/// but only if more than one segment was lost.
 ///
-/// The draft counts one segment, too, which exceeds BBR.LossThresh of less than 50 segments in
-/// flight. On short paths, each probe with a random loss would then lower `inflight_longterm`. The
-/// headroom below that bound would leave bandwidth unused until the next probe.
+/// In the draft, a single lost segment suffices if fewer than 50 segments are in flight, because it
+/// exceeds BBR.LossThresh. On short paths, each probe with a random loss would then lower
+/// `inflight_longterm`. The headroom below that bound would leave bandwidth unused until the next
+/// probe.
 fn is_inflight_too_high(ack: AckSample<'_>) -> bool {
     let lost = u64::from(ack.rs.lost);
     let limit = u64::from(ack.rs.in_flight) * LOSS_THRESH_PERCENT / 100;

@@ -43,8 +43,8 @@ pub(super) struct CubicCurve {
 //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
 //# The parameter β_cubic SHOULD be set to 0.7
 const BETA: (u32, u32) = (7, 10);
-/// beta_ecn of RFC 8511 section 3.1 is 0.85. A queue whose packets are marked is short, so a
-/// smaller reduction keeps the link busy.
+/// Factor by which the window is reduced after an ECN mark: beta_ecn of RFC 8511 section 3.1, 0.85.
+/// A queue whose packets are marked is short, so a smaller reduction keeps the link busy.
 const BETA_ECN: (u32, u32) = (17, 20);
 
 impl CongestionControl for Cubic {

@@ -63,7 +63,8 @@ impl Epoch {
         }
     }
 
-    /// Excludes the last `time` from the elapsed time. In a paused epoch it is already excluded.
+    /// Excludes the most recent period, of length `time`, from the elapsed time. In a paused epoch,
+    /// the period is already excluded.
     pub(super) fn leave_out(&mut self, time: Duration) {
         if self.is_running() {
             *self = Epoch::running(self.0.wrapping_add(units(time.as_nanos() as u64)));

@@ -61,7 +61,8 @@ mod tests {
         assert!(limited(&usage, 9999) && !limited(&usage, 10_000));
         usage.on_sent(ISS, ISS + 6000, false);
         assert!(limited(&usage, 10_000));
-        // The smaller flight of the next round trip counts when the larger one is acknowledged.
+        // The next round trip has a smaller flight. The smaller flight counts only when the larger
+        // flight is acknowledged.
         usage.on_sent(ISS + 4000, ISS + 7000, false);
         assert!(limited(&usage, 10_000));
         usage.on_sent(ISS + 7000, ISS + 8000, false);

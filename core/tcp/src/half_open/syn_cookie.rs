@@ -44,8 +44,8 @@ const PERIOD_SECS: u64 = 64;
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * PERIOD_SECS);
 
 /// Segment sizes in bytes that a cookie can encode, in ascending order. The peer's MSS is rounded
-/// down to one of them. The list has those of Ethernet without and with tunnels, minimum MTUs of
-/// IPv6 and IPv4, and jumbo frames.
+/// down to one of them. The list has the sizes for Ethernet without and with tunnels, for the
+/// minimum MTUs of IPv6 and IPv4, and for jumbo frames.
 const SEGMENT_SIZES: [u16; 8] = [64, 536, 1220, 1360, 1400, 1440, 1460, 8940];
 
 /// Mask of the timestamp bits that store the options of the peer's SYN.
@@ -111,7 +111,8 @@ impl HalfOpen {
         let timestamps = ack.options.timestamps;
         let bits = timestamps.map(|Timestamps { echo, .. }| (echo & OPTION_BITS) as u8);
         let claims = CookieClaims {
-            // The cookie's period is the current or the previous one, and contains its parity.
+            // The cookie was created in the current or the previous period. Its parity bit states
+            // in which of the two.
             period: current.checked_sub((current ^ parity) & 1)?,
             irs: ack.seq - 1,
             content: content(index, bits),
@@ -169,8 +170,8 @@ fn content(size_index: u16, bits: Option<u8>) -> u16 {
     size_index | bits.map_or(0, |bits| 1 << 9 | u16::from(bits) << 3)
 }
 
-/// Returns the index of the largest encodable segment size that does not exceed `mss`, or that of
-/// the smallest one.
+/// Returns the index of the largest encodable segment size that does not exceed `mss`. If there is
+/// none, returns the index of the smallest size.
 fn size_index(mss: u16) -> u16 {
     SEGMENT_SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0) as u16
 }

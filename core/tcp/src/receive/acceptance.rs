@@ -52,15 +52,15 @@ impl Connection {
         let window = self.rcv.window_max();
         let acceptable = if len == 0 {
             // Accept SEQ = RCV.NXT + RCV.WND, which the RFC's test rejects. A peer that has filled
-            // the window and lost a segment sends its ACKs with this number. Otherwise both ends
-            // would have to wait for their timers.
+            // our window sends its ACKs with this number, even if a segment was lost. Otherwise
+            // both ends would have to wait for their timers.
             seq.is_within(self.rcv.nxt, window + 1)
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# If the RCV.WND is zero, no segments will be acceptable, but special allowance should be
             //# made to accept valid ACKs, URGs, and RSTs.
-            // Accept a segment that starts in the window, or that starts before it and extends into
-            // it.
+            // Accept a segment that starts in the receive window, or that starts before the window
+            // and extends into it.
             seq == self.rcv.nxt
                 || seq.is_within(self.rcv.nxt, window)
                 || self.rcv.nxt.is_within(seq, len)

@@ -267,7 +267,7 @@ impl Connection {
     }
 
     /// Takes an RTT sample if this ACK provides one (Karn's algorithm, RFC 6298 §3). Returns the
-    /// sample if its bytes were sent only once.
+    /// sample only if the acknowledged bytes were sent once.
     fn measure(&mut self, now: Instant, segment: &Segment) -> Option<Duration> {
         //= https://www.rfc-editor.org/rfc/rfc7323#section-4.2
         //# an implementation SHOULD try to adhere to the spirit of the history specified in
@@ -282,9 +282,9 @@ impl Connection {
             return Some(rtt);
         }
         // Some bytes were retransmitted, so only the timestamp shows which copy the ACK answers.
-        // Ignore the echo of an earlier copy. A receiver whose ACK for that copy was lost repeats
-        // its timestamp when it answers the last copy. The sample would be as long as the timeout,
-        // which would then grow up to its maximum.
+        // Ignore an echo of the timestamp of an earlier copy. If the ACK for that copy was lost,
+        // the receiver echoes its timestamp again when it answers the last copy. A sample from this
+        // echo would be as long as the timeout, and would make the timeout grow up to its maximum.
         let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
         if let Some(timestamps) = segment.options.timestamps
             && self.ext.timestamps
@@ -328,7 +328,7 @@ impl Connection {
             || self.snd.wl1 == segment.seq && self.snd.wl2.leq(segment.ack);
         // Accept the window of an ACK that advances SND.UNA even if its sequence number is old, as
         // in a retransmission. With the old SND.WND, the right edge would move although the peer
-        // never announced it. Also accept a window whose right edge is further right.
+        // never announced it. Also accept a window whose right edge is beyond the known one.
         if advanced || newer || (segment.ack + window).gt(self.snd.window_end()) {
             let reopened = self.snd.wnd == 0 && window > 0 && self.snd.flight() > 0;
             if reopened && self.recovery.on_window_reopened(self.snd.una, self.snd.nxt) {

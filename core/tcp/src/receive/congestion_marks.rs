@@ -44,7 +44,8 @@ impl Connection {
             return;
         }
         self.owed.ack = true;
-        // Bytes received earlier that wait for a delayed ACK had the previous ECN codepoint.
+        // Bytes received earlier that wait for a delayed ACK had the previous ECN codepoint, so
+        // record where the codepoint changes.
         if self.rcv.nxt != self.rcv.acked {
             let former = &mut self.counters.rare_mut().ecn.former_acks;
             let before = former.len();
@@ -75,8 +76,8 @@ impl Connection {
             return 0;
         }
         let counts = self.counters.ecn();
-        // The first new data after a reduction carries CWR. The peer has received it if it
-        // acknowledges data sent after the reduction.
+        // The first new data after a reduction carries CWR. If the peer acknowledges data sent
+        // after the reduction, it has received the CWR.
         if self.ecn.is_reduced() && segment.ack.gt(counts.reduced_until) {
             self.ecn.end_reduction();
         }

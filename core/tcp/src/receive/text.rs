@@ -54,8 +54,8 @@ impl Connection {
                 //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
                 //# to show that data was lost (SHLD-3).
                 self.refuse_text(segment);
-                // Process the segment's ACK although its text is dropped. The bytes that it
-                // acknowledges need not be sent before the RST.
+                // Process the segment's ACK although its payload is dropped. The acknowledged bytes
+                // need not be sent before the RST.
                 received.payload_dropped = Some(SegmentDropReason::AfterClose);
                 return;
             }
@@ -83,8 +83,8 @@ impl Connection {
     #[cold]
     fn refuse_text(&mut self, segment: &Segment) {
         if self.timers.retransmits == 0 {
-            // Send the bytes that the program wrote before it closed the socket, then the RST.
-            // Linux has already sent them at this time.
+            // Send the bytes that the program wrote before it closed the socket, and then the RST.
+            // On Linux, these bytes were already sent by send(2).
             return self.abort();
         }
         // The bytes in flight are lost. The peer accepts only a RST with its RCV.NXT, which is the
@@ -198,7 +198,7 @@ impl Connection {
     }
 
     /// Records out-of-order data with sequence numbers `seq` to `end`. Returns false if the data
-    /// was already received or there is no room to track it.
+    /// was already received, or if there is no space to track its range.
     fn hold(&mut self, seq: SeqNum, end: SeqNum, received: &mut FifoChanges) -> bool {
         self.owed.ack = true;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

@@ -12,7 +12,7 @@ const BOUNDARIES_MAX: usize = 4096;
 pub(super) struct Boundaries(VecDeque<SeqNum>);
 
 impl Boundaries {
-    /// Adds a record boundary after all existing ones. Returns false if there are too many.
+    /// Adds a record boundary after all existing boundaries. Returns false if there are too many.
     pub(super) fn add(&mut self, end: SeqNum, una: SeqNum) -> bool {
         let is_last = self.0.back().is_none_or(|last| end - una > *last - una);
         if is_last && self.0.len() < BOUNDARIES_MAX {

@@ -88,8 +88,8 @@ impl Recovery {
         let lost = match (&outstanding.record, head) {
             (Some(record), Some(head)) => board.on_timeout(record, timing, snd_una, head),
             _ => {
-                // After two timeouts, assume that the receiver discarded bytes that it had reported
-                // by SACK, which RFC 2018 §8 permits.
+                // After two timeouts, assume that the receiver has discarded bytes that it had
+                // reported by SACK. RFC 2018 §8 permits a receiver to do this.
                 board.sacked = Ranges::default();
                 board.mark_all(snd_una, snd_nxt)
             }
@@ -126,8 +126,8 @@ impl Recovery {
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, self.board_mut()) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
-            // The retransmission timer resent some bytes while the peer's window was still closed.
-            // Send them again.
+            // While the peer's window was still closed, the retransmission timer resent some bytes,
+            // which the peer dropped. Send them again.
             (Phase::Loss, Some(board)) if !board.reopened => {
                 board.mark_all(snd_una, snd_nxt);
                 board.force = true;
@@ -146,7 +146,7 @@ impl Recovery {
         if let Some(record) = &mut outstanding.record {
             record.rack.forget_resent();
         }
-        // Bytes that `resend` marked are really missing, so keep them marked.
+        // Bytes marked by `resend` did not arrive, so keep them marked as lost.
         if self.phase != Phase::Resend {
             if let Some(board) = &mut outstanding.board {
                 board.unmark_lost(snd_una);

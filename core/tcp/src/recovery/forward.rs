@@ -71,13 +71,15 @@ impl Recovery {
         let is_first = outstanding.forward == ForwardCheck::Retransmitted;
         if self.phase != Phase::Loss || !is_first {
             outstanding.forward = ForwardCheck::Off;
-            // Step 3a: an ACK of the new bytes shows that those before them are lost.
+            // Step 3a of RFC 5682: an ACK of the new bytes shows that the bytes before them are
+            // lost.
             let is_beyond =
                 outstanding.record.as_ref().is_none_or(|it| it.rack.has_acked(self.point));
             return self.phase == Phase::Loss && ack.has_original && !is_beyond;
         }
         if ack.is_advance {
-            // An ACK of bytes sent since the timeout would look like one of bytes before it.
+            // Check further only if no bytes were sent since the timeout. An ACK of such bytes
+            // would look like one of bytes sent before the timeout.
             outstanding.forward = match snd_nxt == self.point {
                 true => ForwardCheck::Forward,
                 false => ForwardCheck::Off,

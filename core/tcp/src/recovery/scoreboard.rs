@@ -15,8 +15,8 @@ pub(crate) struct Hole {
     pub(crate) right: SeqNum,
 }
 
-/// Maximum number of retransmissions tracked one by one: 4 MB of single segments. If further ones
-/// are lost, only the retransmission timer detects it.
+/// Maximum number of retransmissions that are tracked individually: 4 MB of single segments. The
+/// loss of further retransmissions is detected only by the retransmission timer.
 const RESENT_MAX: usize = 4096;
 
 /// Scoreboard of loss recovery. Present only while bytes are missing, or retransmitted but not yet
@@ -44,8 +44,8 @@ pub(super) struct Scoreboard {
     pub(super) reopened: bool,
     /// Time of the last reduction of the congestion window in this recovery.
     pub(super) reduced_at: Instant,
-    /// Time at which the oldest transmission that was overtaken by a later one counts as lost;
-    /// [`Instant::FAR`] if there is none.
+    /// Time at which the oldest transmission that a later transmission has overtaken counts as
+    /// lost; [`Instant::FAR`] if there is none.
     pub(super) reorder_at: Instant,
     /// Number of times that first transmissions were checked for loss.
     #[cfg(test)]
@@ -58,8 +58,8 @@ struct Resent {
     left: SeqNum,
     right: SeqNum,
     sent: Instant,
-    /// Value of SND.NXT when it was sent. Bytes beyond it were sent later, even if at the same
-    /// time.
+    /// Value of SND.NXT when the retransmission was sent. Bytes beyond it were sent later, even if
+    /// at the same time.
     nxt: SeqNum,
     /// Whether the bytes were marked as lost before. False for a tail loss probe.
     was_lost: bool,
@@ -186,14 +186,14 @@ impl Scoreboard {
         self.dup_acks = 0;
         self.sacked.trim_below(una);
         self.lost.trim_below(una);
-        // If the byte at SND.UNA was reported by SACK, the receiver has discarded it (RFC 2018 §8).
-        // Ignore all earlier reports then.
+        // A SACK report of the byte at SND.UNA means that the receiver has discarded the byte (RFC
+        // 2018 §8). Ignore all earlier reports in this case.
         let has_reneged = self.sacked.as_slice().first().is_some_and(|range| range.0 == una);
         if has_reneged {
             self.sacked = Ranges::default();
         }
-        // Without SACK: of the segments acknowledged now, one was missing. The remaining ones were
-        // already counted when their duplicate ACKs arrived.
+        // Without SACK, this ACK acknowledges one missing segment and the segments after it. The
+        // latter were already counted when their duplicate ACKs arrived.
         let counted = (una - old).saturating_sub(mss);
         self.dup_bytes =
             self.dup_bytes.saturating_sub(counted).min((nxt - una).saturating_sub(mss));
@@ -264,7 +264,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks transmissions as lost that are overdue and were overtaken by later ones.
+    /// Marks transmissions as lost if they are overdue and later transmissions have arrived.
     pub(super) fn detect(
         &mut self,
         record: &FlightRecord,
@@ -363,8 +363,8 @@ impl Scoreboard {
         head: SeqNum,
     ) -> u32 {
         let mut lost = self.mark_lost(una, head).unwrap_or_default();
-        // The first segment is about to be retransmitted again. Stop checking its earlier copies
-        // for loss.
+        // The first segment is about to be retransmitted again. Stop checking whether its earlier
+        // copies are lost.
         for resent in &mut self.resent {
             resent.left = resent.left.max(head.min(resent.right));
         }
@@ -375,8 +375,9 @@ impl Scoreboard {
             lost += self.mark_lost(left.max(una), right).unwrap_or_default();
             self.resent.pop_front();
         }
-        // If no retransmission is in flight, all checked bytes that the peer lacks are lost. After
-        // reneging, or if a list was full, they are in no list.
+        // If no retransmission is in flight, all bytes below `lost_end` that the peer lacks are
+        // lost. Some of them may be in no list, because the peer discarded them or because a list
+        // was full.
         if self.resent.is_empty() {
             lost += self.mark_lost(una, self.lost_end).unwrap_or_default();
         }

@@ -43,7 +43,7 @@ impl TailProbe {
         self.end.is_none() && !self.is_due && !self.is_unmeasured
     }
 
-    /// Records that the tail loss probe was sent. `end` is SND.NXT afterwards.
+    /// Records that the tail loss probe was sent. `end` is the value of SND.NXT afterwards.
     pub(super) fn on_sent(&mut self, end: SeqNum, is_resent: bool) {
         *self = TailProbe { end: Some(end), is_resent, is_due: false, is_unmeasured: true };
     }
@@ -72,7 +72,7 @@ impl TailProbe {
         self.is_resent && !is_unneeded && is_beyond
     }
 
-    /// Returns whether the state is as new, so that it can be freed.
+    /// Returns whether the state is the initial one, so that it can be freed.
     pub(super) fn is_clear(&self) -> bool {
         self.end.is_none() && !self.is_due && !self.is_unmeasured
     }
@@ -108,7 +108,8 @@ impl Recovery {
         }
     }
 
-    /// Records that the due tail loss probe was sent. `snd_nxt` is SND.NXT afterwards.
+    /// Records that the tail loss probe that was due has been sent. `snd_nxt` is the value of
+    /// SND.NXT afterwards.
     #[cold]
     pub(crate) fn on_probe_sent(&mut self, snd_nxt: SeqNum, is_resent: bool) {
         self.outstanding.get_or_insert_default().probe.on_sent(snd_nxt, is_resent);

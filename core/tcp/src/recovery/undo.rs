@@ -32,7 +32,8 @@ impl Undo {
         self.resent = self.resent.saturating_add(bytes);
     }
 
-    /// Returns whether the reduction was so long ago that its D-SACKs cannot arrive any more.
+    /// Returns whether the reduction was so long ago that D-SACKs for its retransmissions cannot
+    /// arrive any more.
     pub(super) fn is_old(&self, una: SeqNum) -> bool {
         una.distance(self.end) > WINDOW_MAX
     }

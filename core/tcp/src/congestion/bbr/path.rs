@@ -13,14 +13,14 @@ const MIN_RTT_FILTER: Duration = Duration::from_secs(10);
 /// BBR.ProbeRTTInterval of the BBR draft: time between two probes for the minimum round-trip time.
 const PROBE_RTT_INTERVAL: Duration = Duration::from_secs(5);
 /// Losses reduce the short-term bounds on bandwidth and bytes in flight only if they exceed this
-/// percentage of a round trip.
+/// percentage of the bytes of a round trip.
 ///
-/// The sender sends less than the bound by the pacing margin, and up to BBR.LossThresh of it may be
-/// lost at random. The draft does not tolerate these. Each round trip with a loss would then reduce
-/// the bounds, until the next probe for bandwidth.
+/// The sender sends less than the bound by the pacing margin, and up to BBR.LossThresh of the bytes
+/// may be lost at random. Without this tolerance, as in the draft, each round trip with a loss
+/// would reduce the bounds. The bounds would stay low until the next probe for bandwidth.
 const TOLERANCE_PERCENT: u64 = LOSS_THRESH_PERCENT + PACING_MARGIN_PERCENT;
-/// Half of BBR.ExtraAckedFilterLen of the BBR draft, in round trips: the maximum is stored in two
-/// slots of this length.
+/// Half of BBR.ExtraAckedFilterLen of the BBR draft, in round trips. The filter stores one maximum
+/// for each half, called a slot.
 const EXTRA_ACKED_ROUNDS: u32 = 5;
 
 /// BBR's model of the network path. Rates are in bytes per second, amounts of data in bytes.
@@ -99,7 +99,8 @@ impl Default for MinRtt {
 struct Aggregation {
     interval_start: Instant,
     delivered: u64,
-    /// Maximum number of bytes acknowledged in excess, in the previous and the current filter slot.
+    /// Maximum number of bytes acknowledged in excess of the estimated bandwidth, in the previous
+    /// and the current filter slot.
     extra: [u64; 2],
     /// Number of the round trip in which the current filter slot began.
     slot_round: u32,
