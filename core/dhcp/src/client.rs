@@ -86,14 +86,14 @@ pub struct ClientCounters {
     pub tx_messages: u64,
     /// DHCP messages that the client received and accepted in its current state.
     pub rx_messages: u64,
-    /// DHCP messages to this client that it ignored: of another transaction or server, unexpected
-    /// in its state, or invalid.
+    /// DHCP messages that the client ignored. The messages were of another transaction or server,
+    /// unexpected in the client's state, or invalid.
     pub rx_ignored: u64,
     /// Number of times that the client obtained or extended a lease.
     pub leases: u64,
     /// Requests that a DHCP server refused (DHCPNAK).
     pub refusals: u64,
-    /// Offered addresses that the client declined because another host used them.
+    /// Offered addresses that the client declined, because another host already used them.
     pub conflicts: u64,
     /// Frames dropped because the queue of frames to send was full.
     pub frames_dropped: u64,
@@ -127,7 +127,8 @@ pub struct DhcpClient {
     timer: Option<Instant>,
     transaction: Transaction,
     held: Option<HeldLease>,
-    /// Server whose last offer did not lead to a lease. The client prefers offers of other servers.
+    /// Server whose last offer did not lead to a lease. The client prefers offers of other servers,
+    /// so that it does not fail again.
     avoided: Option<Ipv4Addr>,
     /// Number of refusals and address conflicts since the client last obtained a lease.
     failures: u32,
@@ -219,8 +220,9 @@ impl DhcpClient {
         self.timer
     }
 
-    /// Handles a received frame. Returns true if it was a DHCP message to this client, so that no
-    /// other receiver needs the frame. `is_verified` is passed to [`frame::parse`].
+    /// Handles a received frame. Returns true if the frame was a DHCP message to this client, so
+    /// that no other receiver needs it. `is_verified` states that the UDP checksum need not be
+    /// checked.
     pub fn on_frame(&mut self, now: Instant, bytes: &[u8], is_verified: bool) -> bool {
         match frame::parse(bytes, is_verified) {
             Some(DhcpFrame::Arp(packet)) => {
@@ -382,8 +384,8 @@ impl DhcpClient {
         }
     }
 
-    /// Begins to verify the lease of an earlier run if there is one, and otherwise to search for
-    /// servers.
+    /// Begins to verify the lease of an earlier run, if there is one. Otherwise begins to search
+    /// for servers.
     fn begin(&mut self, now: Instant) {
         self.transaction = Transaction::new(&mut self.dice, now);
         match self.config.kept.take() {

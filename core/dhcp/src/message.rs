@@ -50,7 +50,7 @@ pub enum MessageKind {
     Nak = 6,
     /// DHCPRELEASE: a client gives up its lease.
     Release = 7,
-    /// DHCPINFORM: a client that already has an address requests other parameters.
+    /// DHCPINFORM: a client that already has an address requests other configuration parameters.
     Inform = 8,
 }
 
@@ -89,7 +89,7 @@ pub struct DhcpMessage {
     pub ciaddr: Ipv4Addr,
     /// Address that the server assigns to the client.
     pub yiaddr: Ipv4Addr,
-    /// Address of the relay agent that forwards the message; 0.0.0.0 without one.
+    /// Address of the relay agent that forwards the message; 0.0.0.0 if there is no relay agent.
     pub giaddr: Ipv4Addr,
     /// Ethernet address of the client.
     pub chaddr: MacAddr,

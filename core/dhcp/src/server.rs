@@ -54,8 +54,8 @@ pub struct ServerConfig {
     pub reservations: Vec<Reservation>,
     /// Duration of leases in seconds.
     pub lease_s: u32,
-    /// Nameservers that clients learn. If this is empty, they learn those of
-    /// [`DhcpServer::set_nameservers`].
+    /// Nameservers that clients learn. If the list is empty, clients learn the nameservers that
+    /// were set by [`DhcpServer::set_nameservers`].
     pub nameservers: Vec<Ipv4Addr>,
     /// Whether [`DhcpServer::set_nameservers`] will be called. Until that call, leases are short,
     /// so that clients soon renew and learn the nameservers.
@@ -64,12 +64,12 @@ pub struct ServerConfig {
     pub domain: Option<String>,
 }
 
-/// An address that the server assigns only to one client.
+/// An address that the server assigns to one client only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
     /// Ethernet address of the client.
     pub mac: MacAddr,
-    /// Address that this client obtains.
+    /// Address that the client with this Ethernet address obtains.
     pub address: Ipv4Addr,
 }
 
@@ -173,9 +173,9 @@ impl DhcpServer {
         self.changed = true;
     }
 
-    /// Sets the nameservers that clients learn when they next renew their leases. New leases then
-    /// have their full duration, even if the list is empty. The call has no effect if the
-    /// configuration lists nameservers.
+    /// Sets the nameservers that clients learn when they next renew their leases. From this call
+    /// on, new leases have their full duration, even if the list is empty. The call has no effect
+    /// if the configuration lists nameservers.
     pub fn set_nameservers(&mut self, nameservers: &[Ipv4Addr]) {
         self.learned = Some(nameservers.to_vec());
     }
@@ -228,8 +228,9 @@ impl DhcpServer {
         }
     }
 
-    /// Handles a received frame. Returns true if it was a DHCP request to this server, so that no
-    /// other receiver needs the frame. `is_verified` is passed to [`frame::parse`].
+    /// Handles a received frame. Returns true if the frame was a DHCP request to this server, so
+    /// that no other receiver needs it. `is_verified` states that the UDP checksum need not be
+    /// checked.
     pub fn on_frame(&mut self, now: Instant, bytes: &[u8], is_verified: bool) -> bool {
         match frame::parse(bytes, is_verified) {
             Some(DhcpFrame::Arp(packet)) => {

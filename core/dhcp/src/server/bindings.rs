@@ -12,8 +12,8 @@ use super::{LeaseRecord, Reservation, ServerConfig};
 /// Maximum number of addresses in the pool. A request may search all addresses, so this bounds the
 /// time to answer it.
 pub const POOL_MAX: usize = 4096;
-/// Maximum number of addresses per Ethernet address, including those that it reported as in use.
-/// Otherwise a host with many client identifiers could use up the pool.
+/// Maximum number of addresses per Ethernet address, including addresses that this host reported as
+/// in use. Otherwise a host with many client identifiers could use up the pool.
 const PER_MAC_MAX: usize = 4;
 
 /// State of the binding of an address.
@@ -23,7 +23,7 @@ pub(super) enum BindingState {
     Offered,
     /// The address was leased to the client.
     Leased,
-    /// A host uses the address without a lease, so that the server does not offer it.
+    /// A host uses the address without a lease, so the server does not offer the address.
     Blocked,
 }
 
@@ -123,7 +123,7 @@ impl Bindings {
     }
 
     /// Returns whether `client` may have an address. Clients with the same Ethernet address share
-    /// one limit.
+    /// one limit on the number of addresses.
     fn has_room(&self, now: Instant, client: &[u8], mac: MacAddr) -> bool {
         let is_others = |binding: &&Binding| {
             binding.mac == mac && binding.client != client && now < binding.until
@@ -265,9 +265,9 @@ impl Bindings {
             && !is_reserved()
     }
 
-    /// Returns an address that was never bound. The search begins at a position that is computed
-    /// from the client's Ethernet address. A server that lost its bindings therefore assigns the
-    /// same addresses again.
+    /// Returns an address that was never bound to a client. The search begins at a position that is
+    /// computed from the client's Ethernet address. A server that lost its bindings therefore
+    /// assigns the same addresses again.
     fn unused(&self, mac: MacAddr) -> Option<Ipv4Addr> {
         let [a, b, c, d, e, f] = mac.0.map(u64::from);
         let number = a << 40 | b << 32 | c << 24 | d << 16 | e << 8 | f;
