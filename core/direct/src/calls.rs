@@ -55,8 +55,9 @@ pub trait PrivateSockets {
 
     /// Listens on `local`; the accept queue holds `backlog + 1` connections.
     ///
-    /// # Errors [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does
-    /// not belong to the host; [`SetUpError::TooMany`] if the limit of sockets is reached.
+    /// # Errors
+    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does not belong
+    /// to the host; [`SetUpError::TooMany`] if the limit of sockets is reached.
     fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError>;
 
     /// Listens on `local` with the given options for the connections that are accepted.
@@ -73,8 +74,9 @@ pub trait PrivateSockets {
     /// Begins to connect to `remote`. The event [`crate::NodeEvent::Connected`] or `Failed`
     /// follows.
     ///
-    /// # Errors [`SetUpError::Connect`] if there is no route or no free port;
-    /// [`SetUpError::TooMany`] if the limit of sockets is reached.
+    /// # Errors
+    /// [`SetUpError::Connect`] if there is no route or no free port; [`SetUpError::TooMany`] if the
+    /// limit of sockets is reached.
     fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, SetUpError>;
 
     /// Connects with the given local address, buffers and congestion control.
@@ -93,8 +95,9 @@ pub trait PrivateSockets {
     /// Copies as many of `bytes` as fit into the send buffer and returns their number, at least
     /// one.
     ///
-    /// # Errors [`WriteError::Full`] if the buffer is full. After other errors the connection
-    /// accepts no more bytes.
+    /// # Errors
+    /// [`WriteError::Full`] if the buffer is full. After other errors the connection accepts no
+    /// more bytes.
     fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError>;
 
     /// Returns the free space of a connection's send buffer in bytes.
@@ -110,7 +113,8 @@ pub trait PrivateSockets {
 
     /// Returns the received bytes without removing them; there are none at the end of the stream.
     ///
-    /// # Errors Same as [`Self::recv`].
+    /// # Errors
+    /// Same as [`Self::recv`].
     fn peek(&mut self, handle: SocketHandle) -> Result<Fragments, ReadError>;
 
     /// Borrows the received bytes as at most two slices, without removing them. Call
@@ -126,9 +130,9 @@ pub trait PrivateSockets {
     /// Same as [`Self::recv`].
     fn discard(&mut self, handle: SocketHandle, max: usize) -> Result<usize, ReadError>;
 
-    /// Borrows the buffers of an open connection, to read and write their bytes in place. Call
-    /// [`Self::buffers_used`] afterwards. Returns `None` if the connection was removed or its
-    /// handshake failed.
+    /// Borrows the receive and send buffer of an open connection, to read and write their bytes in
+    /// place. Call [`Self::buffers_used`] afterwards. Returns `None` if the connection was removed
+    /// or its handshake failed.
     fn buffers(&mut self, handle: SocketHandle) -> Option<(&mut HeapRecv, &mut HeapSend)>;
 
     /// Notifies the stack that the caller removed bytes from the receive buffer, or added bytes to
@@ -150,7 +154,8 @@ pub trait PrivateSockets {
 
     /// Opens a UDP socket at `local`; port 0 chooses a free port.
     ///
-    /// # Errors [`SetUpError::Bind`] if the address is in use or does not belong to the host;
+    /// # Errors
+    /// [`SetUpError::Bind`] if the address is in use or does not belong to the host;
     /// [`SetUpError::TooMany`] if the limit of sockets is reached.
     fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError>;
 
@@ -163,8 +168,9 @@ pub trait PrivateSockets {
 
     /// Sends one datagram.
     ///
-    /// # Errors See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the socket
-    /// was removed.
+    /// # Errors
+    /// See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the socket was
+    /// removed.
     fn send_to(
         &mut self,
         handle: SocketHandle,

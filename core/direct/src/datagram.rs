@@ -16,7 +16,8 @@ use crate::table::ReceivedDatagram;
 impl<P: Port + ?Sized> Node<P> {
     /// Opens a UDP socket at `local`; port 0 chooses a free port.
     ///
-    /// # Errors [`SetUpError::Bind`] if the address is in use or does not belong to the node;
+    /// # Errors
+    /// [`SetUpError::Bind`] if the address is in use or does not belong to the node;
     /// [`SetUpError::TooMany`] if the limit of sockets is reached.
     pub fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
         self.calls().udp(local)
@@ -25,15 +26,17 @@ impl<P: Port + ?Sized> Node<P> {
     /// Opens an ICMP echo socket ("ping socket") at the address of `local`. The port of `local` is
     /// the echo identifier; 0 chooses a free identifier.
     ///
-    /// # Errors Same as [`Node::udp`].
+    /// # Errors
+    /// Same as [`Node::udp`].
     pub fn echo(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
         self.calls().echo(local)
     }
 
     /// Sends one datagram.
     ///
-    /// # Errors See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the socket
-    /// was removed.
+    /// # Errors
+    /// See [`towpath_stack::Stack::send_datagram`]; [`SendError::Invalid`] if the socket was
+    /// removed.
     pub fn send_to(
         &mut self,
         handle: SocketHandle,
@@ -46,7 +49,8 @@ impl<P: Port + ?Sized> Node<P> {
     /// Sends one ICMP echo request with sequence number `seq`. [`Node::recv_from`] returns the
     /// reply, and [`echo_seq`](Node::echo_seq) extracts its sequence number.
     ///
-    /// # Errors Same as [`Node::send_to`].
+    /// # Errors
+    /// Same as [`Node::send_to`].
     pub fn ping(
         &mut self,
         handle: SocketHandle,
@@ -71,7 +75,8 @@ impl<P: Port + ?Sized> Node<P> {
 
     /// Sends a UDP datagram from any source address, to answer a [`crate::Stray::Datagram`].
     ///
-    /// # Errors See [`towpath_stack::Stack::send_datagram_from`].
+    /// # Errors
+    /// See [`towpath_stack::Stack::send_datagram_from`].
     pub fn send_datagram_from(
         &mut self,
         from: &DatagramFrom,
@@ -85,7 +90,8 @@ impl<P: Port + ?Sized> Node<P> {
 
     /// Sends an ICMP echo message from any source address, to answer a [`crate::Stray::Echo`].
     ///
-    /// # Errors See [`towpath_stack::Stack::send_echo_from`].
+    /// # Errors
+    /// See [`towpath_stack::Stack::send_echo_from`].
     pub fn send_echo_from(&mut self, out: &EchoOut, data: &[u8]) -> Result<(), SendError> {
         let (now, payload) = (self.now(), Payload::new(data, Fragments::empty()));
         self.stack.send_echo_from(now, out, &payload, &mut self.pool).map(|_| ())

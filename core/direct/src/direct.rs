@@ -227,8 +227,8 @@ impl Direct {
         self.table.get_mut(handle).filter(|entry| entry.life == SocketLife::Open)
     }
 
-    /// Records an event of the socket at `index`. Events of a connection that waits to be accepted
-    /// are reported after it is accepted.
+    /// Records an event of the socket at `index`. Events of a connection that waits in an accept
+    /// queue are reported after the program has accepted the connection.
     fn note(&mut self, index: u32, what: PendingEvents) {
         let Some(entry) = self.table.at_mut(index) else { return };
         entry.pending.add(what);

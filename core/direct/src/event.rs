@@ -47,7 +47,7 @@ pub struct PendingSyn {
 }
 
 /// Set of a socket's pending events, with one bit for each kind of event. Several events of one
-/// kind use the same bit, so the set is bounded.
+/// kind use the same bit, so pending events need a fixed amount of memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PendingEvents(u8);
 

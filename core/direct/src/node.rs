@@ -105,8 +105,8 @@ impl<P: Port + ?Sized> Node<P> {
         DirectCalls { stack, direct, pool, now: *now }
     }
 
-    /// Sets the time of socket calls until the next [`Node::turn`]. A call that starts a timer,
-    /// such as [`Node::accept_syn`], would otherwise start it at the time of the last turn.
+    /// Sets the time of socket calls until the next [`Node::turn`]. Without this, a call that
+    /// starts a timer, such as [`Node::accept_syn`], would start it at the time of the last turn.
     pub fn set_now(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
@@ -196,8 +196,8 @@ impl<P: Port + ?Sized> Node<P> {
 
     /// Sets an option, for example [`SocketOption::Congestion`].
     ///
-    /// # Errors [`OptionError::NoSocket`] if the socket was removed; otherwise see
-    /// [`Stack::set_option`].
+    /// # Errors
+    /// [`OptionError::NoSocket`] if the socket was removed; otherwise see [`Stack::set_option`].
     pub fn set_option(
         &mut self,
         handle: SocketHandle,

@@ -65,8 +65,8 @@ fn quoted(answer: &DatagramFrom, payload: &[u8], pool: &mut Pool) -> Option<(Pac
     Some((packet, offset))
 }
 
-/// Prepends the IP header to a packet, and returns its length in bytes. Returns `None` if one of
-/// the addresses is IPv4 and the other one IPv6.
+/// Prepends the IP header to a packet, and returns its length in bytes. Returns `None` if the two
+/// addresses are of different IP versions.
 fn push_ip(
     packet: &mut Packet,
     ends: (SocketAddr, SocketAddr),

@@ -16,7 +16,7 @@ use crate::table::{BufferSizes, DirectKind, SocketLife};
 /// Options of a connection, or of a listener and the connections that it accepts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamOptions {
-    /// Local address; if this is `None`, the stack chooses one.
+    /// Local address; `None` lets the stack choose one.
     pub local: Option<SocketAddr>,
     /// Buffer sizes of the connection, or of the connections that a listener accepts. If this is
     /// `None`, the default of the node is used.
@@ -24,16 +24,17 @@ pub struct StreamOptions {
     /// Congestion control of the connection, or of the connections that a listener accepts. If this
     /// is `None`, the default of the stack is used.
     pub congestion: Option<CongestionKind>,
-    /// Whether Nagle's algorithm is disabled: short segments are sent although bytes are in flight.
-    /// For a listener, this applies to the connections that it accepts.
+    /// Whether Nagle's algorithm is disabled, so that short segments are sent although bytes are in
+    /// flight. For a listener, this applies to the connections that it accepts.
     pub nodelay: bool,
 }
 
 impl<P: Port + ?Sized> Node<P> {
     /// Listens on `local`; the accept queue holds `backlog + 1` connections.
     ///
-    /// # Errors [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does
-    /// not belong to the node; [`SetUpError::TooMany`] if the limit of sockets is reached.
+    /// # Errors
+    /// [`SetUpError::Bind`] and [`SetUpError::Listen`] if the address is in use or does not belong
+    /// to the node; [`SetUpError::TooMany`] if the limit of sockets is reached.
     pub fn listen(&mut self, local: SocketAddr, backlog: u32) -> Result<SocketHandle, SetUpError> {
         self.calls().listen(local, backlog)
     }
@@ -54,16 +55,17 @@ impl<P: Port + ?Sized> Node<P> {
     /// Begins to connect to `remote`. The event [`crate::NodeEvent::Connected`] or `Failed`
     /// follows.
     ///
-    /// # Errors [`SetUpError::Connect`] if there is no route or no free port;
-    /// [`SetUpError::TooMany`] if the limit of sockets is reached.
+    /// # Errors
+    /// [`SetUpError::Connect`] if there is no route or no free port; [`SetUpError::TooMany`] if the
+    /// limit of sockets is reached.
     pub fn connect(&mut self, remote: SocketAddr) -> Result<SocketHandle, SetUpError> {
         self.calls().connect(remote)
     }
 
     /// Connects with the given local address, buffers and congestion control.
     ///
-    /// # Errors Same as [`Node::connect`], and [`SetUpError::Bind`] if the local address cannot be
-    /// used.
+    /// # Errors
+    /// Same as [`Node::connect`], and [`SetUpError::Bind`] if the local address cannot be used.
     pub fn connect_with(
         &mut self,
         remote: SocketAddr,
@@ -75,8 +77,9 @@ impl<P: Port + ?Sized> Node<P> {
     /// Connects from any source address, as a gateway does. No port is bound, and `local` need not
     /// belong to the node; port 0 chooses a port.
     ///
-    /// # Errors [`SetUpError::Connect`], see [`towpath_stack::Stack::connect_from`];
-    /// [`SetUpError::TooMany`] if the limit of sockets is reached.
+    /// # Errors
+    /// [`SetUpError::Connect`], see [`towpath_stack::Stack::connect_from`]; [`SetUpError::TooMany`]
+    /// if the limit of sockets is reached.
     pub fn connect_from(
         &mut self,
         local: SocketAddr,
@@ -163,8 +166,9 @@ impl<P: Port + ?Sized> Node<P> {
     /// Copies as many of `bytes` as fit into the send buffer and returns their number, at least
     /// one.
     ///
-    /// # Errors [`WriteError::Full`] if the buffer is full; after other errors the connection
-    /// accepts no more bytes.
+    /// # Errors
+    /// [`WriteError::Full`] if the buffer is full; after other errors the connection accepts no
+    /// more bytes.
     pub fn send(&mut self, handle: SocketHandle, bytes: &[u8]) -> Result<usize, WriteError> {
         self.calls().send(handle, bytes)
     }
@@ -192,8 +196,7 @@ impl<P: Port + ?Sized> Node<P> {
         self.calls().peek(handle)
     }
 
-    /// Discards up to `max` received bytes without copying them, and returns their number. Programs
-    /// that only count bytes need no more.
+    /// Discards up to `max` received bytes without copying them, and returns their number.
     ///
     /// # Errors
     /// Same as [`Node::recv`].

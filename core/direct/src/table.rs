@@ -35,7 +35,7 @@ pub struct StreamStatus {
     pub ended: bool,
     /// Whether the program has closed its own sending direction.
     pub shut: bool,
-    /// Error that ended the connection; `None` if it has not failed.
+    /// Error that ended the connection; `None` if the connection has not failed.
     pub failure: Option<SocketError>,
 }
 
@@ -116,7 +116,8 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct TablePlace {
-    /// Generation of the socket in this table slot, or of the next socket if the slot is empty.
+    /// Generation of the socket in this table slot. If the slot is empty, generation of the next
+    /// socket in it.
     generation: u32,
     entry: Option<DirectEntry>,
 }
