@@ -43,8 +43,8 @@ pub struct Attempt {
 /// Queries nameservers until all questions are answered.
 ///
 /// Carry out each attempt that [`Self::next_attempt`] returns: send its questions, and pass the
-/// received messages to [`Self::on_message`] until it returns true. If an attempt ends before that,
-/// because of its timeout or an error, it has failed, and the next server is asked.
+/// received messages to [`Self::on_message`] until it returns true. If the attempt's timeout
+/// expires or an error occurs before, the attempt has failed, and the next server is asked.
 #[derive(Debug)]
 pub struct Inquiry<'a> {
     conf: &'a Conf,
@@ -132,8 +132,8 @@ impl<'a> Inquiry<'a> {
             Some((at, place, message::read(message, id, &self.questions[place])?))
         });
         let Some((at, place, answer)) = found else {
-            // Ignore the message if it arrived over UDP, because it may be forged. A message over
-            // TCP is from the server, so the attempt has failed.
+            // A message over UDP that matches no question may be forged, so ignore it. A message
+            // over TCP is from the server, so the attempt has failed.
             return self.protocol == Protocol::Tcp || self.left == 0;
         };
         if self.edns && answer.code == rcode::FORMAT_ERROR && !answer.truncated {

@@ -72,7 +72,8 @@ impl NameLookup {
     ) -> Option<Result<FoundAddresses, ResolveError>> {
         let is_answered = answers.iter().all(Option::is_some);
         match merge(answers) {
-            // Like glibc, try the next candidate name if this one has only records of other types.
+            // Like glibc, try the next candidate name if the current one has only records of other
+            // types.
             Err(ResolveError::NoData) => self.worst = ResolveError::NoData,
             Err(ResolveError::NotFound) => {}
             // Like glibc, try the next candidate name if the servers reported a failure for this

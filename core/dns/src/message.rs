@@ -120,7 +120,8 @@ impl Name {
                         return None;
                     }
                 }
-                // Labels of other types are obsolete (RFC 6891 §5), so reject the message.
+                // Other types of labels than plain labels and pointers are obsolete (RFC 6891 §5),
+                // so reject the message.
                 _ => return None,
             }
         }
@@ -232,7 +233,8 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
         && (count(6), count(10)) == (0, 0);
     let mut answer =
         DnsAnswer { code, truncated: header[2] & 2 != 0, lame, ttl: u32::MAX, ..<_>::default() };
-    // Some servers do not repeat the question in their answer if they could not parse it.
+    // Accept an answer without a question section, because some servers omit the question if they
+    // could not parse it.
     if code == rcode::FORMAT_ERROR && count(4) == 0 {
         return Some(answer);
     }
@@ -245,7 +247,7 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
     let (mut at, mut records) = (at + 4, Vec::new());
     for _ in 0..count(6) {
         let Some((record, end)) = record(message, at) else {
-            // The records of a truncated answer are not needed, because it is requested again over
+            // Skip the records of a truncated answer, because the question will be asked again over
             // TCP.
             if answer.truncated {
                 return Some(answer);
@@ -255,15 +257,16 @@ pub fn read(message: &[u8], id: u16, question: &Question) -> Option<DnsAnswer> {
         at = end;
         records.extend(record);
     }
-    // Ignore the records of an answer that says that the name does not exist.
+    // Use the records only if there was no error. Records of an answer that reports that the name
+    // does not exist are ignored.
     if code == rcode::NO_ERROR {
         take(message, question, &records, &mut answer)?;
     }
     Some(answer)
 }
 
-/// Parses the record at offset `at`. Returns the offset after it, and the record if its class is
-/// IN.
+/// Parses the record at offset `at`. Returns the record if its class is IN, and the offset after
+/// the record.
 fn record(message: &[u8], at: usize) -> Option<(Option<ResourceRecord<'_>>, usize)> {
     let (owner, at) = Name::read(message, at)?;
     let fixed = message.get(at..)?.first_chunk::<10>()?;
