@@ -53,7 +53,7 @@ struct Way {
     link: Link<QueuedPacket>,
     /// Injected packets, which are delivered before the packets of the link.
     injected: Batch,
-    /// Whether the sending device is stopped, so that it accepts no packets.
+    /// Whether the sending device is stopped. A stopped device accepts no packets.
     is_stopped: bool,
     /// Whether the device has refused packets from its stack since it last had space.
     is_blocked: bool,
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_device_takes_no_more_than_its_ring_and_names_the_time_of_the_next_place() {
-        // At this rate, 1000 bytes take a millisecond.
+        // At a rate of 8 Mbit/s, 1000 bytes take a millisecond.
         let link = LinkConfig { rate: Some(8_000_000), ..LinkConfig::default() };
         let config = CableConfig { link, ring: Some(2), ..CableConfig::default() };
         let cable = Cable::new(config, Dice::new(1, 0));

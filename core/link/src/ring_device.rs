@@ -7,8 +7,8 @@ use towpath_qdisc::{Completed, Device, Queueable};
 /// Properties of a [`RingDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Number of transmit descriptors. A packet occupies one until an interrupt reports that it was
-    /// sent.
+    /// Number of transmit descriptors. A packet occupies one descriptor until an interrupt reports
+    /// that the packet was sent.
     pub descriptors: usize,
     /// Line rate in bits per second.
     pub rate: u64,
@@ -36,7 +36,8 @@ impl Default for RingConfig {
 /// [`RingDevice::poll_sent`] returns each packet at the time at which its transmission ends. A
 /// descriptor stays in use until an interrupt reports the packet.
 ///
-/// # Usage Drain [`RingDevice::poll_sent`] before [`Device::poll_completed`], and call both at
+/// # Usage
+/// Drain [`RingDevice::poll_sent`] before [`Device::poll_completed`], and call both at
 /// [`Device::next_timeout_ns`].
 #[derive(Debug)]
 pub struct RingDevice<T> {

@@ -126,7 +126,7 @@ impl<'a> Parsed<'a> {
         Ok(())
     }
 
-    /// Checks that the properties are consistent with each other, and returns the link.
+    /// Checks that the parsed properties are consistent with each other, and returns the link.
     fn finish(mut self, words: &Words<'a>) -> Result<Netem, NetemError> {
         let word = |name| self.seen.iter().find(|(seen, _)| *seen == name).map(|(_, word)| word);
         if self.seen.is_empty() {
