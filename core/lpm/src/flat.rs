@@ -52,11 +52,11 @@ const WALKS: usize = 32;
 #[derive(Debug, Clone)]
 pub struct Flat<T> {
     root: Arc<Root<T>>,
-    /// Parts of the table that must be computed again from the trie.
+    /// Parts of the flat table that are outdated and must be computed again from the trie.
     stale: BTreeSet<Part>,
 }
 
-/// Identifies a part of the table: the root, or one of the smaller tables below it.
+/// Identifies a part of the flat table: the root, or one of the smaller tables below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Root,
@@ -85,7 +85,8 @@ struct Middle<T> {
 #[derive(Debug, Clone)]
 struct Block<T> {
     runs: SlotRuns<BLOCK_WORDS, T>,
-    /// Sub tables, sorted by slot. There is one for each /24 network that contains longer prefixes.
+    /// Sub tables, sorted by slot number. Each one belongs to a /24 network that contains longer
+    /// prefixes.
     subs: Vec<(u16, Arc<SlotRuns<SUB_WORDS, T>>)>,
 }
 

@@ -1,21 +1,21 @@
-//! Run-length compressed tables, for slots whose neighbours often have equal values.
+//! Run-length compressed tables. Neighbouring slots of a routing table often have equal values.
 
 /// A table of slots with run-length compression, because neighbouring slots often have equal
 /// values. Each of the `WORDS` words is the index of 64 slots.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotRuns<const WORDS: usize, T> {
     words: [Word; WORDS],
-    /// Values of the runs, in the order of their slots. Empty if no slot has a value.
+    /// Values of the runs of equal slots, in the order of the slots. Empty if no slot has a value.
     values: Vec<Option<T>>,
 }
 
-/// Index of 64 slots: bitmap and counter to find the value of a slot. A lookup reads only this word
-/// and the value.
+/// Bitmap and counter by which the value of each of 64 slots is found. A lookup reads only this
+/// word and the value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
     /// Bitmap with a bit for each slot that starts a run of equal values.
     starts: u64,
-    /// Number of runs that start before the first slot of this word.
+    /// Number of runs of equal slots that start before the first slot of this word.
     before: u32,
     /// Whether at least one of the 64 slots is marked.
     marked: bool,
@@ -40,8 +40,8 @@ impl<const WORDS: usize, T> SlotRuns<WORDS, T> {
     pub(crate) fn place(&self, slot: usize) -> usize {
         let word = self.words[slot / 64 % WORDS];
         let until = word.starts & (u64::MAX >> (63 - slot % 64));
-        // If no slot has a value, there are no runs. The index then wraps to `usize::MAX`, where no
-        // value exists.
+        // If no slot has a value, there are no runs, and the subtraction wraps to `usize::MAX`. No
+        // value has this index, so the caller finds none.
         (word.before as usize + until.count_ones() as usize).wrapping_sub(1)
     }
 

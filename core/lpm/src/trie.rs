@@ -39,8 +39,8 @@ pub(crate) struct TrieNode<T> {
     /// Bitmap of the prefixes that end in this node. [`place_of`] returns the bit number of a
     /// prefix.
     inside: u64,
-    /// Bitmap of this node's children. A child's bit number is the value of the six address bits
-    /// after those of this node.
+    /// Bitmap of this node's children. The bit number of a child is the value of the six address
+    /// bits that follow the bits of this node.
     below: u64,
     /// Values of the prefixes in the bitmap `inside`, in the order of their bits.
     values: Vec<T>,
@@ -96,7 +96,7 @@ impl<T> Trie<T> {
     }
 
     /// Calls `show` for the prefix `(addr, len)`, and for each prefix of at most `len_max` bits
-    /// that it contains. A prefix is shown before the longer prefixes that it contains.
+    /// inside it. Shorter prefixes are shown before the longer prefixes that they contain.
     pub(crate) fn each_within<'a>(
         &'a self,
         (addr, len): Bits,
@@ -135,8 +135,8 @@ impl<T: Clone> Trie<T> {
             let at = rank(node.below, step);
             if node.below >> step & 1 == 0 {
                 node.below |= 1 << step;
-                // Reserve space for exactly one more child, because most of the many nodes have few
-                // children.
+                // Reserve space for exactly one more child. Tries have many nodes, and most of them
+                // have few children.
                 node.nodes.reserve_exact(1);
                 node.nodes.insert(at, Arc::default());
             }
@@ -199,8 +199,8 @@ impl<T> TrieNode<T> {
         &self.values[rank(self.inside, place)]
     }
 
-    /// Calls `show` for the prefixes in this node and in the nodes below it. All of these prefixes
-    /// begin with the bits of `addr`.
+    /// Calls `show` for the prefixes in this node and in the nodes below it. `addr` has the address
+    /// bits that lead to this node.
     fn each<'a>(
         &'a self,
         (addr, depth): (u128, usize),
@@ -351,7 +351,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(trie.get(*bits), all.get(bits));
-                // A clone that was made before the change must still have the old value.
+                // A clone of the trie that was made before the change must still have the old
+                // value.
                 prop_assert_eq!(before.get(*bits), was.get(bits));
             }
             let known = changes.iter().map(|(bits, _)| bits.0);
