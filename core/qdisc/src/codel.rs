@@ -99,7 +99,7 @@ impl<T: Queueable> Qdisc<T> for Codel<T> {
     }
 }
 
-/// Counters that all queues of a queueing discipline share.
+/// Counters that are common to all queues of a queueing discipline.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) stats: Stats,

@@ -22,8 +22,8 @@ pub trait Device<T>: Send {
     fn poll_completed(&mut self, now_ns: u64) -> Completed;
 
     /// Returns the time in nanoseconds at which the next call of [`Device::poll_completed`] can
-    /// report packets. Returns `None` if the device is idle, or if it wakes its owner in another
-    /// way.
+    /// report packets. Returns `None` if the device is idle, or if it notifies its owner itself,
+    /// for example by a file descriptor.
     fn next_timeout_ns(&self) -> Option<u64>;
 }
 

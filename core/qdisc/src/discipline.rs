@@ -4,10 +4,12 @@ use crate::{Counter, Dropped, Queueable, Stats};
 
 /// A queueing discipline for items of type `T`.
 ///
-/// Times are in nanoseconds of a clock that never goes backward. Dropped items are appended to
-/// `drops`: the new item, or other items that make room for it.
+/// Times are in nanoseconds of a clock that never goes backward. Each dropped item is appended to
+/// `drops`. If the queue is full, this is the new item, or older items that are dropped to make
+/// room.
 pub trait Qdisc<T: Queueable>: Send {
-    /// Enqueues an item. May drop this item or other items.
+    /// Enqueues an item. If the queue is full, drops this item or other items, and appends them to
+    /// `drops`.
     fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>);
 
     /// Removes and returns the next item to send.

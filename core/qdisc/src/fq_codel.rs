@@ -46,8 +46,8 @@ impl Default for FqCodelParams {
 #[derive(Debug)]
 pub struct FqCodel<T> {
     params: FqCodelParams,
-    /// For each hash value, one plus the index in `flows` of its queue. 0 means that the hash value
-    /// has no queue, because no packet had this value.
+    /// For each hash value, one plus the index of its queue in `flows`. 0 means that no packet has
+    /// had this hash value, so that it has no queue.
     table: Vec<u32>,
     flows: Vec<FlowQueue<T>>,
     /// Indices of the active queues. `new` has those that became active recently, and `old` has the
@@ -170,8 +170,8 @@ impl<T: Queueable> Qdisc<T> for FqCodel<T> {
             //# if that queue has a
             //# negative number of credits (i.e., it has already dequeued at least a
             //# quantum of bytes), it is given an additional quantum of credits
-            // As in Linux, a queue that has used up its bytes of this round gets a new quantum and
-            // moves to the list's end.
+            // As in Linux, a queue that has sent its quantum of this round gets a new quantum, and
+            // moves to the end of the list.
             if flow.deficit <= 0 {
                 flow.deficit += i64::from(self.params.quantum.max(1));
                 list.pop_front();

@@ -13,7 +13,8 @@ pub struct Mq<T> {
 impl<T: Queueable> Mq<T> {
     /// Creates an mq discipline from one queueing discipline for each hardware queue.
     ///
-    /// # Panics If `queues` is empty, because packets could not be queued.
+    /// # Panics
+    /// If `queues` is empty, because packets could not be queued.
     pub fn new(queues: Vec<Box<dyn Qdisc<T>>>) -> Self {
         assert!(!queues.is_empty(), "mq needs a queue");
         Self { queues, next: 0 }

@@ -56,7 +56,7 @@ impl QueuedPacket {
         &self.packet
     }
 
-    /// Converts this into the packet, to send it or to free its memory.
+    /// Returns the packet, so that the caller can send it or free its memory.
     pub fn into_packet(self) -> Packet {
         self.packet
     }

@@ -17,7 +17,8 @@ impl<T: Queueable + 'static> Prio<T> {
     /// Creates a prio discipline from one queueing discipline per band. Priorities mapped to a
     /// missing band use the last band.
     ///
-    /// # Panics If `bands` is empty, because packets could not be queued.
+    /// # Panics
+    /// If `bands` is empty, because packets could not be queued.
     pub fn new(bands: Vec<Box<dyn Qdisc<T>>>, priomap: [u8; 16]) -> Self {
         assert!(!bands.is_empty(), "prio needs a band");
         Self { bands, priomap, kind: "prio" }

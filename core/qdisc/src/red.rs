@@ -63,7 +63,7 @@ pub struct Red<T> {
     stats: Stats,
 }
 
-/// Decision about an arriving packet: enqueue it, or drop or mark it.
+/// Decision about an arriving packet: enqueue, drop or mark it.
 enum Verdict {
     Pass,
     /// Drop or mark the packet, because a random draw selected it.

@@ -180,7 +180,8 @@ mod tests {
     /// Returns whether the IP and the TCP checksum are correct. A partial TCP checksum is completed
     /// first.
     fn is_right(queued: &mut QueuedPacket) -> bool {
-        // Flip the same bit twice: this only completes the checksum.
+        // Flip the same bit twice. The packet is unchanged, except that its partial checksum is
+        // completed.
         queued.flip_bit(0);
         queued.flip_bit(0);
         let bytes = queued.packet().linear();
@@ -230,7 +231,7 @@ mod tests {
         packet.push_back(50).unwrap().fill(9);
         let all = pieces(packet, &mut pool);
         assert_eq!(all.iter().map(Queueable::bytes).collect::<Vec<_>>(), [154, 154, 154]);
-        // Test IP lengths that end within the headers, or beyond the frame.
+        // Test values of the IP length field that end within the headers, or beyond the frame.
         for len in [0, 20, 39, 341] {
             let mut packet = tcp(&[7; 300], 0, 100, &mut pool);
             put16(packet.linear_mut(), 16, len);

@@ -14,7 +14,7 @@ pub struct TbfParams {
     pub peakrate: Option<u64>,
     /// Size in bytes of the token bucket for the peak rate.
     pub mtu: u64,
-    /// Maximum number of bytes that wait for tokens.
+    /// Maximum number of bytes that wait in the queue for tokens.
     pub limit: usize,
 }
 
@@ -76,7 +76,7 @@ impl<T: Queueable> Tbf<T> {
         peakrate.map_or(burst, |_| burst.min(mtu))
     }
 
-    /// Returns the tokens that would be left in both buckets, as times in nanoseconds, if `bytes`
+    /// Returns the tokens that both buckets would have left, as times in nanoseconds, if `bytes`
     /// were sent at `now_ns`.
     fn left_ns(&self, now_ns: u64, bytes: u64) -> (i128, i128) {
         let (bucket, peak_bucket) = self.buckets_ns();

@@ -7,7 +7,8 @@ use crate::{Device, Dropped, Qdisc, Queueable, TransmitQueue};
 /// While the [`TransmitQueue`] is stopped, packets wait in the queueing discipline, which can
 /// reorder and drop them. The discipline can no longer do so once packets are in the device.
 ///
-/// # Usage Call [`TransmitPath::run`] after [`TransmitPath::enqueue`], and at
+/// # Usage
+/// Call [`TransmitPath::run`] after [`TransmitPath::enqueue`], and at
 /// [`TransmitPath::next_timeout_ns`].
 pub struct TransmitPath<T, D> {
     qdisc: Box<dyn Qdisc<T>>,
@@ -36,7 +37,7 @@ impl<T: Queueable, D: Device<T>> TransmitPath<T, D> {
         while !self.queue.is_stopped() && self.device.room() > 0 {
             let Some(item) = self.qdisc.dequeue(now_ns, drops) else { break };
             let bytes = item.bytes() as u64;
-            // The device has a free descriptor, so it accepts the packet.
+            // `room` is not 0, so the device has a free descriptor and accepts the packet.
             let is_taken = self.device.transmit(now_ns, item).is_ok();
             debug_assert!(is_taken, "a device with room refused a packet");
             self.queue.on_queued(bytes, self.device.room());
