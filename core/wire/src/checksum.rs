@@ -41,7 +41,7 @@ pub fn sum_at(data: &[u8], offset: usize, acc: u64) -> u64 {
 #[must_use]
 pub const fn fold(acc: u64) -> u16 {
     // Add the number to itself with its halves swapped. The upper half of the result is the sum of
-    // both halves, including the carry of the lower half.
+    // both halves, with the carry of the lower half added.
     let acc = (acc.wrapping_add(acc.rotate_left(32)) >> 32) as u32;
     (acc.wrapping_add(acc.rotate_left(16)) >> 16) as u16
 }

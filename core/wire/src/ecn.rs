@@ -30,7 +30,8 @@ impl Ecn {
         }
     }
 
-    /// Returns the TOS byte `tos` with this ECN field. Its DSCP remains unchanged.
+    /// Returns the TOS byte `tos` with its ECN field replaced by this one. The DSCP in `tos` is
+    /// unchanged.
     #[inline]
     pub const fn with_dscp(self, tos: u8) -> u8 {
         tos & !Self::MASK | self as u8

@@ -8,7 +8,7 @@ use core::fmt;
 pub enum ParseError {
     /// The data end before the header does, or before the length that is stated in the header.
     Truncated,
-    /// The IP version is not the one that the parser expects.
+    /// The IP version in the header is not the version that the parser expects.
     BadVersion,
     /// The header length is below its minimum, or exceeds the data.
     BadHeaderLength,
@@ -18,7 +18,7 @@ pub enum ParseError {
     BadChecksum,
     /// An option has length 0, exceeds the options area, or is not permitted in this message.
     BadOption,
-    /// An address is not permitted in the field that contains it.
+    /// The address in an address field is not permitted there, for example a multicast source.
     BadAddress,
     /// The hop limit or TTL shows that the message was not sent by a host on the link.
     BadHopLimit,

@@ -51,8 +51,8 @@ pub const TIME_EXCEEDED_TTL: u8 = 0;
 /// Code of Time Exceeded: fragments were missing at the reassembly timeout.
 pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
 
-/// The header of an ICMP message. The body that follows it contains the data of an echo message, or
-/// the packet that an error quotes.
+/// The header of an ICMP message. The body after the header contains the data of an echo message,
+/// or the packet that an error quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
@@ -63,7 +63,7 @@ pub enum Message {
         /// Sequence number of the request.
         seq: u16,
     },
-    /// An echo reply. Its body is that of the request.
+    /// An echo reply. Its body is a copy of the body of the request.
     EchoReply {
         /// Echo identifier of the request.
         ident: u16,

@@ -71,7 +71,7 @@ pub enum Message {
         /// Sequence number of the request.
         seq: u16,
     },
-    /// An echo reply. Its body is that of the request.
+    /// An echo reply. Its body is a copy of the body of the request.
     EchoReply {
         /// Echo identifier of the request.
         ident: u16,

@@ -61,8 +61,8 @@ impl Header {
         if total_len > data.len() {
             return Err(ParseError::Truncated);
         }
-        // Reject a fragment that ends beyond the maximum packet length, because it can never be
-        // reassembled.
+        // Reject a fragment that ends beyond the maximum packet length, because its packet can
+        // never be reassembled.
         if usize::from(header.fragment_offset) + total_len > TOTAL_LEN_MAX {
             return Err(ParseError::BadLength);
         }
@@ -115,8 +115,8 @@ impl Header {
         }
         let first = u16::from_be_bytes([0x40 | (header_len / 4) as u8, self.tos]);
         let hops = u16::from_be_bytes([self.ttl, self.protocol.0]);
-        // Sum the fields instead of the bytes, because loading bytes that were just stored would
-        // stall.
+        // Sum the fields instead of the bytes in `buf`. Loading bytes that were just stored would
+        // stall the CPU.
         let fields = u64::from(first)
             + u64::from(self.total_len)
             + u64::from(self.ident)

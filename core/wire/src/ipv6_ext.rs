@@ -30,8 +30,8 @@ pub struct Chain {
     /// Offset of the next-header field that contains `upper`. If the upper layer is unknown, this
     /// is the pointer of a Parameter Problem.
     pub upper_named_at: usize,
-    /// The fragment header; `None` if there is none. Unless it [is
-    /// atomic](FragmentHeader::is_atomic), parsing stops there, and the packet must be reassembled.
+    /// The fragment header; `None` if there is none. Parsing stops after this header, because the
+    /// packet must be reassembled, unless the fragment [is atomic](FragmentHeader::is_atomic).
     pub fragment: Option<FragmentHeader>,
     /// Value of the Router Alert option in the hop-by-hop header (RFC 2711), 0 for MLD; `None`
     /// without this option.
@@ -130,8 +130,8 @@ pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
 /// The upper layer of a packet or fragment, found without validating the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// Protocol of the upper layer, such as TCP. In a fragment other than the first, it is only
-    /// what the sender states, and may be an extension header.
+    /// Protocol of the upper layer, such as TCP. In a fragment other than the first, this is the
+    /// value of a header field that is not verified, and may be an extension header.
     pub protocol: IpProtocol,
     /// Offset in the packet of the upper-layer header. For a fragment other than the first, the
     /// offset of its data.

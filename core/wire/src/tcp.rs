@@ -111,7 +111,8 @@ impl Header {
     /// Writes the header with its options and padding to the start of `out`, and returns its length
     /// in bytes.
     ///
-    /// # Panics Panics if `out` is shorter than [`emitted_len`](Self::emitted_len).
+    /// # Panics
+    /// Panics if `out` is shorter than [`emitted_len`](Self::emitted_len).
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let len = self.emitted_len();
@@ -318,8 +319,8 @@ mod tests {
             blocks in prop::collection::vec((any::<u32>(), any::<u32>()), 0..3),
         ) -> Options {
             let mut sack = SackBlocks::new();
-            // Add SACK blocks only to segments that are not SYNs. With all other options, only two
-            // blocks would fit.
+            // Add SACK blocks only if the segment is not a SYN. Together with all other options,
+            // only two blocks would fit.
             if mss.is_none() && window_scale.is_none() {
                 for (left, right) in blocks {
                     sack.push(SeqNum(left), SeqNum(right));

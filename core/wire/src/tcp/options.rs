@@ -117,8 +117,8 @@ impl Options {
         if self.window_scale.is_some() {
             len += 4;
         }
-        // SACK-permitted needs no further bytes if there are timestamps: it replaces the two NOPs
-        // before them.
+        // With timestamps, SACK-permitted needs no further bytes, because it replaces the two NOPs
+        // before the timestamps option.
         if self.timestamps.is_some() {
             len += 12;
         } else if self.sack_permitted {

@@ -22,7 +22,7 @@ use core::ops::{Add, AddAssign, Sub};
 ///   one. A peer may send any number.
 /// * To compare two numbers that we chose or validated, use `lt`, `leq`, `gt`, `geq`, `max` or
 ///   `min`. Two such numbers are never more than [`APART_MAX`](Self::APART_MAX) apart, which debug
-///   builds assert. The assertion detects a peer's number that was not validated.
+///   builds assert. The assertion fails if a peer's number was not validated.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
@@ -32,16 +32,16 @@ impl SeqNum {
     /// from where on comparisons would be inverted.
     pub const APART_MAX: u32 = 3 << 29;
 
-    /// Returns whether this is one of the `count` sequence numbers that begin with `first`. Can be
-    /// used for any number, including one that a peer sent.
+    /// Returns whether this is one of the `count` sequence numbers that begin with `first`. The
+    /// method is safe for any number, including one that a peer sent.
     #[inline]
     pub const fn is_within(self, first: SeqNum, count: u32) -> bool {
         self.0.wrapping_sub(first.0) < count
     }
 
-    /// Returns the distance from `other` to `self`, along the shorter way around the circle. The
-    /// result is negative if `self` is before `other`. If a peer sent one of the numbers, the sign
-    /// only states which way is shorter.
+    /// Returns the distance from `other` to `self`, along the shorter way around the circle of
+    /// sequence numbers. The result is negative if `self` is before `other`. If a peer sent one of
+    /// the numbers, the sign only states which way is shorter.
     #[inline]
     pub const fn distance(self, other: SeqNum) -> i32 {
         self.0.wrapping_sub(other.0) as i32
