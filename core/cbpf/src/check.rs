@@ -66,11 +66,11 @@ fn targets(step: &Step) -> Option<[usize; 2]> {
     }
 }
 
-/// Checks that the program writes every cell of the scratch memory before it reads it, like Linux's
-/// `check_load_and_stores`.
+/// Checks that the program writes every cell of the scratch memory before it reads the cell, like
+/// Linux's `check_load_and_stores`.
 ///
-/// For each instruction, `on_arrival` has one bit per cell. A bit is set if all jumps to the
-/// instruction come after a write to that cell.
+/// For each instruction, `on_arrival` has one bit per cell. The bit is set if the cell was written
+/// on every path by which a jump reaches the instruction.
 fn check_cells(steps: &[Step]) -> Result<(), Refused> {
     let mut on_arrival = vec![u16::MAX; steps.len()];
     let mut written = 0;

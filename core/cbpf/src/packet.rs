@@ -14,7 +14,7 @@ pub trait FilterPacket {
     /// false if the packet ends before `bytes` is full.
     fn read(&self, origin: Origin, at: u32, bytes: &mut [u8]) -> bool;
 
-    /// Returns a metadata word of the packet, such as its protocol or interface.
+    /// Returns one word of the packet's metadata, such as its protocol or interface.
     fn about(&self, what: Ancillary) -> u32;
 }
 
