@@ -24,7 +24,7 @@ const TRIES_MAX: usize = 128;
 struct SourceChoice {
     /// Addresses and ports of the packet after source translation.
     tuple: Tuple,
-    /// Slot of the port mapping that the flow uses, or [`NONE`].
+    /// Number of the table slot of the port mapping that the flow uses, or [`NONE`].
     mapping: u32,
     /// Number of the interface whose address replaces the source address; 0 without masquerading.
     masquerade: u16,

@@ -20,7 +20,7 @@ pub struct TrackerCounters {
     /// Flows removed by the operator, or because the router lost the address that they were
     /// translated to.
     pub deleted: u64,
-    /// Packets that belong to no flow and cannot open one.
+    /// Packets that belong to no known flow and cannot open a new one.
     pub invalid: u64,
     /// Packets without a flow that were dropped because their source would have to be translated.
     pub untranslatable: u64,
@@ -37,8 +37,8 @@ pub struct TrackerCounters {
     pub no_address: u64,
     /// ICMP errors about a packet of a flow, passed on to the sender of that packet.
     pub errors_related: u64,
-    /// Fragments without a transport header that arrived before the first fragment of their packet,
-    /// so that their flow was unknown.
+    /// Fragments without a transport header that arrived before the first fragment of their packet.
+    /// Their flow was unknown.
     pub fragments_unknown: u64,
 }
 

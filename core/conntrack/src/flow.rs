@@ -26,7 +26,7 @@ pub enum FlowClass {
     IcmpAnswered,
     /// Packets of a protocol without states known to the tracker, in one direction only.
     OtherUnanswered,
-    /// Packets of a protocol without states known to the tracker, in both directions.
+    /// Packets in both directions, of a protocol whose states the tracker does not know.
     OtherAnswered,
 }
 
@@ -173,9 +173,10 @@ pub(crate) struct TrackedFlow {
     /// Links of the list of flows of the same class, ordered by the time of their last packets.
     pub newer: u32,
     pub older: u32,
-    /// Generation of the slot, incremented each time the slot gets a new flow.
+    /// Generation of the table slot, incremented each time that a new flow is stored in the slot.
     pub generation: u32,
-    /// Slot of the flow's source address, which counts the flows of that address.
+    /// Number of the table slot of the flow's source address. The slot counts the flows of the
+    /// address.
     pub source: u32,
     /// Slot of the port mapping used for the flow's translated source, or [`NONE`].
     pub mapping: u32,

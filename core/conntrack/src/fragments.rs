@@ -8,7 +8,7 @@ use crate::tuple::HashKey;
 use crate::view::PacketToken;
 
 /// Number of fragmented packets that are remembered at once. A new packet overwrites a remembered
-/// one with the same hash.
+/// packet with the same hash.
 const PACKETS_MAX: usize = 1024;
 /// Time in nanoseconds for which a packet's later fragments are accepted after its first fragment:
 /// the reassembly timeout of Linux.
@@ -47,7 +47,7 @@ impl FragmentFlows {
         self.entries[at] = Some(FragmentEntry { key, token, since_ns: now_ns });
     }
 
-    /// Returns the flow that the first fragment of this packet was assigned to.
+    /// Returns the flow to which the first fragment of this packet was assigned.
     pub(crate) fn find(&self, key: &FragmentKey, now_ns: u64) -> Option<PacketToken> {
         let entry = self.entries[self.place(key)].as_ref()?;
         let is_it = entry.key == *key && now_ns.saturating_sub(entry.since_ns) < LIFETIME_NS;

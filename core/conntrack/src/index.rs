@@ -11,8 +11,8 @@ pub(crate) struct Index {
 #[derive(Debug, Clone, Copy)]
 struct IndexSlot {
     hash: u32,
-    /// Number of the slab entry plus one; 0 for an empty slot, so that a zeroed allocation is an
-    /// empty index.
+    /// Number of the slab entry plus one; 0 if the slot is empty. A zeroed allocation is therefore
+    /// an empty index.
     value: u32,
 }
 
@@ -70,8 +70,8 @@ impl Index {
             if slot.value == 0 {
                 break;
             }
-            // Move the entry into the hole unless its hash selects a slot behind the hole: a
-            // look-up would start there and miss it.
+            // Move the entry into the hole, unless its hash selects a slot after the hole. A lookup
+            // starts at the slot that the hash selects, and would miss an entry before it.
             let distance = at.wrapping_sub(slot.hash) & self.mask;
             if distance >= at.wrapping_sub(hole) & self.mask {
                 self.slots[hole as usize] = slot;

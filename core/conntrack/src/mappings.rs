@@ -1,7 +1,7 @@
 //! Port mappings for source translation (NAT): each maps an inside address and port to an outside
 //! address and port.
 //!
-//! All flows from an inside address and port have the same outside port, whatever their
+//! All flows from an inside address and port have the same outside port, regardless of their
 //! destination. A mapping is removed with its last flow.
 
 use core::hash::Hasher;

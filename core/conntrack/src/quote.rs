@@ -1,5 +1,5 @@
 //! Translates the packet quoted in an ICMP error back to its original addresses and ports.
-//! Otherwise its sender would not recognize it.
+//! Otherwise the sender of that packet would not recognize it.
 
 use core::net::IpAddr;
 

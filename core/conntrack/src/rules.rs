@@ -130,7 +130,7 @@ impl FromStr for NatRule {
     }
 }
 
-/// Parsed parts of a rule other than its conditions.
+/// Parsed parts of a NAT rule, except its conditions.
 #[derive(Debug, Default)]
 struct NatDraft {
     to: Option<IpAddr>,
@@ -210,7 +210,8 @@ fn parse_ports(text: &str) -> Result<Ports, NatRuleError> {
 
 impl NatRule {
     /// Returns the rule's conditions, limited to the IP version of the new address. Otherwise the
-    /// rule would match packets that it cannot translate, and hide later rules from them.
+    /// rule would match packets that it cannot translate, and later rules would not be applied to
+    /// them.
     fn compared(&self) -> Rule {
         let mut conditions = self.conditions.clone();
         if conditions.src.is_none() && conditions.dst.is_none() {
@@ -287,7 +288,7 @@ impl NatRules {
         Ok(Self { rules, compiled, flows })
     }
 
-    /// Copies the flow counts of those rules that are also in `before`.
+    /// Copies the flow counts of rules from `before`, if the rules are also in `self`.
     pub fn inherit(&mut self, before: &Self) {
         for (rule, flows) in self.rules.iter().zip(&mut self.flows) {
             if let Some(at) = before.rules.iter().position(|known| known == rule) {

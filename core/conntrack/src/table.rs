@@ -11,7 +11,8 @@ use crate::tuple::{FlowDirection, HashKey, Tuple};
 pub(crate) const REFRESH_NS: u64 = 1_000_000_000;
 
 /// Maximum number of expired flows that one call of [`TrackedFlows::expire`] removes from each
-/// class. The limit bounds the time that a packet waits for the removal.
+/// class. The call is made while a packet is processed, so the limit bounds the delay of the
+/// packet.
 const EXPIRED_MAX: usize = 64;
 
 /// Reason why a new flow is not added to the table.
@@ -46,7 +47,7 @@ struct FlowSource {
 #[derive(Debug)]
 pub(crate) struct TrackedFlows {
     flows: Vec<TrackedFlow>,
-    /// First unused slot. Unused slots form a list linked by their `newer` field.
+    /// First unused slot of the flow table. Unused slots form a list linked by their `newer` field.
     free: u32,
     flows_max: usize,
     per_source_max: u32,
@@ -109,7 +110,7 @@ impl TrackedFlows {
         self.flows.len() as u32
     }
 
-    /// Returns the flow in slot `id`; `None` if the slot is empty.
+    /// Returns the flow in the table slot `id`; `None` if the slot is empty.
     pub(crate) fn get(&self, id: u32) -> Option<&TrackedFlow> {
         self.flows.get(id as usize).filter(|flow| flow.is_live)
     }

@@ -1,7 +1,8 @@
 //! State of a TCP connection in the connection tracker, with the windows of both ends.
 //!
-//! A router sees the segments of both ends, but not which of them arrive. Bounds of the numbers
-//! that an end may send follow van Rooij, "Real Stateful TCP Packet Filtering in IP Filter" (2001):
+//! A router sees the segments that both ends send, but does not know which of them arrive. Bounds
+//! of the numbers that an end may send follow van Rooij, "Real Stateful TCP Packet Filtering in IP
+//! Filter" (2001):
 //!
 //! ```text
 //!   seq       at most what the receiver has permitted (its highest ack + window)
@@ -25,9 +26,9 @@ const SHIFT_MAX: u8 = 14;
 pub(crate) enum TcpPhase {
     /// The TCP handshake is not complete.
     Opening,
-    /// Both ends of the connection have acknowledged the other end's SYN.
+    /// Both ends of the connection have acknowledged the SYN of the opposite end.
     Established,
-    /// Both ends have sent a FIN, or one has sent a reset.
+    /// Both ends of the connection have sent a FIN, or one end has sent a reset.
     Closing,
 }
 
@@ -101,7 +102,7 @@ fn is_after(a: u32, b: u32) -> bool {
 struct TcpSide {
     /// Highest sequence number that this end has sent, plus one.
     end: u32,
-    /// Highest sequence number that the peer permits this end to send, plus one.
+    /// Highest sequence number that the opposite end permits this end to send, plus one.
     limit: u32,
     /// Largest window in bytes that this end has advertised.
     window_max: u32,
@@ -167,8 +168,8 @@ impl TcpTrack {
         sender.on_sent(segment, receiver);
         let is_answered = receiver.marks & SYN_SENT != 0;
         self.is_open |= is_answered && way == FlowDirection::Original && segment.has(Flags::ACK);
-        // Clear the mark of a reset when another segment follows: the receiver has not accepted the
-        // reset, for example because it was forged.
+        // Clear the flag `is_reset` if another segment follows a reset. The receiver has not
+        // accepted the reset, for example because it was forged.
         self.is_reset = segment.has(Flags::RST);
         Some(self.phase())
     }
@@ -181,8 +182,8 @@ impl TcpTrack {
                 *self = Self::open(segment);
                 true
             }
-            // A client without an answer starts again with another sequence number, for example
-            // after a restart.
+            // The client starts again with another sequence number, for example after a restart,
+            // and the server has not answered yet.
             (FlowDirection::Original, TcpPhase::Opening)
                 if self.sides[1].marks & SYN_SENT == 0
                     && is_after(segment.seq, self.sides[0].limit) =>
@@ -239,8 +240,8 @@ impl TcpSide {
         if self.marks & FRAGMENTS == 0 { 0 } else { FRAGMENT_ERROR }
     }
 
-    /// Returns whether sequence number and ACK of the segment are within the windows, so that this
-    /// end can have sent it.
+    /// Returns whether the sequence number and the ACK of the segment are within the windows. If
+    /// not, this end cannot have sent the segment.
     fn may_send(&self, segment: &TcpSegment, receiver: &Self) -> bool {
         let window = receiver.window_max.max(1) + self.error();
         let is_in_window = !is_after(segment.seq, self.limit)
@@ -267,7 +268,7 @@ impl TcpSide {
         if segment.is_fragment {
             self.marks |= FRAGMENTS;
         }
-        // Permit one byte beyond a window of 0, because the sender probes such a window with one
+        // Permit one byte beyond a window of 0, because the sender probes a zero window with one
         // byte.
         let limit = segment.ack.wrapping_add(window.max(1));
         if segment.has(Flags::ACK) && is_after(limit, receiver.limit) {

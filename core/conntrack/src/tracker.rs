@@ -30,8 +30,8 @@ pub const FLOWS_MAX: usize = 65_536;
 /// Upper bound of the configurable number of flows: a packet token has 24 bits for the number of a
 /// flow.
 pub const FLOWS_MOST: usize = 1 << 24;
-/// Default for the maximum number of flows per source address: a quarter of the table, so that one
-/// host cannot fill it.
+/// Default maximum number of flows per source address. The value is a quarter of the table, so that
+/// one host cannot fill the table.
 pub const FLOWS_PER_SOURCE_MAX: u32 = FLOWS_MAX as u32 / 4;
 
 /// Maximum number of table slots that one call of [`Conntrack::flows`] or [`Conntrack::delete`]
@@ -73,7 +73,8 @@ pub struct Conntrack {
     pub(crate) ledger: FlowRecords,
     /// IP addresses of the router, each with the number of its interface.
     addresses: Vec<(u16, IpAddr)>,
-    /// Flow that the current packet opens, from its first to its last hook.
+    /// Flow that the current packet opens. Set at the packet's first hook, and moved to the table
+    /// at its last hook.
     pub(crate) pending: Option<OpeningFlow>,
     serial: u64,
     /// Time in nanoseconds of the last call of `expire` that removed all expired flows.
@@ -124,7 +125,7 @@ pub(crate) enum PacketMark {
     Error(FlowMark),
 }
 
-/// A flow and a direction within it, stored in a packet's token.
+/// A flow and a direction within it, as stored in the token of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowMark {
     pub id: u32,
@@ -219,7 +220,7 @@ impl Conntrack {
         }
     }
 
-    /// Handles a packet at its current hook, and returns the action for it.
+    /// Handles a packet at its current hook, and returns what to do with it (accept or drop).
     #[inline]
     pub fn on_packet(&mut self, now_ns: u64, packet: &mut impl PacketView) -> Action {
         match packet.fields().hook {
@@ -255,8 +256,8 @@ impl Conntrack {
         }
     }
 
-    /// Marks a packet as invalid because it belongs to no flow and cannot open one. Filter rules
-    /// then decide whether it passes.
+    /// Marks a packet as invalid, because it belongs to no flow and cannot open one. Filter rules
+    /// then decide whether the packet passes.
     fn on_invalid(&mut self, packet: &mut impl PacketView) -> Action {
         self.ledger.counters.invalid += 1;
         packet.set_tracked(PacketMark::None.into(), FlowState::Invalid);
@@ -304,20 +305,21 @@ impl Conntrack {
         Action::Accept
     }
 
-    /// Handles a packet that belongs to no flow in the table. If `may_open` is set, it may open
-    /// one.
+    /// Handles a packet that belongs to no flow in the table. If `may_open` is set, the packet may
+    /// open a flow.
     fn on_unknown(&mut self, packet: &mut impl PacketView, tuple: Tuple, may_open: bool) -> Action {
         let fragment = fragment_key(packet);
         let mut tcp = None;
         if tuple.protocol == IpProtocol::TCP.0 {
             tcp = segment_of(packet, fragment.is_some()).filter(TcpSegment::is_opening);
         }
-        // Do not track a packet from a host to itself: it would match its own reply.
+        // Do not track a packet from a host to itself, because it would match its own reply
+        // direction.
         let is_own_answer = tuple == tuple.inverse();
         let lacks_syn = tuple.protocol == IpProtocol::TCP.0 && tcp.is_none();
         if !may_open || is_own_answer || lacks_syn {
-            // The packet is a reset by this router that refuses a redirected connection. Restore
-            // the address that the client connected to as the reset's source.
+            // The packet is a reset of this router that refuses a redirected connection. Set its
+            // source to the address to which the client connected.
             if let Some(pending) = self.refused(packet).filter(|it| it.target.inverse() == tuple) {
                 packet.set_tracked(PacketMark::None.into(), FlowState::Related);
                 set_src(packet, &pending.tuple.inverse());
@@ -409,8 +411,8 @@ impl Conntrack {
         Action::Accept
     }
 
-    /// Returns the pending flow if its packet was redirected to this router and `packet` is sent by
-    /// this router. If that flow never entered the table, `packet` refuses it.
+    /// Returns the pending flow if its packet was redirected to this router and `packet` is the
+    /// router's answer. If the flow has not entered the table, the answer refuses the connection.
     fn refused(&self, packet: &impl PacketView) -> Option<OpeningFlow> {
         let is_answer = packet.fields().hook == Hook::Output;
         self.pending.filter(|pending| is_answer && pending.target != pending.tuple)
@@ -444,8 +446,8 @@ impl Conntrack {
         self.table.remove(id, why, &mut |id, flow, why| ledger.on_removed(id, flow, why));
     }
 
-    /// Removes expired flows. A full-cone mapping accepts packets as long as it has flows, so they
-    /// must not stay. A packet removes a limited number; the next packets continue.
+    /// Removes expired flows, because a full-cone mapping accepts packets of any sender as long as
+    /// it has a flow. Each packet removes a limited number, and the next packets continue.
     #[cold]
     fn expire(&mut self, now_ns: u64) {
         let ledger = &mut self.ledger;
@@ -460,8 +462,8 @@ impl Conntrack {
         self.addresses.iter().any(|(_, own)| *own == addr)
     }
 
-    /// Returns the first address of an interface that is valid in other networks, so not a
-    /// link-local one.
+    /// Returns the first address of an interface that is valid in other networks. Link-local
+    /// addresses are therefore skipped.
     pub(crate) fn address_of(&self, iface: u16, is_v4: bool) -> Option<IpAddr> {
         let of_iface =
             self.addresses.iter().filter(|(of, own)| *of == iface && own.is_ipv4() == is_v4);
@@ -498,8 +500,8 @@ impl Conntrack {
         &self.rules
     }
 
-    /// Returns the original source address of a packet that was sent with a translated one. `bytes`
-    /// starts with its IP header. Returns `None` if the source was not translated.
+    /// Returns the original source address of a packet whose source was translated. `bytes` starts
+    /// with the packet's IP header. Returns `None` if the source was not translated.
     #[must_use]
     pub fn original_source(&self, bytes: &[u8]) -> Option<IpAddr> {
         let tuple = quoted(bytes)?.tuple;
@@ -526,8 +528,8 @@ impl Conntrack {
         (flows, None)
     }
 
-    /// Removes the flows from slot `from` on for which `is_it` returns true. Returns their number,
-    /// and the slot at which the next call continues (`None` at the end).
+    /// Removes the flows for which `is_it` returns true, from slot `from` on. Returns their number,
+    /// and the slot at which the next call must continue (`None` at the end).
     pub fn delete(
         &mut self,
         from: u32,

@@ -9,7 +9,7 @@ use towpath_wire::IpProtocol;
 /// Addresses, ports and protocol of the packets of a flow in one direction.
 ///
 /// For ICMP queries, both ports are the identifier, so that swapping source and destination gives
-/// the tuple of the reply. For protocols without ports, they are 0.
+/// the tuple of the reply. For protocols without ports, both ports are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tuple {
     /// Source address, of the same family as `dst`.
@@ -22,7 +22,7 @@ pub struct Tuple {
     pub dst_port: u16,
     /// Number of the transport protocol.
     pub protocol: u8,
-    /// Type of an ICMP query. A reply has the type of its request here; 0 for other protocols.
+    /// Type of an ICMP query. For a reply, this is the type of its request. 0 for other protocols.
     pub query: u8,
 }
 

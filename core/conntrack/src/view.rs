@@ -7,7 +7,7 @@ use towpath_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 
 use crate::tuple::Tuple;
 
-/// Identification of a fragmented packet, and the position of one fragment in it.
+/// Identification of a fragmented packet, and the position of one of its fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentPosition {
     /// Identification field of the IP header, which all fragments of a packet share.
@@ -16,7 +16,7 @@ pub struct FragmentPosition {
     pub is_first: bool,
 }
 
-/// Value that the tracker attaches to a packet at its first hook and reads back at the last one.
+/// Number that the tracker attaches to a packet at its first hook, and reads back at the last hook.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketToken(pub u64);
 
@@ -43,22 +43,23 @@ pub trait PacketView {
     fn set_dst(&mut self, dst: IpAddr);
     /// Replaces both ports. Returns false if the packet has no ports.
     fn set_ports(&mut self, src: u16, dst: u16) -> bool;
-    /// Overwrites bytes at an even offset of [`transport`](Self::transport). Returns false if the
-    /// offset is out of bounds.
+    /// Overwrites bytes at an even offset of the transport header and payload
+    /// ([`transport`](Self::transport)). Returns false if the offset is out of bounds.
     fn rewrite(&mut self, at: usize, bytes: &[u8]) -> bool;
-    /// Returns the token that [`set_tracked`](Self::set_tracked) attached at an earlier hook.
+    /// Returns the token (a number) that [`set_tracked`](Self::set_tracked) attached to the packet
+    /// at an earlier hook.
     fn token(&self) -> PacketToken;
-    /// Attaches a token to the packet, and sets the flow state that filter rules match.
+    /// Attaches a token (a number) to the packet, and sets the flow state that filter rules match.
     fn set_tracked(&mut self, token: PacketToken, state: FlowState);
 }
 
 /// Classification of a packet by its headers, before the flow table is consulted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketSubject {
-    /// A packet that belongs to the flow with this tuple. With `may_open` set, it may be the flow's
-    /// first packet.
+    /// A packet that belongs to the flow with this tuple (addresses, ports and protocol). If
+    /// `may_open` is true, it may be the flow's first packet.
     Flow { tuple: Tuple, may_open: bool },
-    /// An ICMP error that quotes a packet with this tuple.
+    /// An ICMP error that quotes a packet with this tuple (addresses, ports and protocol).
     Error(Tuple),
     /// A fragment other than the first, which has no transport header.
     LaterFragment,
@@ -123,8 +124,8 @@ fn icmp_subject(packet: &impl PacketView, whole: Tuple) -> PacketSubject {
     if is_error {
         let quote = transport.get(QUOTE_AT..).and_then(quoted);
         // The quoted packet must have the same IP version. An error must be sent to the source of
-        // the quoted packet. Errors of this router are exempt, because they may quote a translated
-        // source.
+        // the quoted packet. Errors that this router sends are exempt, because they may quote a
+        // translated source.
         let is_own = packet.fields().iface_in.is_none();
         let quote = quote.filter(|quote| match is_own {
             true => quote.tuple.src.is_ipv4() == is_v4,
