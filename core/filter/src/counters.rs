@@ -13,7 +13,7 @@ use crate::rules::{Judgement, Rules};
 pub struct Count {
     /// Number of packets.
     pub packets: u64,
-    /// Total length of these packets in bytes.
+    /// Total length in bytes of the counted packets.
     pub bytes: u64,
 }
 
@@ -57,14 +57,14 @@ impl Counters {
             Some(index) => self.rules.get(index as usize),
             None => Some(&self.defaults[hook as usize]),
         };
-        // Ignore the judgement if its rule index is out of bounds: it was made by another list of
-        // rules.
+        // Ignore the judgement if its rule index is out of bounds, because it was made with another
+        // list of rules.
         let Some(cell) = cell else { return };
         cell.add(Count { packets: 1, bytes: bytes as u64 });
     }
 
-    /// Adds the count of a rule in a previous list to the rule at `index`. Use this only for
-    /// counters that no shard is writing.
+    /// Adds the count of a rule from a previous list to the rule at `index`. Use this only while no
+    /// shard (thread) is updating the counters.
     pub fn add_to_rule(&self, index: u32, count: Count) {
         if let Some(cell) = self.rules.get(index as usize) {
             cell.add(count);
@@ -123,8 +123,8 @@ impl Totals {
         }
     }
 
-    /// Removes the counts of rules that `list` does not contain. Otherwise a later rule with the
-    /// same number would start with their counts.
+    /// Removes the counts of rules that `list` does not contain. Otherwise a new rule with the
+    /// number of a removed rule would start with its counts.
     pub fn retain(&mut self, list: &RuleList) {
         self.rules.retain(|id, _| list.rule(*id).is_some());
     }

@@ -7,7 +7,7 @@ use core::fmt;
 pub struct RuleError {
     /// Description of the problem, including the invalid word.
     pub what: String,
-    /// Words or values that would be valid in this place.
+    /// Words or values that would be valid instead of the invalid word.
     pub expected: String,
 }
 
@@ -20,7 +20,7 @@ pub struct RulesError {
     pub column: usize,
     /// Description of the problem, including the invalid word.
     pub what: String,
-    /// Words or values that would be valid in this place.
+    /// Words or values that would be valid instead of the invalid word.
     pub expected: String,
 }
 

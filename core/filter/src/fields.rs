@@ -88,7 +88,7 @@ pub enum FlowState {
     /// is not unicast.
     #[default]
     Untracked,
-    /// The packet opens a flow, or belongs to one that has not been answered.
+    /// The packet opens a flow, or belongs to a flow without packets in the reply direction.
     New,
     /// The packet belongs to a flow with packets in both directions.
     Established,

@@ -34,8 +34,8 @@
 //! # Cost
 //!
 //! Minimum of nine runs of `towpath-lab-filter -- 8 judge` (`lab/filter`) on a shared CPU (AMD
-//! EPYC, 1 MiB of L2 cache). The average numbers of visited nodes and compared rules do not depend
-//! on the machine.
+//! EPYC, 1 MiB of L2 cache). Each cell has the time, and the average numbers of visited nodes and
+//! compared rules. The two numbers do not depend on the machine.
 //!
 //! | list (after ClassBench) | 10 rules | 1000 rules | 100,000 rules |
 //! |---|---|---|---|
@@ -46,7 +46,8 @@
 //! | overlaps everywhere | 13 ns, 2.0 + 1.5 | 69 ns, 9.0 + 8.9 | 1150 ns, 63 + 48 |
 //!
 //! - Instructions per judgement (callgrind) for the router's IPv4 list: 190, 252 and 244.
-//! - Tuple space search, measured for comparison (`… 8 tuples`), takes 87, 490 and 3465 ns there.
+//! - Tuple space search, measured for comparison (`… 8 tuples`), takes 87, 490 and 3465 ns for that
+//!   list.
 //! - Compiling (`… 1x compile`) takes 0.01 ms, 0.4 to 0.7 ms, and 83 to 134 ms; for 100,000
 //!   overlapping rules, 255 ms.
 //! - 100,000 compiled rules use 10 to 16 MB. The upper bound is 344 bytes per IPv4 rule and 536 per

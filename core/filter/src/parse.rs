@@ -78,7 +78,7 @@ impl RuleList {
     }
 }
 
-/// Splits a line into words, without the comment at its end.
+/// Splits a line into words, and removes the comment at its end.
 fn words_of(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let mut rest = line;

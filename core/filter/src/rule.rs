@@ -56,15 +56,14 @@ pub struct Log {
 /// Filter rule: the action for packets that match all its conditions.
 ///
 /// A condition that is `None` matches every packet. A condition on ports, TCP flags or ICMP types
-/// never matches a packet without that header. Fragments other than the first have none of these
-/// headers.
+/// never matches a packet that has none. Fragments other than the first have none of these fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Rule number. If several rules match, the one with the lowest number decides.
     pub id: u32,
     /// Hooks at which the rule applies.
     pub hooks: Hooks,
-    /// Prefix that contains the source address, of the same family as `dst`.
+    /// Prefix that contains the source address of matching packets; of the same family as `dst`.
     pub src: Option<Prefix>,
     /// Prefix that contains the destination address.
     pub dst: Option<Prefix>,

@@ -23,8 +23,8 @@ pub struct Rules {
     trees_v6: Vec<CutTree<LANES_V6>>,
 }
 
-/// Indices of a hook's search trees in [`Rules`], one per IP version. Hooks with the same rules
-/// share trees.
+/// Indices of a hook's search trees in [`Rules`], one per IP version. Hooks with equal rules share
+/// search trees.
 #[derive(Debug, Clone, Copy)]
 struct HookTrees {
     v4: usize,
@@ -143,7 +143,7 @@ impl Rules {
         }
     }
 
-    /// Judges a packet by comparing it with every rule in turn. Tests and the fuzzer compare its
+    /// Judges a packet by comparing it with every rule in turn. Tests and the fuzzer compare the
     /// results with those of [`judge`](Self::judge).
     #[must_use]
     pub fn judge_linear(&self, fields: &Fields) -> Judgement {
@@ -241,8 +241,8 @@ impl<const LANES: usize> Default for Trees<LANES> {
 }
 
 impl<const LANES: usize> Trees<LANES> {
-    /// Returns the index of the search tree for these rules. Builds the tree unless a hook with the
-    /// same rules already has one.
+    /// Returns the index of the search tree for these rules. Builds the tree, unless another hook
+    /// has the same rules and therefore the same tree.
     fn place_of(&mut self, items: Vec<Item<LANES>>) -> usize {
         let orders: Vec<u32> = items.iter().map(|item| item.end.order).collect();
         let place = self.orders.iter().position(|known| *known == orders);

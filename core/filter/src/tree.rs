@@ -47,7 +47,7 @@ const LEAF: u8 = u8::MAX;
 pub(crate) struct CutTree<const LANES: usize> {
     nodes: Vec<CutNode>,
     bounds: Vec<LaneBounds<LANES>>,
-    /// Remaining fields of the rules, at the same indices as their `bounds`.
+    /// Action and other fields of the rules, at the same indices as their `bounds`.
     ends: Vec<LeafEnd>,
 }
 
@@ -58,21 +58,22 @@ struct CutNode {
     best: u32,
     /// Inner node: index of its first child. Leaf: index of its first rule.
     base: u32,
-    /// Inner node: index of its wide branch. Leaf: number of its rules.
+    /// Inner node: index of its wide branch, the subtree of rules that are too wide to be divided.
+    /// Leaf: number of its rules.
     wide: u32,
-    /// Number of the lane whose bits select the child, or [`LEAF`].
+    /// Number of the lane (header field) whose bits select the child, or [`LEAF`].
     lane: u8,
-    /// Position of the lowest of the bits that select the child.
+    /// Position of the lowest bit of the lane that selects the child.
     shift: u8,
-    /// Mask of the bits that select the child, after the shift.
+    /// Mask of the bits that select the child, after the lane was shifted by `shift`.
     mask: u16,
 }
 
 const _: () = assert!(size_of::<CutNode>() == 16);
 
-/// Ranges of a rule, prepared so that one comparison per lane suffices: a number is within its
-/// range if `number - low <= span`. Both sides are offset by 2³¹, because SSE2 has only signed
-/// comparisons.
+/// Ranges of a rule, prepared so that one comparison per lane (header field) suffices: a number is
+/// within its range if `number - low <= span`. Both sides are offset by 2³¹, because SSE2 has only
+/// signed comparisons.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct LaneBounds<const LANES: usize> {
@@ -135,8 +136,8 @@ impl<const LANES: usize> CutTree<LANES> {
         self.search(point, fields, |_| {})
     }
 
-    /// Returns how many nodes a search for this packet visits, and how many rules it compares at
-    /// most.
+    /// Returns how many nodes a search for this packet visits, and an upper bound of the number of
+    /// rules that it compares.
     pub(crate) fn effort(&self, point: &[u32; LANES], fields: LeafFields) -> Effort {
         let mut effort = Effort::default();
         self.search(point, fields, |node| {

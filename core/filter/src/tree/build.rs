@@ -3,9 +3,9 @@
 //! Two limits proportional to the number of rules bound the memory for any list of rules:
 //!
 //! - A rule that spans several children is copied to each, up to [`COPIES_PER_RULE`] copies per
-//!   rule in total. Beyond it, such a rule goes to the node's wide branch.
-//! - There are at most [`SLOTS_PER_RULE`] nodes per rule. Beyond it, a node becomes a leaf, however
-//!   many rules it has.
+//!   rule in total. Beyond it, such a rule goes to the node's wide branch, a separate subtree.
+//! - There are at most [`SLOTS_PER_RULE`] nodes per rule. Beyond it, a node becomes a leaf,
+//!   regardless of its number of rules.
 //!
 //! Beyond these limits, memory stays bounded but a search is slower. In the worst case it compares
 //! every rule.
@@ -20,13 +20,14 @@ const COPIES_PER_RULE: usize = 2;
 /// Maximum number of tree nodes per rule of the list. A cut has about two children per rule, and
 /// most lists need three cuts.
 const SLOTS_PER_RULE: usize = 8;
-/// Minimum for the limit on tree nodes, which lists of a few rules need.
+/// Number of tree nodes that are allowed in addition to [`SLOTS_PER_RULE`] per rule, because a list
+/// of a few rules needs more.
 const SLOTS_MIN: usize = 64;
 /// Maximum number of bits that select a child: 2^14 children take 256 KiB, which fit in the L2
 /// cache.
 pub(super) const BITS_MAX: u32 = 14;
-/// Maximum number of children that a rule is copied to in one cut, as long as the limit on copies
-/// is not reached.
+/// Maximum number of children that a rule is copied to in one cut, unless the limit on all copies
+/// is reached before.
 const CHILDREN_MAX: u32 = 4;
 /// Nodes with at most this number of rules become leaves at once, because comparing so few rules
 /// costs less than a cut.
@@ -91,8 +92,8 @@ impl<const LANES: usize> CutTree<LANES> {
     }
 }
 
-/// Returns the indices of all items, except those with the same ranges as an earlier item: these
-/// can never be the first match.
+/// Returns the indices of all items, except items with the same ranges as an earlier item. The
+/// second of two equal items can never be the first match.
 fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
     let mut list: Vec<u32> = (0..items.len() as u32).collect();
     list.sort_by(|a, b| {
@@ -117,8 +118,8 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
         }
     }
 
-    /// Removes the rules that follow the first rule that matches all packets of `region`, because
-    /// they can never decide.
+    /// Removes the rules after the first rule that matches all packets of `region`. The removed
+    /// rules can never be the first match.
     fn forget_covered(&self, list: &mut Vec<u32>, region: &[Range; LANES]) {
         let covers = |item: &u32| {
             let rule = &self.items[*item as usize].rule;
@@ -199,7 +200,8 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
     }
 }
 
-/// Rules of a node divided by a cut: those of each child in order, and those of the wide branch.
+/// Rules of a node that a cut divides: the rules of each child in order, and those that are too
+/// wide for a child (the wide branch).
 struct Parts {
     /// The rules of child `n` are `members[starts[n]..starts[n + 1]]`.
     starts: Vec<u32>,

@@ -4,7 +4,7 @@
 use super::build::{BITS_MAX, Item};
 use crate::lanes::Range;
 
-/// A possible cut of a tree node: the lane and bits that select a child.
+/// A possible cut of a tree node: the lane (header field) and the bits of it that select a child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     pub(super) lane: usize,
@@ -12,11 +12,11 @@ pub(super) struct Cut {
     pub(super) whole: Range,
     pub(super) shift: u32,
     pub(super) bits: u32,
-    /// Maximum number of children that a rule may be copied to. Rules that span more children go to
-    /// the wide branch.
+    /// Maximum number of children that a rule may be copied to. A rule that spans more children
+    /// goes to the wide branch, a separate subtree.
     children_max: u32,
-    /// Maximum width of a rule that is put into children, in bits. Wider rules go to the wide
-    /// branch.
+    /// Maximum width in bits of a rule that is put into children. A wider rule goes to the wide
+    /// branch, a separate subtree.
     class_max: u32,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Plan {
 }
 
 /// Percentages of a lane's rules, narrowest first, that candidate cuts divide among children. The
-/// remaining, wider rules go to the wide branch.
+/// remaining, wider rules go to the wide branch, a separate subtree.
 const NARROW_PERCENT: [usize; 4] = [100, 90, 70, 40];
 
 /// Estimates the cost of searching among `rules` rules, in units of one node visit. Only used to
@@ -46,8 +46,8 @@ pub(super) fn work_of(rules: f32) -> f32 {
 }
 
 impl Cut {
-    /// Returns the first and last child that a rule spans; `None` if the rule belongs to the wide
-    /// branch.
+    /// Returns the first and last child that a rule spans; `None` if the rule is too wide for
+    /// children.
     pub(super) fn children(&self, range: Range, region: Range) -> Option<(u32, u32)> {
         let clipped = range.clip(region);
         if range.covers(region) || class_of(clipped) > self.class_max {
@@ -125,8 +125,8 @@ pub(super) fn choose<const LANES: usize>(
     best
 }
 
-/// Returns the candidate cuts of a lane: for each of [`NARROW_PERCENT`] one with many children and
-/// one with few.
+/// Returns the candidate cuts of a lane (header field). For each of [`NARROW_PERCENT`], there is
+/// one cut with many children and one with few.
 fn cuts_of<const LANES: usize>(
     items: &[Item<LANES>],
     list: &[u32],
@@ -165,9 +165,9 @@ fn cuts_of<const LANES: usize>(
     })
 }
 
-/// Creates two cuts for `count` rules whose values are within `all`. The fine one has about two
-/// children per rule. Children of the coarse one are as wide as the widest rule, so that few rules
-/// are copied.
+/// Creates two cuts for `count` rules whose values are within `all`. The fine cut has about two
+/// children per rule. The coarse cut has children that are as wide as the widest rule, so that few
+/// rules are copied.
 fn new_cuts(
     lane: usize,
     all: Range,
