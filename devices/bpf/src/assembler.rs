@@ -82,7 +82,7 @@ impl Size {
         }
     }
 
-    /// Returns the number of bytes that an instruction of this size loads.
+    /// Returns the number of bytes that a load instruction of this size loads.
     pub fn bytes(self) -> i32 {
         self.bits() / 8
     }
@@ -212,7 +212,8 @@ impl BpfAssembler {
         self.put(STX | MODE_MEM | DW, (Reg::Frame, src), offset(place), 0);
     }
 
-    /// Emits a load to `dst` of the value that [`Self::keep`] has stored in `place`.
+    /// Emits a load of the value that [`Self::keep`] has stored in `place`; the value is loaded to
+    /// `dst`.
     pub fn recall(&mut self, dst: Reg, place: u8) {
         self.put(LDX | MODE_MEM | DW, (dst, Reg::Frame), offset(place), 0);
     }

@@ -173,8 +173,8 @@ impl Claim {
         p.finish(0)
     }
 
-    /// Returns the tcx program that drops the frames for the stack before the kernel processes
-    /// them. Packet sockets have already received them.
+    /// Returns the tcx program that drops the frames selected for the stack, before the kernel
+    /// processes them. Packet sockets receive frames before this program runs.
     pub fn withhold(&self) -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         self.choose(&mut p);
@@ -216,7 +216,7 @@ impl Program {
         Self { asm, access, others: Vec::new() }
     }
 
-    /// Completes the program. Its result is `result` for frames that it does not select.
+    /// Completes the program. `result` is its result for frames that it does not select.
     fn finish(mut self, result: i32) -> Vec<BpfInstruction> {
         self.land_others();
         self.asm.alu(Op::Move, Reg::R0, result);
@@ -273,8 +273,8 @@ impl Program {
         self.others.push(other);
     }
 
-    /// Emits a test that deselects the frame unless it has one of `addresses` at offset `at`. Only
-    /// addresses of one IP version are compared.
+    /// Emits a test of the address at offset `at` of the frame. The frame is deselected unless the
+    /// address is one of `addresses`. Only addresses of one IP version are compared.
     fn require_address(&mut self, addresses: &[IpAddr], at: i16, is_v4: bool) {
         let mut found = Vec::new();
         for address in addresses.iter().filter(|address| address.is_ipv4() == is_v4) {
@@ -419,8 +419,8 @@ impl Program {
         self.asm.alu(Op::Add, TRANSPORT, i32::from(IP_AT));
     }
 
-    /// Emits a test that selects frames that both the kernel and the stack need if they share an
-    /// Ethernet address.
+    /// Emits a test that selects frames that both the kernel and the stack need, for the case that
+    /// they share an Ethernet address.
     fn shared(&mut self) {
         self.require_no_tag();
         self.load(Size::Half, ETHERTYPE_AT);

@@ -76,8 +76,8 @@ const V6_FRAGMENT_AT: i32 = 2;
 /// Mask of the offset and the more-fragments bit in the IPv6 fragment header.
 const V6_FRAGMENT: i32 = 0xfff9;
 const V6_FRAGMENT_LEN: i32 = 8;
-/// Maximum number of extension headers that the program skips: those that RFC 8200 §4.1 places
-/// before TCP, without authentication.
+/// Maximum number of extension headers that the program skips. RFC 8200 §4.1 places this number of
+/// headers before TCP, without authentication.
 const V6_EXTENSIONS_MAX: usize = 4;
 
 const TCP: i32 = 6;
@@ -90,8 +90,8 @@ const DESTINATION_OPTIONS: i32 = 60;
 /// Registers of the SipHash state, and a register for temporary values.
 const STATE: [Reg; 4] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4];
 const SCRATCH: Reg = Reg::R0;
-/// Register of the last word of the addresses that is hashed. Before that, it holds the offset of
-/// the transport header.
+/// Register of the last word of the addresses that is hashed. Before this word is loaded, the
+/// register holds the offset of the transport header.
 const LAST: Reg = Reg::R7;
 const PORTS: Reg = Reg::R8;
 

@@ -10,7 +10,7 @@ pub(crate) type Mac = [u8; 6];
 pub(crate) enum Learned {
     /// The address was already known on this port, or is newly learned.
     Here,
-    /// The address was known on another port and has moved to this one.
+    /// The address was known on another port, and has moved to the port on which the frame arrived.
     Moved,
     /// The address was not learned, because the port has reached its limit of addresses.
     Full,

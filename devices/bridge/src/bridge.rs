@@ -87,7 +87,8 @@ enum From {
 enum Way {
     Stack,
     Port(usize),
-    /// To all ports except the one it came from, and also to the stack if the flag is set.
+    /// Forward the frame to all ports except the one on which it arrived, and also to the stack if
+    /// the flag is set.
     All {
         stack: bool,
     },
@@ -215,8 +216,8 @@ impl Bridge {
         }
         let (queue, can) = (&mut self.queues[port], self.offloads[port]);
         if frame.meta.checksum == Checksum::Verified {
-            // The receiving device has verified the checksum, which is complete, so ports need not
-            // compute it.
+            // The receiving device has verified the checksum, so it is complete. The sending port
+            // need not compute it.
             frame.meta.checksum = Checksum::Unknown;
         }
         let is_cut_by_port = frame.meta.segmentation.is_none_or(|how| match how.protocol {
@@ -280,7 +281,8 @@ impl Port for Bridge {
         let taken = batch.len();
         let mut none = Batch::new();
         for mut frame in batch.drain(..) {
-            // Copy frames that refer to a program's memory, because a queue may hold them for long.
+            // Copy frames whose payload is in a program's memory, because a queue may hold the
+            // frames for a long time.
             frame.linearize(pool);
             let way = match addresses_of(&frame) {
                 None => Way::Nowhere,

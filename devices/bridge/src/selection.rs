@@ -53,7 +53,7 @@ pub(crate) enum FrameReceiver {
     Both,
 }
 
-/// Frames that the twin receives.
+/// Rules that select the frames for the twin, a kernel device in which routing daemons run.
 #[derive(Debug, Clone)]
 pub struct TwinSelection {
     rules: Vec<TwinRule>,
@@ -70,7 +70,7 @@ pub struct TwinSelection {
 )]
 pub struct NoTwinRule(pub String);
 
-/// Rules that a word stands for.
+/// Rules that a name such as `bgp` stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TwinRules(pub Vec<TwinRule>);
 
@@ -187,8 +187,9 @@ fn is_for_host(destination: IpAddr, own: &[IpAddr]) -> bool {
     is_of_link || own.contains(&destination)
 }
 
-/// Returns the receiver of an ARP packet. The stack answers requests. Both learn from replies,
-/// because both ask, and from announcements (RFC 5227), which may have a new Ethernet address.
+/// Returns the receiver of an ARP packet. The stack answers requests. Stack and kernel both learn
+/// from replies, because both send requests. Announcements (RFC 5227) also go to both, because they
+/// may have a new Ethernet address.
 fn of_arp(packet: &[u8]) -> FrameReceiver {
     const REPLY: [u8; 2] = [0, 2];
     let is_reply = packet.get(6..8) == Some(&REPLY);
@@ -199,8 +200,8 @@ fn of_arp(packet: &[u8]) -> FrameReceiver {
     }
 }
 
-/// Returns whether stack and kernel both need a packet that no rule selects. Both need errors about
-/// their packets, replies of neighbours, and queries for members of groups.
+/// Returns whether both the stack and the kernel need a packet that no rule selects. Both need
+/// errors about their packets, replies of neighbours, and queries for multicast group members.
 fn is_shared(packet: &TwinPacket<'_>) -> bool {
     let kind = packet.transport.first().copied();
     match packet.protocol {
@@ -306,7 +307,7 @@ mod tests {
             assert_eq!(receiver(&[], &frame), FrameReceiver::Twin, "{frame:?}");
         }
         let passed_on = [
-            // Connections of other hosts.
+            // Packets of connections between other hosts.
             frame("198.51.100.1", TCP, &ports(40_000, 179)),
             frame("2001:db8:9::1", TCP, &ports(179, 40_000)),
             frame("192.0.2.2", TCP, &ports(40_000, 22)),

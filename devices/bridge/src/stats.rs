@@ -31,7 +31,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Frames forwarded to the port of their destination, which was known.
+    /// Frames whose destination address was known, and that were forwarded to the port of that
+    /// address.
     forwarded,
     /// Frames flooded to all ports but that of arrival. A frame counts once, regardless of the
     /// number of ports.

@@ -15,9 +15,10 @@ use crate::wakes::Wakes;
 /// Maximum number of frames that wait for room in either device, as in Linux's default for a device
 /// (`txqueuelen`).
 const QUEUE_MAX: usize = 1000;
-/// Frames of the kernel per turn. Routing daemons send few.
+/// Maximum number of frames from the kernel that are received per poll. Routing daemons send few
+/// frames.
 const FROM_TWIN_MAX: usize = 64;
-/// Places of both devices.
+/// Indices of the port and its twin (a kernel device) in arrays such as `queues`.
 const DEVICE: usize = 0;
 const TWIN: usize = 1;
 
@@ -27,7 +28,7 @@ pub struct OwnAddresses(Arc<OwnState>);
 
 #[derive(Debug, Default)]
 struct OwnState {
-    /// Number of changes, so that a port reads the list only after a change.
+    /// Number of changes of `list`, so that a port reads the list only after a change.
     changes: AtomicU64,
     list: Mutex<Arc<[IpAddr]>>,
 }
@@ -54,7 +55,8 @@ pub struct TwinPort {
     wakes: Wakes,
     selection: TwinSelection,
     own: OwnAddresses,
-    /// Copy of `own` after this number of changes.
+    /// Number of changes of the router's own addresses that this port has seen, and the addresses
+    /// at that time.
     own_seen: (u64, Arc<[IpAddr]>),
     /// Frames that each device has not accepted yet.
     queues: [Batch; 2],
@@ -68,7 +70,7 @@ towpath_pool::counters! {
     pub struct TwinCounters {
         /// Frames passed to the twin alone.
         to_twin,
-        /// Frames passed to both, the stack and the twin.
+        /// Frames passed to both the stack and the twin device of the kernel.
         to_both,
         /// Frames of the twin that left by the port.
         from_twin,
@@ -78,8 +80,8 @@ towpath_pool::counters! {
 }
 
 impl TwinPort {
-    /// Joins a queue of a port with a queue of its twin, which must not leave checksums or
-    /// segmentation to its receiver.
+    /// Joins a queue of a port with a queue of its twin, a kernel device. The twin must not leave
+    /// checksums or segmentation to its receiver.
     ///
     /// # Errors
     /// Fails if no descriptor is available.
@@ -198,7 +200,8 @@ impl Port for TwinPort {
         LinkType::Ethernet
     }
 
-    /// Returns a descriptor that is also readable if the blocked device has room again.
+    /// Returns a descriptor that is readable if a frame has arrived, or if a blocked device has
+    /// room again.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.wakes.fd())
     }

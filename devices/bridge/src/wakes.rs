@@ -13,7 +13,7 @@ use towpath_shm::Fd;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Frames,
-    /// Received frames, and room for frames that the port refused to send.
+    /// Wait for received frames, and for room for frames that the port refused to send.
     Room,
     /// No events, because the port has no descriptor or was removed.
     Nothing,

@@ -33,10 +33,11 @@ towpath_pool::counters! {
         tx_bytes,
         /// Frames dropped because they exceed the maximum length of the link.
         tx_too_long,
-        /// Frames dropped because the peer end was dropped, before they were sent or before it
-        /// received them.
+        /// Frames dropped because the peer end no longer exists. The peer end was dropped before
+        /// the frames were sent, or before it received them.
         tx_gone,
-        /// Number of times that the link was full and refused frames. The sender keeps them.
+        /// Number of times that the link was full and refused frames. The sender keeps refused
+        /// frames.
         tx_blocked,
     }
 }
@@ -93,7 +94,7 @@ impl Port for ChannelPort {
             out.push_back(packet);
         });
         if is_waited_for {
-            // Wake the sender at the peer end, because the link has room for its frames again.
+            // Wake the sender at the peer end, because the link has space for its frames again.
             self.tx.ring();
         }
         out.len() - before

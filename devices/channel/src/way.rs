@@ -14,7 +14,7 @@ pub const FRAMES_MAX: usize = 1024;
 /// Maximum number of queued bytes per direction: two of the largest windows that connections have
 /// by default. A longer frame is accepted if nothing is queued.
 pub const BYTES_MAX: usize = 8 << 20;
-/// Maximum number of empty buffers that each direction keeps for reuse; further ones are freed.
+/// Maximum number of empty buffers that each direction keeps for reuse. Further buffers are freed.
 const SPARE_MAX: usize = 64;
 
 /// A queued frame. Its bytes are a copy, outside of any packet pool.
@@ -37,8 +37,8 @@ struct Queue {
     frames: VecDeque<Frame>,
     bytes: usize,
     spare: Vec<Vec<u8>>,
-    /// Whether the eventfd is signalled. Both change together under the lock, so that the eventfd
-    /// is written and read only when its state changes.
+    /// Whether the eventfd is signalled. The flag and the eventfd change together under the lock,
+    /// so that the eventfd is written and read only when its state changes.
     is_rung: bool,
     /// Whether a frame of the sender was refused, so that the sender must be woken once the queue
     /// is half empty.
@@ -49,13 +49,13 @@ struct Queue {
     left: u64,
 }
 
-/// A locked queue that has room for a frame.
+/// A locked queue that has space for at least one frame.
 pub(crate) struct Room<'a>(MutexGuard<'a, Queue>);
 
 /// Reason why the link does not accept a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The queue is full. The sender is woken when there is room.
+    /// The queue is full. The sender is woken when the queue has space again.
     Full,
     /// The receiver was dropped.
     Gone,
@@ -81,7 +81,7 @@ impl Way {
         self.bell.as_fd()
     }
 
-    /// Locks the queue if it has room for a frame of `len` bytes.
+    /// Locks the queue if it has space for a frame of `len` bytes.
     pub fn room(&self, len: usize) -> Result<Room<'_>, Refusal> {
         let mut queue = self.lock();
         if queue.receiver_gone {

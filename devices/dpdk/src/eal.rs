@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     pub keeps_files: bool,
 }
 
-/// EAL arguments that cannot be used here, with the reason.
+/// EAL arguments that are rejected, with the reason.
 const REFUSED: [(&str, &str); 5] = [
     ("-h", "EAL would print its usage and end"),
     ("--help", "EAL would print its usage and end"),
@@ -53,8 +53,8 @@ pub(crate) fn arguments(given: &str, cpus: &[usize]) -> Result<Arguments, OpenEr
     if !keeps_files && !has(&words, "--no-telemetry") {
         words.push("--no-telemetry".into());
     }
-    // Use one lcore (EAL thread) for all CPUs. EAL then starts no further threads and does not pin
-    // this one.
+    // Use one lcore (EAL thread) for all CPUs. EAL then starts no further threads, and does not pin
+    // the calling thread to a CPU.
     if !CORES.iter().any(|option| has_joined(&words, option)) {
         let list: Vec<_> = cpus.iter().map(usize::to_string).collect();
         words.push(format!("--lcores=0@({})", list.join(",")));
