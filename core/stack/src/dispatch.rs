@@ -47,8 +47,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Delivers a packet or a report of the IP layer to its socket. `hash` is the segment's hash in
-    /// the flow table, if it was already computed.
+    /// Delivers a packet, or a report of the IP layer such as an ICMP error, to its socket. `hash`
+    /// is the segment's hash in the flow table, if it was already computed.
     pub(crate) fn on_received(
         &mut self,
         cx: &mut Cx<'_, H>,

@@ -64,8 +64,8 @@ drop_reasons! {
     TcpPaws: Inbound = "tcp_paws",
     /// TCP segment without a timestamp, although timestamps were negotiated (RFC 7323 3.2).
     TcpTimestampMissing: Inbound = "tcp_timestamp_missing",
-    /// TCP segment whose acknowledgment number is too old, or is of bytes that were never sent (RFC
-    /// 5961 5).
+    /// TCP segment that acknowledges bytes that were never sent, or whose acknowledgment number is
+    /// too old (RFC 5961 5).
     TcpBadAck: Inbound = "tcp_bad_ack",
     /// TCP segment without the ACK flag on a connection whose handshake has begun (RFC 9293
     /// 3.10.7.4).
@@ -105,8 +105,8 @@ drop_reasons! {
     TcpBadFlags: Inbound = "tcp_bad_flags",
     /// Entry of a connection in TIME-WAIT, evicted by a newer one because the table was full.
     TimeWaitFull: Inbound = "time_wait_full",
-    /// SYN to an address that is not the host's own, which waited to be accepted or refused, and
-    /// was evicted by a newer one.
+    /// SYN to an address that is not the host's own. A newer SYN evicted it before the owner of the
+    /// stack accepted or refused it.
     PendingFull: Inbound = "pending_full",
     /// Retransmission of a SYN that waits to be accepted or refused by the owner of the stack.
     PendingDuplicate: Inbound = "pending_duplicate",
@@ -176,8 +176,8 @@ drop_reasons! {
     TransitTooBig: Inbound = "transit_too_big",
     /// Incoming or forwarded packet dropped by a rule of the packet filter.
     FilterDrop: Inbound = "filter_drop",
-    /// Incoming or forwarded packet rejected by a rule of the packet filter, which answers with an
-    /// error.
+    /// Incoming or forwarded packet that a rule of the packet filter rejected, which is answered by
+    /// an error.
     FilterReject: Inbound = "filter_reject",
     /// Fragment that hides a part of the transport header from the packet filter (RFC 1858, RFC
     /// 3128). The fragment is a first one with an incomplete header, or a later one that could
@@ -216,9 +216,9 @@ drop_reasons! {
     /// Outgoing packet that exceeds the path MTU and must not be fragmented, or that exceeds the
     /// maximum IP length.
     TooBig: Outbound = "too_big",
-    /// Outgoing packet that found the device queue full.
+    /// Outgoing packet that was dropped because the device queue was full.
     OutputFull: Outbound = "output_full",
-    /// Packet from the host to itself that found the loopback queue full.
+    /// Packet from the host to itself that was dropped because the loopback queue was full.
     LoopbackFull: Outbound = "loopback_full",
     /// Packet received on an interface that is set down.
     LinkDown: Inbound = "link_down",

@@ -53,7 +53,7 @@ refusals! {
 }
 
 refusals! {
-    /// Error that a connect call returns at once.
+    /// Error of a connect call that fails immediately.
     ConnectError {
         /// No local port is free for a connection to this peer (EADDRNOTAVAIL).
         NoPort = "no free local port",

@@ -64,7 +64,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Reports an ICMP error to the socket that sent the quoted datagram or echo request. The
-    /// socket is found like that of a received datagram, with source and destination swapped.
+    /// lookup is that of a received datagram, with source and destination swapped.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -129,8 +129,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Removes expired path MTUs, so that connections use the MTU of their link again with the next
-    /// segment. Called in each turn of the event loop, so no timer is needed.
+    /// Removes expired path MTUs, so that connections use the MTU of their link again for the next
+    /// segment. Called in each turn of the event loop, so expiry needs no timer.
     pub(crate) fn forget_old_mtus(&mut self, now: Instant) {
         while let Some(learnt) = self.paths.pop_old(now) {
             self.forget_mtu(learnt);

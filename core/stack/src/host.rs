@@ -34,7 +34,7 @@ pub trait Host {
 
     /// Returns the receive buffer size in bytes of connections that a listener will accept.
     /// SYN-ACKs advertise this size as window. `listener` is the listener's user number. If the
-    /// buffer of a connection is smaller, excess bytes are dropped and retransmitted.
+    /// buffer of a connection is smaller, excess bytes are dropped, and the peer retransmits them.
     fn recv_room(&self, listener: u32) -> u32;
 
     /// Like [`Host::recv_room`], for a listener of another shard (another stack of this host).
@@ -220,7 +220,8 @@ pub struct ListenerName {
     pub(crate) id: SocketId,
 }
 
-/// User number and buffers of an accepted connection whose listener is in another shard.
+/// User number and buffers of an accepted connection whose listener is in another shard (another
+/// stack of this host).
 #[derive(Debug)]
 pub struct ChildElsewhere<R, S> {
     /// User number of the connection.
@@ -243,8 +244,8 @@ pub struct ChildElsewhere<R, S> {
 pub enum SocketEvent {
     /// Bytes were added to the connection's receive buffer.
     Readable,
-    /// Acknowledged bytes were removed from the send buffer. With TCP_NOTSENT_LOWAT, which limits
-    /// unsent bytes, this event also reports that bytes were sent.
+    /// Bytes were removed from the send buffer, because the peer acknowledged them. With
+    /// TCP_NOTSENT_LOWAT, which limits unsent bytes, this event also reports that bytes were sent.
     Writable,
     /// The peer sent or announced urgent data. The urgent mark is in the receive buffer.
     Urgent {
@@ -292,8 +293,8 @@ pub enum SocketError {
     Prohibited,
     /// A router or the peer reported that the packet's headers are invalid.
     BadHeader,
-    /// A datagram was longer than the path MTU, which is given as the length of an IP packet in
-    /// bytes.
+    /// The datagram that the socket sent was longer than the path MTU. Contains the path MTU as the
+    /// maximum length of an IP packet in bytes.
     MessageTooBig(u32),
     /// Another connection uses the same local port and peer. A single stack detects this in the
     /// call, and returns [`crate::ConnectError::AddrInUse`]. With several shards (stacks of one
@@ -309,7 +310,7 @@ pub struct DatagramError {
     /// ICMP message that reported the error; `None` if the error was detected on this host. The
     /// message has the IP version of `remote`.
     pub message: Option<Message>,
-    /// Destination of the datagram that caused the error.
+    /// Destination of the datagram that the error is about.
     pub remote: SocketAddr,
     /// Part of the datagram's payload that the ICMP message quotes.
     pub payload: Vec<u8>,
@@ -479,7 +480,7 @@ pub enum Refusal {
     NetUnreachable,
     /// Answer with the ICMP error "communication administratively prohibited".
     AdminProhibited,
-    /// Do not answer. If the SYN is retransmitted, it is reported to the owner again.
+    /// Do not answer. If the peer retransmits the SYN, it is reported to the owner again.
     Ignore,
 }
 
@@ -494,8 +495,9 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// Returns a limit of 256 packets. 256 frames of Ethernet's MTU, or 4 MiB in large packets,
-    /// take about 100 µs. Other tasks on the stack's thread wait no longer than that.
+    /// Returns a limit of 256 packets. Receiving and sending 256 frames of Ethernet's MTU takes
+    /// about 100 µs, and so do 4 MiB in large packets. Other tasks on the stack's thread wait no
+    /// longer than that.
     fn default() -> Self {
         Self { rx_packets: 256, tx_packets: 256 }
     }
@@ -508,7 +510,8 @@ pub struct Turn {
     pub received: usize,
     /// Number of packets passed to ports (devices).
     pub sent: usize,
-    /// Work for datagrams with socket filters or many receivers, in filter instructions.
+    /// Work for datagrams with socket filters or many receivers. The unit is one instruction of a
+    /// socket filter.
     pub filter_steps: usize,
     /// Whether more work is pending. If so, the owner must call [`crate::Stack::turn`] again
     /// without sleeping.

@@ -37,7 +37,7 @@ pub struct SocketInfo {
     pub send_queue: u32,
     /// Path MTU to the peer in bytes; `None` if the route is not known.
     pub mtu: Option<u32>,
-    /// Whether the owner has closed the socket.
+    /// Whether the owner of the stack has closed the socket.
     pub closing: bool,
     /// TCP statistics of a connection; `None` for other sockets and closed connections.
     pub tcp: Option<Info>,

@@ -50,20 +50,21 @@ pub const SOCKETS_MAX: usize = 1 << 22;
 pub const SYN_CACHE_MAX: usize = 65_536;
 
 /// Minimum age at which a half-open connection may be evicted; the initial retransmission timeout
-/// (RFC 6298 §2). Round trips are assumed to be shorter, so a real client has answered by then.
+/// (RFC 6298 §2). Round-trip times are assumed to be shorter, so a real client has answered before
+/// this age.
 pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time for which a listener remembers that it evicted half-open connections, whose clients may
-/// still answer. The value equals the time for which a SYN-ACK is retransmitted (1 + 2 + … + 32 s).
-/// The answers of these clients are dropped with drop reason `half_open_displaced`.
+/// Time for which a listener remembers that it evicted half-open connections, because their clients
+/// may still answer. The value equals the time for which a SYN-ACK is retransmitted (1 + 2 + … + 32
+/// s). Answers of these clients are dropped with drop reason `half_open_displaced`.
 pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 
 /// Maximum number of servers for which a client stores a TCP Fast Open cookie or a failed attempt.
 /// Each takes about 100 bytes. The least recently used entry is evicted.
 pub const FAST_OPEN_SERVERS_MAX: usize = 1_024;
 
-/// Time for which a client does not use TCP Fast Open with a server after it lost a SYN. The time
-/// doubles with each further loss.
+/// Time for which a client does not use TCP Fast Open with a server, after its SYN to the server
+/// was lost. The time doubles with each further loss.
 pub const FAST_OPEN_PAUSE: Duration = Duration::from_secs(60);
 
 /// Maximum number of times that [`FAST_OPEN_PAUSE`] is doubled, which gives a pause of about three
@@ -94,8 +95,8 @@ pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 pub const PORTS_PROBED_MAX: u32 = 1_024;
 
 /// Maximum number of SYNs that the owner has neither accepted nor refused yet. The SYNs arrive on
-/// interfaces that accept packets to any address. Beyond the limit, the SYN with the oldest last
-/// retransmission is evicted.
+/// interfaces that accept packets to any address. Beyond the limit, the SYN that was not
+/// retransmitted for the longest time is evicted.
 pub const PENDING_MAX: usize = 4_096;
 
 /// Time after the last retransmission of a SYN at which it is dropped if the owner has neither
@@ -142,8 +143,8 @@ pub const TX_SHARE_BYTES_MAX: u32 = (TX_OUTPUT_BYTES / 2) as u32;
 /// IPv4 minus headers and options, with some margin.
 pub const TX_BYTES_A_PACKET: u32 = 65_000;
 
-/// Maximum payload in bytes that is copied after the headers instead of being referenced. For the
-/// device, an additional iovec costs about as much as copying this many bytes.
+/// Maximum payload in bytes that is copied into the packet after its headers. Longer payload is
+/// referenced. An additional iovec costs the device about as much as copying this number of bytes.
 pub const TX_COPY_MAX: u32 = 256;
 
 /// Maximum number of timers that expire or are moved in the timer wheel per turn of the event loop,
@@ -200,7 +201,7 @@ pub const WAITING_DELIVERY_BYTES_MAX: usize = 4 << 20;
 /// packets.
 pub const LISTS_KEPT: usize = 4;
 
-/// Maximum number of sockets in a cached receiver list.
+/// Maximum number of sockets in a list of multicast or broadcast receivers that is cached.
 pub const LISTED_KEPT: usize = 4_096;
 
 /// Maximum number of times per turn of the event loop that connections send and loopback packets

@@ -77,10 +77,10 @@ pub enum SocketOption {
     /// IP_MINTTL: IPv4 segments with a lower TTL are dropped (RFC 5082). On a listener this applies
     /// to SYNs.
     MinTtl(u8),
-    /// IPV6_MINHOPCOUNT: IPv6 segments with a lower hop limit are dropped. On a listener this
+    /// IPV6_MINHOPCOUNT: IPv6 segments with a lower hop limit are dropped. On a listener, this
     /// applies to SYNs.
     MinHops(u8),
-    /// SO_BROADCAST: permits broadcast addresses as destination. By default they are rejected
+    /// SO_BROADCAST: permits broadcast addresses as destination. By default, sending to them fails
     /// ([`crate::SendError::Forbidden`], [`crate::ConnectError::Forbidden`]).
     Broadcast(bool),
     /// SO_NO_CHECK: sends IPv4 datagrams without a checksum.
@@ -294,9 +294,9 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP). If no interface is given, that
-    /// of the route to the group is used. If `source` is given, only packets from this source are
-    /// received (IP_ADD_SOURCE_MEMBERSHIP); further calls add sources.
+    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP). If no interface is given, the
+    /// interface of the route to the group is used. If `source` is given, only packets from this
+    /// source are received (IP_ADD_SOURCE_MEMBERSHIP); further calls add sources.
     ///
     /// # Errors
     /// * [`OptionError::Membership`]: the group is joined already; for a source, `NotAvailable`.

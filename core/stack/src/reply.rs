@@ -16,7 +16,7 @@ use crate::stack::Stack;
 use crate::tables::flow::Flow;
 
 /// A segment to be sent that does not belong to a connection, such as a SYN-ACK, or the ACK of a
-/// TIME-WAIT.
+/// connection in TIME-WAIT.
 #[derive(Debug)]
 pub(crate) struct SegmentReply<'a> {
     pub flow: &'a Flow,

@@ -75,8 +75,8 @@ impl<H: Host> StackSocket<H> {
         }
     }
 
-    /// Discards the cached route of a datagram socket, because its bound address or another input
-    /// has changed.
+    /// Discards the cached route of a datagram socket, because its bound address, or an option that
+    /// affects the route, has changed.
     pub fn forget_target(&mut self) {
         if let SocketRole::Datagram(datagram) = &mut self.kind {
             datagram.last_target = None;

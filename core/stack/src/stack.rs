@@ -296,7 +296,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Returns the initial sequence number of a new connection. If an earlier connection used the
-    /// same addresses and ports, `iss_min` is the end of its sequence numbers.
+    /// same addresses and ports, `iss_min` is the number after its last sequence number.
     pub(crate) fn initial_sequence(
         &self,
         now: Instant,

@@ -145,7 +145,7 @@ impl RouteSpec {
 /// Action if an entry to be added already exists (flags of rtnetlink(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// Fail if the entry exists (NLM_F_EXCL).
+    /// Fail if an equal entry exists (NLM_F_EXCL).
     Add,
     /// Add another entry after the existing ones (NLM_F_APPEND). Routes to the same network through
     /// routers, with the same metric, form a multipath route.
@@ -157,7 +157,7 @@ pub enum How {
     Change,
 }
 
-/// Error of a list of changes that contains an invalid change, so that no change was applied.
+/// Error of a list of changes that contains an invalid change. None of the changes was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
     /// Index of the first invalid change in the list.

@@ -5,7 +5,8 @@ use super::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
 /// Settings of the IP layer, [`Net`](super::Net), which cannot be changed after it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetConfig {
-    /// Whether copies of dropped packets are kept for [`take_dropped`](super::Net::take_dropped).
+    /// Whether copies of dropped packets are kept until [`take_dropped`](super::Net::take_dropped)
+    /// is called.
     pub trace_drops: bool,
     /// Settings of a router, which forwards packets to other hosts; `None` if the stack does not
     /// forward packets.

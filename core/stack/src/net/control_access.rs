@@ -57,7 +57,7 @@ impl ControlAccess {
 #[derive(Debug)]
 pub(super) struct Shared {
     control: Mutex<Control>,
-    /// Current snapshot of the configuration.
+    /// Current snapshot of the host's configuration.
     snapshot: Mutex<Arc<Snapshot>>,
     /// Next deadline of the control part in nanoseconds; 0 if it has commands that shards must
     /// execute.

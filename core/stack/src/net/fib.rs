@@ -77,7 +77,7 @@ pub(super) struct Fib {
     /// Key of the hash that chooses a next hop of a multipath route for a pair of addresses. All
     /// shards use the same key.
     weights: Keyed,
-    /// Routers that do not answer, and are avoided.
+    /// Routers that do not answer. Lookups avoid routes through these routers.
     pub failures: Arc<UnreachableRouters>,
     /// Lower bound in bytes of the MTUs that routes set.
     pub mtu_least: u16,
@@ -146,8 +146,8 @@ impl Fib {
     //# fashion
     ///
     /// Chooses a route whose router answers. If no router answers, chooses the router that failed
-    /// the longest time ago. The result is a round-robin, because a router that fails again is
-    /// chosen last.
+    /// the longest time ago. Since a router that fails again is chosen last, this tries the routers
+    /// in round-robin order.
     fn choose(&self, ways: &[Way], iface: Option<IfaceId>) -> Option<Choice> {
         let mut failed: Option<(Instant, Way)> = None;
         for way in ways.iter().filter(|way| iface.is_none_or(|i| i == way.iface)).copied() {

@@ -56,7 +56,7 @@ pub struct InterfaceConfig {
 /// An address of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Address, with the prefix length of its network.
+    /// The address, with the prefix length of its network.
     pub prefix: Prefix,
     /// State of the address in duplicate address detection and in its lifetimes.
     pub state: AddressState,
@@ -74,7 +74,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Returns the address without its prefix length.
+    /// Returns the IP address without the prefix length of its network.
     #[inline]
     pub fn addr(&self) -> IpAddr {
         self.prefix.addr()
@@ -104,8 +104,8 @@ pub enum AddressState {
     Preferred,
     /// The address is used only for existing connections, because its preferred lifetime has ended.
     Deprecated,
-    /// The address is not used, because duplicate address detection found another host that uses
-    /// it.
+    /// The address is not used, because duplicate address detection found another host with the
+    /// same address.
     DadFailed,
 }
 

@@ -36,7 +36,7 @@ pub enum Fragmenting {
     /// No node may fragment the packet: DF is set, and sending a packet longer than the path MTU
     /// fails.
     Never,
-    /// Only this host may fragment the packet: DF is set if it is sent unfragmented.
+    /// Only this host may fragment the packet. DF is set, unless this host fragments the packet.
     Here,
     /// Only routers may fragment the packet.
     Routers,

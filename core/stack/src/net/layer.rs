@@ -301,8 +301,8 @@ impl Net {
         self.data.outputs.iter().flat_map(Output::senders).collect()
     }
 
-    /// Removes and returns a sender that waited and may continue, because it has few bytes in the
-    /// output queues.
+    /// Removes and returns a sender that waited for space in an output queue and may continue,
+    /// because few of its bytes remain in the queues.
     pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
         self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }

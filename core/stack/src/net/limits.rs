@@ -94,8 +94,8 @@ pub const INTERFACES_MAX: usize = 256;
 /// Time after which the index of a removed interface is reused. By then, no state refers to the
 /// interface: path MTUs expire after [`PATH_MTU_TIME`], and incomplete datagrams earlier.
 pub const INTERFACE_REUSE_TIME: Duration = PATH_MTU_TIME;
-/// Maximum weight of a part of a multipath route, as on Linux (`rtnh_hops` of rtnetlink(7) is a
-/// byte).
+/// Maximum weight of one next hop of a multipath route, as on Linux (`rtnh_hops` of rtnetlink(7) is
+/// a byte).
 pub const WEIGHT_MAX: u16 = 256;
 /// Maximum number of permanent neighbours that the operator can set, on all interfaces together;
 /// the same as [`NEIGHBORS_MAX`]. Permanent neighbours are not evicted, so beyond the limit the
@@ -108,16 +108,16 @@ pub const MULTICAST_SOLICITS_MAX: u8 = 3;
 /// Number of unicast probes without an answer after which the MAC address of a neighbour is removed
 /// (RFC 4861 §10).
 pub const UNICAST_SOLICITS_MAX: u8 = 3;
-/// Time between two solicitations of a neighbour. For IPv6, routers can change it (RFC 4861 §10).
-/// The time also limits ARP requests to one per second and destination (RFC 1122 §2.3.2.1).
+/// Time between two solicitations of a neighbour. For IPv6, routers can change this time (RFC 4861
+/// §10). The time also limits ARP requests to one per second and destination (RFC 1122 §2.3.2.1).
 pub const RETRANS_TIME: Duration = Duration::from_secs(1);
 /// Minimum time between solicitations that a router can set; 10 ms, as on Linux. RFC 4861 §6.3.4
-/// has no minimum. Without it, a router advertisement could make the host send all its
+/// has no minimum. Without a minimum, a router advertisement could make the host send all its
 /// solicitations at once.
 pub const RETRANS_TIME_MIN: Duration = Duration::from_millis(10);
 /// Maximum time between solicitations that a router can set; ten times the default. RFC 4861 §6.3.4
-/// has no maximum, and the field allows 2³² ms, which are 50 days. For this time the host would
-/// neither give up a neighbour nor use a new address.
+/// has no maximum, and the field allows 2³² ms, which are 50 days. With such a time between
+/// solicitations, the host would neither give up a neighbour nor use a new address for days.
 pub const RETRANS_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum time that a packet waits for the MAC address of its next hop, with the default time
 /// between solicitations. The time is enough for all solicitations and the last answer.
@@ -126,8 +126,8 @@ pub const RESOLUTION_TIME: Duration =
 /// Base of the time for which a neighbour counts as reachable after a confirmation (RFC 4861 §10).
 /// The actual time is a random number between 0.5 and 1.5 times this.
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
-/// Time for which the answer to an ARP request is kept even if another host sends a different
-/// answer; Linux's `locktime`.
+/// Time for which the answer to an ARP request is kept, even if another answer with a different MAC
+/// address arrives; Linux's `locktime`.
 pub const ARP_LOCK_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of routers that routes use, on all interfaces together. The failure of a router
 /// is remembered as long as a route uses it, so no router is evicted. Beyond the limit, a route
@@ -198,8 +198,8 @@ pub const PATH_MTU_MIN_V6: u32 = 1280;
 /// send one error at once.
 pub const ICMP_ERRORS_PER_SECOND: u64 = 1000;
 /// Maximum number of ICMP errors sent at once. A random number of up to [`ICMP_BURST_JITTER`] is
-/// subtracted. Otherwise a host could infer how many errors were sent to other hosts
-/// (CVE-2020-25705).
+/// subtracted from this limit. Otherwise a host could infer how many errors were sent to other
+/// hosts (CVE-2020-25705).
 pub const ICMP_BURST: u64 = 50;
 /// Maximum random number that is subtracted from [`ICMP_BURST`].
 pub const ICMP_BURST_JITTER: u64 = 25;
@@ -238,8 +238,8 @@ pub const REDIRECT_LOAD: Duration = Duration::from_millis(20);
 /// Linux's `ip_rt_redirect_silence`, it is 1024 times [`REDIRECT_LOAD`].
 pub const REDIRECT_SILENCE: Duration = Duration::from_millis(20 << 10);
 
-/// Maximum number of copies of dropped packets that wait to be traced. Further dropped packets are
-/// counted, but not copied.
+/// Maximum number of copies of dropped packets that wait until the owner of the stack reads them
+/// for tracing. Further dropped packets are counted, but not copied.
 pub const DROPPED_MAX: usize = 256;
 /// Maximum number of packets logged by filter rules that wait for the owner of the stack to read
 /// them. Further packets are not logged (counter `rules_unlogged`).
@@ -277,8 +277,9 @@ pub const GROUP_SOURCES_MAX: usize = 64;
 /// (RFC 3376 §8.1, RFC 3810 §9.1).
 pub const ROBUSTNESS: u8 = 2;
 /// Maximum number of multicast group changes whose reports are scheduled, on all interfaces
-/// together; four interfaces with [`GROUPS_MAX`] each. Beyond it, one report of all groups replaces
-/// further reports of single groups (counter `group_reports_full`).
+/// together. The value is enough for four interfaces with [`GROUPS_MAX`] groups each. Beyond it,
+/// one report of all groups replaces further reports of single groups (counter
+/// `group_reports_full`).
 pub const GROUP_REPORTS_MAX: usize = 4 * GROUPS_MAX;
 /// Maximum number of scheduled tasks of interfaces that run before packets are received again. Each
 /// task sends one or two frames.

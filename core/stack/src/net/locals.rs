@@ -34,7 +34,8 @@ pub(super) struct Roles {
     asked: core::sync::atomic::AtomicU64,
 }
 
-/// Role of an address for this host, on one interface or on any interface.
+/// Role of an address for this host: own, multicast group or broadcast address, on one interface or
+/// on any interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Role {
     /// First interface with this address; `None` if it is not an address of this host.

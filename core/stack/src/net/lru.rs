@@ -8,9 +8,9 @@ use hashbrown::HashMap;
 use super::hash::Keyed;
 use crate::tables::slab::{List, Queue};
 
-/// Map whose entries are in a list, from the least to the most recently used one. All methods take
-/// constant time, except [`Lru::iter`] and [`Lru::iter_mut`]. Both iterate in a deterministic
-/// order.
+/// Map that also keeps its entries in a list, from the least to the most recently used one. All
+/// methods take constant time, except [`Lru::iter`] and [`Lru::iter_mut`]. Both iterate in a
+/// deterministic order.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
     index: HashMap<K, u32, Keyed>,

@@ -52,11 +52,11 @@ impl Parts {
 /// about a path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataReport {
-    /// A packet was sent to this neighbour.
+    /// A packet was sent to this neighbour, so the neighbour is in use.
     Used(HopKey),
     /// TCP made progress through this neighbour (RFC 4861 §7.3.1), while packets were sent to the
-    /// MAC address `mac`. The report is ignored if the control part now has a different MAC
-    /// address.
+    /// MAC address `mac`. The report is ignored if the control part of the IP layer now has a
+    /// different MAC address.
     Confirmed { key: HopKey, mac: MacAddr },
     /// A packet used another route because this router has failed. The router must be probed now.
     Avoided(HopKey),

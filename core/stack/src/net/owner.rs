@@ -111,8 +111,8 @@ impl Net {
         self.decide(|control| control.add_route(prefix, next_hop, iface, metric))
     }
 
-    /// Removes the operator's routes to `prefix`; if `next_hop` is given, only the one through this
-    /// router. Returns the number of removed routes.
+    /// Removes the operator's routes to `prefix`; if `next_hop` is given, only the route through
+    /// this router. Returns the number of removed routes.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
         self.decide(|control| control.remove_route(prefix, next_hop))
     }
@@ -178,8 +178,8 @@ impl Net {
         }
     }
 
-    /// Returns all known neighbours, in no particular order. With several shards, this copies the
-    /// entries.
+    /// Returns all known neighbours, in no particular order. With several shards (stacks of one
+    /// host), the entries are copied.
     pub fn neighbors(&self) -> impl Iterator<Item = NeighborInfo> {
         let (own, copied) = match &self.seat {
             ControlAccess::Alone(control) => (Some(control.neighbors()), None),
@@ -273,7 +273,7 @@ impl Net {
     }
 
     /// Returns whether the interface `iface` accepts packets to every unicast address as if it were
-    /// its own.
+    /// an address of the interface.
     pub fn is_any_address(&self, iface: IfaceId) -> bool {
         self.data.is_any_address(iface)
     }

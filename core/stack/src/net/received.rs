@@ -62,7 +62,7 @@ pub struct Looped {
 /// Address conflict: another host on the link uses an address of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conflict {
-    /// Interface with the address in conflict.
+    /// Interface whose address another host uses.
     pub iface: IfaceId,
     /// Address that this host and another host on the link use.
     pub addr: IpAddr,
@@ -107,8 +107,8 @@ pub struct Echo {
 pub struct IcmpError {
     /// Type and code of the ICMP message: ICMPv6 if the addresses are IPv6, otherwise ICMPv4.
     pub message: (u8, u8),
-    /// MTU in bytes of the next link, if the packet was too long for it. 0 if the router does not
-    /// report the MTU, because it is older than RFC 1191.
+    /// MTU in bytes of the next link, if the error reports that the packet was too long. 0 if the
+    /// router does not report the MTU, because it is older than RFC 1191.
     pub too_big: Option<u32>,
     /// Source address of the packet that the error is about.
     pub src: IpAddr,

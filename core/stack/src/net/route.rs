@@ -26,7 +26,7 @@ pub struct Route {
     /// Path MTU in bytes: the smaller of `link_mtu` and the path MTU that routers have reported for
     /// datagrams.
     pub mtu: u32,
-    /// The smaller of the MTU of the outgoing link and that of the route, in bytes.
+    /// Minimum of the MTUs of the outgoing link and of the route, in bytes.
     pub link_mtu: u32,
     /// Whether the path MTU is below the minimum that this host accepts. If so, packets are sent
     /// without DF, so that routers can fragment them.

@@ -21,7 +21,7 @@ use super::limits::LOOPBACK_MTU;
 use super::locals::Locals;
 use super::rule_set::RuleSet;
 
-/// IP configuration of the host at one time.
+/// IP configuration of the host at one point in time.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     /// Number that increases with each change that may invalidate a route
@@ -152,8 +152,8 @@ impl Link {
         &self.addresses
     }
 
-    /// Returns whether the interface accepts packets to every unicast address as if it were its
-    /// own.
+    /// Returns whether the interface accepts packets to every unicast address as if it were an
+    /// address of the interface.
     pub fn is_any_address(&self) -> bool {
         self.any_address
     }

@@ -59,10 +59,11 @@ pub struct DataCounters {
     /// Packets that were dropped because the output queue of their interface had reached its limit
     /// of packets.
     pub output_packets_full: u64,
-    /// Control packets, such as acknowledgments and ARP, that used the reserve of a full output
-    /// queue.
+    /// Control packets, such as acknowledgments and ARP, that used the reserve of an output queue,
+    /// because the queue was full.
     pub output_reserve_used: u64,
-    /// Control packets that were dropped because the reserve of the output queue was full as well.
+    /// Control packets, such as acknowledgments and ARP, that were dropped because the reserve of
+    /// the output queue was also full.
     pub output_reserve_full: u64,
     /// Queued packets that were copied, so that the send buffer of a closed socket could be freed.
     pub output_copied: u64,
@@ -93,7 +94,7 @@ pub struct DataCounters {
     pub icmp_errors_limited_host: u64,
     /// ICMP redirects sent.
     pub redirects_sent: u64,
-    /// ICMP redirects not sent because the host had already received several.
+    /// ICMP redirects that were not sent, because the same host had already received several.
     pub redirects_limited: u64,
     /// ICMP errors received about packets that this host sent.
     pub icmp_errors_received: u64,
@@ -101,8 +102,8 @@ pub struct DataCounters {
     pub echoes_answered: u64,
     /// Next hops that were evicted with their link header because the next-hop table was full.
     pub next_hops_displaced: u64,
-    /// Reports to the control part (next hops in use, path MTUs) that were lost because the queue
-    /// was full.
+    /// Reports to the control part of the IP layer (next hops in use, path MTUs) that were lost
+    /// because the queue was full.
     pub neighbor_notices_full: u64,
     /// Path MTUs that were not sent to the other shards (stacks) of this host because of the rate
     /// limit.
@@ -215,8 +216,8 @@ pub struct ControlCounters {
     /// Advertised prefixes evicted because the interface had learned the maximum number of
     /// prefixes.
     pub prefixes_displaced: u64,
-    /// Changes of multicast groups that were reported by one report about all groups, because too
-    /// many reports about single groups were scheduled.
+    /// Multicast group changes without a report of their own, because too many reports were
+    /// scheduled. A single report about all groups replaced them.
     pub group_reports_full: u64,
 }
 

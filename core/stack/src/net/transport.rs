@@ -39,8 +39,8 @@ impl Net {
         self.data.route_to_keep(now, src, dst, iface)
     }
 
-    /// Returns a number that changes whenever a cached [`Route`] may be outdated. Changes of its
-    /// path MTU are not included.
+    /// Returns a number that changes whenever a cached [`Route`] may be outdated. A change of the
+    /// route's path MTU does not change the number.
     pub fn route_generation(&self) -> u64 {
         self.data.snapshot.generation
     }

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Local address to which a socket is bound. In the derived order, the addresses that overlap a
-/// given one form at most three [ranges](BindAddr::stretches).
+/// given address form at most three [ranges](BindAddr::stretches).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
     /// The IPv4 wildcard address 0.0.0.0.

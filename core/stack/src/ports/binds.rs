@@ -207,7 +207,7 @@ impl Binds {
     }
 
     /// Binds a socket to `port`, unless there is a [conflict](PortHolds::conflicts). Returns
-    /// whether it was bound.
+    /// whether the socket was bound.
     pub fn try_hold(&self, port: u16, holder: &PortHolder) -> bool {
         let (holder, mut all) = (self.seated(holder), self.ports.lock());
         let free = !all.conflicts(port, &holder);
@@ -404,8 +404,8 @@ impl Binds {
     }
 }
 
-/// Locks a mutex. Poisoning is ignored: a panic of any thread ends the process, so no other thread
-/// sees inconsistent data.
+/// Locks a mutex, even if it is poisoned. A panic of any thread ends the process, so no other
+/// thread uses inconsistent data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ pub(crate) struct Ephemeral {
     first: u16,
     count: u32,
     next: u32,
-    /// Distance between candidates that are tried one after another if all ports are in use, see
+    /// Distance between two successive candidates of the search for a port that can be shared, see
     /// [`stride`].
     stride: u32,
 }
@@ -199,8 +199,8 @@ mod tests {
         }
     }
 
-    /// If all ports are in use, a search does not exceed its limit. The search still finds a port
-    /// if only 1 % of the ports can be shared, and these are adjacent.
+    /// Tests that a search does not exceed its limit if all ports are in use. The search must find
+    /// a port if only 1 % of the ports can be shared, even if these ports are adjacent.
     #[test]
     fn shared_ports_are_found_at_a_bounded_cost() {
         let occupied = PortSet::default();

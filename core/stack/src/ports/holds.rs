@@ -101,10 +101,10 @@ struct Hold {
     holder: PortHolder,
 }
 
-/// Sockets that may bind to a TCP port without a check of the sockets already bound to it. Linux
-/// stores in each port how the last sockets were bound (`fastreuseport` of the bind bucket). A
-/// socket with only SO_REUSEPORT may therefore follow one with both options, although an earlier
-/// socket has only SO_REUSEADDR.
+/// Sockets that may bind to a TCP port without a check against the sockets already bound to it.
+/// Linux stores in each port how the last sockets were bound (`fastreuseport` of the bind bucket).
+/// A socket with only SO_REUSEPORT may therefore follow a socket with both options, although an
+/// earlier socket has only SO_REUSEADDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Welcome {
     /// No socket may, because the last socket was bound without SO_REUSEPORT.
@@ -162,9 +162,10 @@ pub(crate) struct PortHolds {
     occupied: Arc<PortSet>,
     /// Bound sockets, by the number of the socket.
     holds: BTreeMap<u32, Hold>,
-    /// Bound sockets in the order of their keys, each with the number of its bind.
+    /// Bound sockets in the order of their keys. The number states how many binds preceded each
+    /// one.
     spots: BTreeSet<(Spot, u64)>,
-    /// Number of binds so far.
+    /// Number of binds to ports of this table so far.
     held: u64,
     /// Number of keys that were compared so far, as a measure of the work of searches.
     compared: Cell<u64>,
@@ -233,7 +234,7 @@ impl PortHolds {
     }
 
     /// For each key of the class `class` that overlaps `wanted`, returns the number of its newest
-    /// bind. The bind of `wanted` itself is left out.
+    /// bind. An earlier bind of the socket in `wanted` is left out.
     fn meeting(
         &self,
         port: u16,
@@ -399,7 +400,7 @@ mod tests {
         }
     }
 
-    /// The first socket clears SO_REUSEPORT after its bind. Each row states whether a later bind
+    /// Tests sockets that clear SO_REUSEPORT after their bind. Each row states whether a later bind
     /// with this option fails; verified on Linux 6.18.
     #[test]
     fn a_port_is_open_as_far_as_the_address_of_the_one_that_opened_it() {

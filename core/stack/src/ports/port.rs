@@ -171,7 +171,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Releases the port of a socket whose connection has ended, if the stack chose the port, as on
-    /// Linux. A local address that the program specified is kept.
+    /// Linux. If the program specified a local address, the address is kept.
     pub(crate) fn free_chosen_port(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let table = socket.kind.table();
@@ -195,7 +195,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Sets the bind options of a socket. As on Linux, a bind of another socket is checked against
-    /// the current options of a bound socket, not against those at its own bind.
+    /// the current options of a bound socket. The options at the time of its own bind do not
+    /// matter.
     pub(crate) fn set_binding(
         &mut self,
         index: u32,
@@ -304,8 +305,8 @@ impl<H: Host> Stack<H> {
         self.count_choice(chosen)
     }
 
-    /// Returns whether a socket or connection of the same protocol as this socket uses a port, at
-    /// any address.
+    /// Returns whether a socket or connection uses `port` at any address. Only sockets of the same
+    /// protocol as `id` are considered.
     pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let table = socket.map(|socket| match &socket.kind {

@@ -26,8 +26,8 @@ pub trait ReceiverWatch: Debug + Send + Sync {
 /// Change of a listener or of a bound UDP socket. The new state may be the same as before.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiverChange {
-    /// Kind of the socket: stream for listeners, datagram for UDP sockets, including connected
-    /// ones.
+    /// Kind of the socket: stream for listeners, datagram for UDP sockets. Connected UDP sockets
+    /// are included.
     pub kind: SocketKind,
     /// Port at which the socket receives packets, or did before if it no longer receives any.
     pub port: u16,

@@ -32,14 +32,14 @@ pub(crate) struct Receivers {
     /// Number of receiver groups for each kind of bound address: a single address, all of IPv4,
     /// only IPv6, and both IP versions.
     bound: [usize; 4],
-    /// Number of sockets that were inserted so far.
+    /// Number of sockets that were inserted into this table so far.
     joined: u64,
-    /// Number of sockets with SO_INCOMING_CPU. If it is 0, lookups need not know on which CPU a
-    /// packet arrived.
+    /// Number of sockets with SO_INCOMING_CPU. If it is 0, lookups ignore the CPU on which a packet
+    /// arrived.
     with_processor: usize,
     /// CPU on which packets arrive; the owner of the stack sets it.
     here: Option<u32>,
-    /// Number of groups that were compared so far, as a measure of the work of lookups.
+    /// Number of groups of sockets that lookups have compared so far, as a measure of their work.
     pub compared: Cell<u64>,
 }
 
@@ -53,8 +53,8 @@ struct ReceiverGroup {
     device: Option<IfaceId>,
     /// Socket of the group that was bound last.
     newest: Option<u32>,
-    /// Number of the reuseport group of the newest socket. `None` if the newest socket receives all
-    /// packets.
+    /// Number of the reuseport group of the newest socket. `None` if the newest socket shares no
+    /// packets, and receives all of them.
     shares: Option<u64>,
     /// Sockets of each of Linux's reuseport groups, by the number of the group's first socket. A
     /// socket remains in its group until it is closed. Usually there is only one group. A new one
@@ -142,8 +142,8 @@ impl ReceiverGroup {
         member.slot.map(|slot| slot.began)
     }
 
-    /// Removes a socket from its reuseport group. The last socket of the group takes its position,
-    /// as in `__reuseport_detach_sock`.
+    /// Removes a socket from its reuseport group. As in `__reuseport_detach_sock`, the last socket
+    /// of the group takes the position of the removed one.
     fn leave_slot(&mut self, members: &mut SocketLines<GroupReceiver>, slot: SharingSlot) {
         let SharingSlot { began, at } = slot;
         let Entry::Occupied(mut sharing) = self.sharing.entry(began) else { return };
@@ -314,8 +314,8 @@ impl Receivers {
     }
 
     /// Returns the groups of sockets that match a packet. The order is: bound to the address, to
-    /// the wildcard of its IP version, and to the dual-stack wildcard. Among equals, groups that
-    /// are bound to the interface come first.
+    /// the wildcard of its IP version, and to the dual-stack wildcard. If two groups have the same
+    /// kind of address, the group that is bound to the interface comes first.
     ///
     /// For UDP, a bind to the interface takes precedence over the IP version, as in Linux's
     /// `compute_score`. For TCP, both are equal.

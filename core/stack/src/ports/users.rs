@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<UsedPort>() <= 24);
 
 impl UsedPort {
     /// Returns whether `is` returns true for a connection on the port. Only connections whose local
-    /// address may overlap that of `wanted` are checked.
+    /// address may overlap the address of `wanted` are checked.
     fn any_user(&self, wanted: &PortHolder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
             UsedPort::Alike(user, _) => is(user),

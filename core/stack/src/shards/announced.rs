@@ -19,7 +19,7 @@ pub(crate) struct Announced {
     of: PortProtocol,
     common: Arc<Common>,
     ports: BTreeMap<u16, AnnouncedPort>,
-    /// Number of sockets that were added so far.
+    /// Number of sockets that were added to the table so far.
     count: u64,
 }
 

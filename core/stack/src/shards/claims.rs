@@ -43,7 +43,7 @@ impl PeerShards {
         self.tell(home, ShardMessage::Claim { flow, socket, by });
     }
 
-    /// Returns whether a connection still waits for another shard to assign it the flow.
+    /// Returns whether a connection still waits until another shard permits the use of the flow.
     #[inline]
     pub fn is_claiming(&self, index: u32) -> bool {
         self.member.as_ref().is_some_and(|member| member.claims.contains(&index))

@@ -124,7 +124,7 @@ impl UnseenChanges {
 /// Change of a socket or flow that every shard (stack) of the host must apply.
 #[derive(Debug, Clone)]
 pub(crate) enum PeerChange {
-    /// New properties of a socket of another shard. `None` if the socket was closed, or no longer
+    /// A socket of another shard has new properties. `None` if the socket was closed, or no longer
     /// receives packets.
     Shadow { table: PortProtocol, seat: u32, shadow: Option<Box<Shadow>> },
     /// A flow is now in the shard `shard`, which does not own it. `None` if the flow was returned
@@ -145,7 +145,7 @@ pub(crate) struct Shadow {
     pub kind: ShadowKind,
 }
 
-/// Announced properties that depend on the kind of the socket.
+/// Properties of an announced socket that depend on its kind.
 #[derive(Debug, Clone)]
 pub(crate) enum ShadowKind {
     /// A listener. `room` is the number of free places in its accept queue. All shards read this
@@ -155,8 +155,8 @@ pub(crate) enum ShadowKind {
     Datagram { echo: bool, peer: Option<Flow> },
 }
 
-/// For each port, the set of shards that have sockets on it, as bits. A set is changed under the
-/// lock of the bound sockets, and read for every datagram.
+/// For each port, the set of shards (stacks) that have sockets on it, as bits. A set is changed
+/// under the lock of the table of bound sockets, and read for every datagram.
 #[derive(Debug)]
 pub(crate) struct PortShards(Box<[AtomicU16]>);
 

@@ -119,8 +119,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Receives a packet whose flow is only known after the IP layer has processed it. A
-    /// reassembled datagram may belong to another shard, and a tracker may have rewritten
+    /// Receives a packet whose flow is known only after the IP layer has processed the packet. A
+    /// reassembled datagram may belong to another shard, and a tracker (NAT) may have rewritten
     /// addresses.
     fn receive_unowned(&mut self, cx: &mut Cx<'_, H>, iface: IfaceId, packet: Packet) {
         let Some(received) = self.net.receive(cx.now, iface, packet, cx.pool) else { return };

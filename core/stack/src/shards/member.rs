@@ -86,7 +86,7 @@ pub(crate) struct Member {
     /// Sockets that wait until another shard permits this shard to use the flow of their
     /// connection.
     pub claims: BTreeSet<u32>,
-    /// Connections that no program has accepted, and whose listener was closed.
+    /// Connections whose listener was closed before a program accepted them.
     pub forsaken: VecDeque<OfferedChild>,
     /// Listeners of other shards that were closed, and whose closing was not reported to the owner
     /// of the stack yet.

@@ -28,10 +28,10 @@ pub(crate) enum Mail {
     Received(Box<Received>),
     /// A message about a connection.
     Message(ShardMessage),
-    /// Input for the control part of the IP layer, sent to the first shard.
+    /// A report or packet for the control part of the IP layer, which the first shard runs.
     ToControl { from: ShardId, told: ToControl },
-    /// An empty packet buffer. The buffer is returned in exchange for a received packet of the same
-    /// size, so that the pool of the sender is not exhausted.
+    /// An empty packet buffer. The receiver of a packet returns one of the same size in exchange,
+    /// so that the pool of the sender is not exhausted.
     Empty(Packet),
 }
 
@@ -100,7 +100,8 @@ impl Mail {
         }
     }
 
-    /// Returns the packet in the entry, whose buffer belongs to the pool of another shard.
+    /// Returns the packet in this entry, if there is one. Its buffer belongs to the pool of the
+    /// sending shard.
     fn packet(&self) -> Option<&Packet> {
         match self {
             Mail::Packet { packet, .. } => Some(packet),

@@ -89,16 +89,16 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Returns the hash of a host and a service that it uses: F(local, remote, remote port) of RFC
-    /// 6056 and RFC 7323.
+    /// Returns the hash of the local host and a remote service: F(local, remote, remote port) of
+    /// RFC 6056 and RFC 7323.
     pub fn path(&self, local: IpAddr, remote: SocketAddr) -> u64 {
         self.flow(&Flow { local, remote: remote.ip(), local_port: 0, remote_port: remote.port() })
     }
 }
 
-/// Returns the hash of an entry that is bound to an interface, given its `hash` without the
-/// interface. The interface number is not hashed with the key, but an attacker would have to
-/// predict `hash` to cause collisions.
+/// Returns the hash of an entry that is bound to the interface `device`; `hash` is the hash without
+/// the interface. The interface number is not hashed with the secret key. To cause collisions, an
+/// attacker would still have to predict `hash`.
 #[inline]
 pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
     hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
@@ -176,7 +176,7 @@ struct FlowSlot {
     at: PackedRef,
 }
 
-/// A [`FlowRef`] in 32 bits: two bits select the table, and the other ones are the index.
+/// A [`FlowRef`] in 32 bits: two bits select the table, and the remaining bits are the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PackedRef(u32);
 
@@ -218,7 +218,7 @@ impl FlowTable {
     }
 
     /// Finds the flow with the given hash. `is` returns whether the 4-tuple stored at a [`FlowRef`]
-    /// is the one that is searched.
+    /// equals the one that is searched.
     #[inline]
     pub fn find(&self, hash: u64, mut is: impl FnMut(FlowRef) -> bool) -> Option<FlowRef> {
         let short = hash as u32;

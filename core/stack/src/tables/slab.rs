@@ -78,7 +78,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Removes an entry. Its identifier is reused only after its index was reused 2³² times.
+    /// Removes an entry. Its identifier becomes valid again only after its index was reused 2³²
+    /// times.
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let free = self.free;
         let place = self.place_mut(index)?;
@@ -123,7 +124,8 @@ impl<T> Slab<T> {
         u64::from(generation) << 32 | u64::from(index)
     }
 
-    /// Returns the index in the identifier `id`, if that entry still exists.
+    /// Returns the index in the identifier `id`, if the entry that the identifier refers to still
+    /// exists.
     #[inline]
     pub fn find(&self, id: u64) -> Option<u32> {
         let index = id as u32;
@@ -275,7 +277,8 @@ impl<T> Queue<T> {
         self.slab.id(index)
     }
 
-    /// Returns the index in the identifier `id`, if that entry still exists.
+    /// Returns the index in the identifier `id`, if the entry that the identifier refers to still
+    /// exists.
     pub fn find(&self, id: u64) -> Option<u32> {
         self.slab.find(id)
     }

@@ -53,7 +53,8 @@ struct WheelTimer<O> {
     owner: O,
 }
 
-/// All lists of timers: the slots of all levels, later timers, and timers that are due.
+/// All lists of timers: one for each slot of each level, lists for later timers, and a list of
+/// timers that are due.
 #[derive(Debug)]
 struct Lists {
     levels: [Level; LEVELS],
@@ -223,7 +224,8 @@ impl<O: Copy> TimerWheel<O> {
         true
     }
 
-    /// Returns the next list whose time has come at `tick`, and advances the wheel to it.
+    /// Returns the next list whose time begins at `tick` or earlier, and advances the wheel to this
+    /// time.
     fn begin_next(&mut self, tick: u64) -> Option<u16> {
         let block = self.elapsed >> BLOCK_BITS;
         if let Some((level, slot)) = self.lists.first_slot() {

@@ -15,8 +15,8 @@ pub(crate) struct EndedParts {
 }
 
 impl EndedParts {
-    /// Stores the statistics of a connection that has just ended, so that no segments are in
-    /// flight.
+    /// Stores the statistics of a connection that has just ended. All counts of segments in flight
+    /// are set to 0.
     pub fn keep(&mut self, index: u32, info: Info) {
         let info =
             Info { state: State::Closed, unacked: 0, sacked: 0, lost: 0, retrans: 0, ..info };

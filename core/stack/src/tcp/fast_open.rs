@@ -27,9 +27,10 @@ const MSS_UNKNOWN: u16 = 536;
 /// State of TCP Fast Open in a stack.
 #[derive(Debug)]
 pub(crate) struct FastOpens {
-    /// Keys of listeners without keys of their own.
+    /// Keys of Fast Open cookies, for listeners that have no keys of their own.
     keys: FastOpenKeys,
-    /// Known servers, by local and remote address, because a cookie depends on both.
+    /// Servers that support Fast Open, by local and remote address, because a cookie depends on
+    /// both addresses.
     servers: Lru<(IpAddr, IpAddr), KnownServer>,
     /// Fast Open handshakes in progress, by the index of the socket.
     pub opening: BTreeMap<u32, Opening>,

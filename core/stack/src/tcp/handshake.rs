@@ -47,9 +47,10 @@ pub(crate) struct HalfOpenFlow {
 /// The socket to which a half-open connection belongs, by its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandshakeParent {
-    /// A listener, which will accept the connection.
+    /// A listener, which accepts the connection after the handshake.
     Listener(u32),
-    /// A socket for the connection itself, because its owner accepted the SYN before the handshake.
+    /// A socket that already exists for the connection, because its owner accepted the SYN before
+    /// the handshake.
     EarlyAccept(u32),
 }
 
@@ -84,8 +85,9 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    /// Returns whether the SYN cache has a place for another half-open connection of the listener,
-    /// possibly by evicting one. `max` is the size of the cache.
+    /// Returns whether the SYN cache has a place for another half-open connection of the listener.
+    /// If the cache is full, a place can be made by evicting an older connection. `max` is the size
+    /// of the cache.
     pub fn has_place(&self, now: Instant, listener: &ListeningSocket, max: usize) -> bool {
         self.has_share(listener, max) || self.displaceable(now, listener).is_some()
     }

@@ -29,8 +29,8 @@ pub(crate) struct ListeningSocket {
     pub half_open: List,
     /// Time until which SYN cookies are accepted, and segments without a connection are not
     /// answered by a reset. The time is set when the listener sends a SYN cookie or evicts a
-    /// half-open connection, because such segments may be from the clients concerned. During a
-    /// flood, each of these extends the time.
+    /// half-open connection, because such segments may be from the affected clients. During a flood
+    /// of SYNs, the time is extended again and again.
     pub lenient_until: Instant,
     /// State that the listener shares with other shards (stacks); `None` if there are no other
     /// shards.
@@ -140,7 +140,8 @@ pub(crate) enum AmongShards {
     Original {
         /// Number of free places in the accept queue, which the other shards read.
         room: Arc<AtomicU32>,
-        /// Bit set of the shards with connections for which the accept queue had no free place.
+        /// Bit set of the shards whose offers of connections were rejected, because the accept
+        /// queue had no free place.
         turned_away: u16,
         /// Shard that was last notified that a place in the accept queue is free.
         told_last: ShardId,

@@ -18,8 +18,8 @@ use crate::tcp::tuning::{PERIOD_MIN, period};
 use crate::unreached::Unreached;
 
 impl<H: Host> Stack<H> {
-    /// Delivers the events of a connection, and arms its timer. Called when the connection has no
-    /// more to send at present, or waits for its device.
+    /// Delivers the events of a connection, and arms its timer. Called when the connection has
+    /// nothing more to send at present, or waits for its device.
     pub(crate) fn after_visit(&mut self, cx: &mut Cx<'_, H>, index: u32) {
         loop {
             let Some(socket) = self.sockets.get_mut(index) else { return };

@@ -46,7 +46,7 @@ impl OutputLines {
     }
 
     /// Appends a connection to the list of an interface. Connections that have ended remain in the
-    /// list. If the list has more than `max` entries, they are removed, because otherwise they
+    /// list. If the list has more than `max` entries, the ended ones are removed. Otherwise they
     /// would accumulate while the device sends nothing.
     pub fn push(
         &mut self,
@@ -75,8 +75,8 @@ pub(super) fn is_busy(net: &Net, iface: IfaceId) -> bool {
     load.bytes >= TX_OUTPUT_BYTES || load.packets >= TX_OUTPUT_PACKETS
 }
 
-/// Returns whether the device queue has so few packets of connections that waiting connections may
-/// continue.
+/// Returns whether the device queue contains so few packets of connections that connections that
+/// wait for it may continue.
 pub(super) fn is_low(net: &Net, iface: IfaceId) -> bool {
     let load = net.output_connections(iface);
     load.bytes <= TX_OUTPUT_BYTES / TX_OUTPUT_LOW

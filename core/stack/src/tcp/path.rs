@@ -65,7 +65,7 @@ const _: () = assert!(limits::NEIGHBORS_MOST < PackedHop::PLACE as usize);
 
 impl TcpPath {
     /// Returns the known path MTU: the length in bytes of the longest IP packet that can be sent to
-    /// the peer.
+    /// the peer without fragmentation.
     #[inline]
     pub fn mtu(&self) -> u32 {
         self.known.limit(self.link_mtu.into())
@@ -107,8 +107,8 @@ impl TcpPath {
 
 const _: () = assert!(size_of::<Option<TcpPath>>() == 12);
 
-/// A path MTU that an ICMP error reported to a connection. When it expires, the connection tries
-/// the MTU of the link again.
+/// A path MTU that an ICMP error reported to a connection. When the entry expires, the connection
+/// uses the MTU of the link again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LearntMtu {
     pub id: SocketId,

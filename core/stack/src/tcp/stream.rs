@@ -93,7 +93,8 @@ impl BufferEvents {
 }
 
 impl<H: Host> StreamSocket<H> {
-    /// Creates the stream socket of a new connection. Its path is looked up when it first sends.
+    /// Creates the stream socket of a new connection. The route is looked up when the connection
+    /// sends for the first time.
     pub fn new(
         now: Instant,
         flow: Flow,
@@ -143,8 +144,9 @@ impl<H: Host> StreamSocket<H> {
         }
     }
 
-    /// Requests to be notified of the program's next read, if a window update or an acknowledgment
-    /// may depend on it. Returns true if one of these is already due because of an earlier read.
+    /// Requests a notification of the program's next read, if a window update or an acknowledgment
+    /// may depend on the read. Returns true if one of these is already due because of an earlier
+    /// read.
     pub fn watch_reads(&mut self, now: Instant) -> bool {
         let buffers = self.buffers();
         let Some(connection) = &mut self.connection else { return false };

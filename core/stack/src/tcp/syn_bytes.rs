@@ -24,7 +24,7 @@ use crate::tcp::stream::StreamSocket;
 
 impl<H: Host> Stack<H> {
     /// Handles the end of a socket's Fast Open handshake. Returns true if a listener accepted the
-    /// connection, which its owner already treats as connected.
+    /// connection. The owner already treats such a connection as connected.
     pub(crate) fn end_fast_open(&mut self, now: Instant, index: u32, end: HandshakeEnd) -> bool {
         if self.fast_opens.opening.is_empty() {
             return false;
@@ -147,8 +147,8 @@ impl<H: Host> Stack<H> {
         at
     }
 
-    /// Handles a SYN with a valid Fast Open cookie for which its listener has space. Any other SYN
-    /// is returned to the caller.
+    /// Handles a SYN with a valid Fast Open cookie for which its listener has space. Returns any
+    /// other SYN to the caller.
     pub(crate) fn take_fast_syn(
         &mut self,
         cx: &mut Cx<'_, H>,

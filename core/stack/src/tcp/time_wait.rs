@@ -17,7 +17,8 @@ use crate::tables::slab::{List, Queue};
 pub(crate) struct TimeWaitFlow {
     pub flow: Flow,
     pub state: TimeWait,
-    /// Settings for the segments that are sent, copied from the connection.
+    /// Settings such as TTL for the segments that are sent in TIME-WAIT, copied from the
+    /// connection.
     pub packet: FlowSettings,
     pub iface: Option<IfaceId>,
     /// Sharing options with which the connection is registered as a user of its local port. `None`
@@ -25,8 +26,8 @@ pub(crate) struct TimeWaitFlow {
     pub uses_port: Option<Sharing>,
 }
 
-/// Table of connections in TIME-WAIT. An entry whose waiting time begins again is moved to the end
-/// of the list, so the first one expires first.
+/// Table of connections in TIME-WAIT. If the waiting time of an entry begins again, the entry is
+/// moved to the end of the list. The first entry therefore expires first.
 #[derive(Debug)]
 pub(crate) struct TimeWaits {
     /// Time for which a connection stays in TIME-WAIT.
@@ -56,7 +57,7 @@ impl TimeWaits {
         self.queue.remove(&mut self.line, index)
     }
 
-    /// Returns whether a new connection may replace one in TIME-WAIT, as with Linux's
+    /// Returns whether a new connection may replace a connection in TIME-WAIT, as with Linux's
     /// `tcp_tw_reuse`. After a second, timestamps distinguish new segments from late ones, and so
     /// does an initial sequence number beyond the old window (RFC 6191). Without timestamps, late
     /// segments of the peer cannot be distinguished from new ones.
@@ -72,13 +73,13 @@ impl TimeWaits {
         self.queue.get(index)
     }
 
-    /// Returns the connection in TIME-WAIT at `index` for changes. If the caller restarts its
-    /// waiting time, it must call [`TimeWaits::renew`].
+    /// Returns the connection in TIME-WAIT at `index`. If the caller restarts the waiting time of
+    /// the connection, it must call [`TimeWaits::renew`].
     pub fn get_mut(&mut self, index: u32) -> Option<&mut TimeWaitFlow> {
         self.queue.get_mut(index)
     }
 
-    /// Moves an entry to the end of the list, because its waiting time begins again.
+    /// Moves the entry at `index` to the end of the list, because its waiting time begins again.
     pub fn renew(&mut self, index: u32) {
         self.queue.renew(&mut self.line, index);
     }

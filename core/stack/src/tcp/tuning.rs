@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 /// State of dynamic right-sizing (Feng et al. 2002, like Linux's `tcp_rcv_space_adjust`). A sender
-/// in slow start doubles its rate in each round-trip time. A window of twice the bytes read in the
-/// last one therefore does not limit the sender.
+/// in slow start doubles its rate in each round-trip time. A window of twice the bytes that the
+/// program read in the last round-trip time therefore does not limit the sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvTuning {
     /// Number of bytes that the program had read at the start of the current period, modulo 2³².
     read_before: u32,
 }
 
-/// Length of a measuring period while the round-trip time is unknown, and its minimum length.
+/// Default length of a measuring period while the round-trip time is unknown, and minimum length of
+/// a period.
 const PERIOD_DEFAULT: Duration = Duration::from_millis(100);
 pub(crate) const PERIOD_MIN: Duration = Duration::from_millis(1);
 
@@ -22,9 +23,9 @@ pub(crate) fn period(rtt: Option<Duration>) -> Duration {
 }
 
 impl RecvTuning {
-    /// Ends a measuring period. Returns the size that the receive buffer should have at least, in
-    /// bytes. `received` is the total number of received bytes modulo 2³², and `unread` the number
-    /// of those that the program has not read.
+    /// Ends a measuring period. Returns the minimum size in bytes that the receive buffer should
+    /// have. `received` is the total number of received bytes modulo 2³². `unread` is the number of
+    /// bytes that the program has not read yet.
     pub fn on_period(&mut self, received: u32, unread: u32) -> u32 {
         let read = received.wrapping_sub(unread);
         let in_period = read.wrapping_sub(self.read_before);

@@ -50,9 +50,10 @@ enum Visited {
 /// Precedence of the connection that wants to send over connections that wait for the same device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum VisitTurn {
-    /// The connection sends only if no other connection waits for the device.
+    /// The connection may send only if no other connection waits for the device.
     Behind,
-    /// The connection was the first in the list of those that wait for the device, and may send.
+    /// The connection was the first in the list of connections that wait for the device, so it may
+    /// send.
     Called,
     /// The connection sends before all connections that wait.
     Ahead,
@@ -61,7 +62,7 @@ enum VisitTurn {
 /// Reason why a connection must not add packets to the queue of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeldBack {
-    /// The queue of the device is full, or other connections wait for the device.
+    /// The queue of the device is full, or connections that came earlier wait for the device.
     ByOthers(IfaceId),
     /// The connection has reached its own limit of bytes in the device queue.
     ByShare,
@@ -160,8 +161,8 @@ impl<H: Host> Stack<H> {
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(HeldBack::ByShare)
     }
 
-    /// Lets a connection with bytes to send wait until its device has accepted packets. In the
-    /// meantime, its timers, received segments and calls of the program are still handled.
+    /// Lets a connection with bytes to send wait until its device has accepted packets. While it
+    /// waits, its timers, received segments and calls of the program are still handled.
     fn wait(&mut self, held: HeldBack, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         match held {
@@ -252,7 +253,7 @@ impl<H: Host> Stack<H> {
         Visited::More
     }
 
-    /// Looks up the route of a connection again, if routes have changed since it was cached.
+    /// Looks up the route of a connection again, if routes have changed since the route was cached.
     fn refresh_route(&mut self, now: Instant, index: u32) {
         let Some(stream) = self.sockets.stream_mut(index) else {
             return;

@@ -395,8 +395,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Closes a datagram socket whose owner still has datagrams to send. As after [`Stack::close`],
-    /// the socket receives nothing, and its port is free. The remaining datagrams are sent from
-    /// this port.
+    /// the socket receives nothing, and its port is free for other sockets. The remaining datagrams
+    /// are still sent from this port.
     pub fn withdraw(&mut self, now: Instant, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.forget_datagram(now, index);
@@ -435,7 +435,7 @@ fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
     if echo { packet } else { packet - udp::HEADER_LEN }
 }
 
-/// Creates a packet with a UDP datagram; with `segment_size`, one that is later divided into
+/// Creates a packet with a UDP datagram. With `segment_size`, the packet is later divided into
 /// several datagrams.
 #[inline]
 fn udp_packet(

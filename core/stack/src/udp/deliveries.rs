@@ -97,9 +97,10 @@ pub(crate) struct Recipients {
     pub hash: u64,
     /// Index in the list of the receiver to which the packet is delivered next.
     pub next: usize,
-    /// Number of payload bytes that were already delivered to the next receiver.
+    /// Number of payload bytes of this packet that were already delivered to the next receiver in
+    /// the list.
     pub at: u32,
-    /// Counts of the deliveries of this packet so far.
+    /// Number of datagrams of this packet that were delivered, filtered or lost so far.
     pub given: DeliveryCount,
 }
 
@@ -153,7 +154,8 @@ struct PayerLine {
     waiting: VecDeque<Delivery>,
 }
 
-/// Packets that wait for socket filters, and lists of receivers that can be reused.
+/// Packets that wait until their socket filters may run, and lists of receivers that are kept for
+/// reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     /// Queues of waiting packets, one for each program. An empty queue is reused for the next
@@ -226,8 +228,8 @@ impl Deliveries {
         self.lines.get_mut(self.turn)
     }
 
-    /// Removes the first packet of the queue that is served next. Returns the packet and the number
-    /// of its program.
+    /// Removes the first packet of the queue whose turn it is. Returns the packet and the number of
+    /// the program that owns the queue.
     pub fn pop(&mut self) -> Option<(Delivery, u64)> {
         let line = self.line()?;
         let delivery = line.waiting.pop_front()?;

@@ -268,8 +268,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Counts the result of delivering a packet. If only some of its datagrams were filtered, they
-    /// are counted here. Otherwise returns the reason for which the caller drops the packet.
+    /// Counts the result of delivering a packet. If only some of its datagrams were filtered,
+    /// counts these datagrams. Otherwise returns the reason for which the caller must drop the
+    /// packet.
     pub(crate) fn count_given(&mut self, given: DeliveryCount) -> Result<(), DropReason> {
         match given {
             DeliveryCount { lost: 1.., .. } => Err(DropReason::UdpNoRoom),

@@ -83,7 +83,8 @@ impl DatagramLengths {
 
     /// Returns the MTU that programs see for a route, after [`Self::limit`] was applied to the
     /// route. As on Linux, the loopback interface has an MTU of one byte more than the maximum
-    /// length of an IP packet. For an IPv4 path, that maximum is returned instead (IP_MAX_MTU).
+    /// length of an IP packet. For an IPv4 path, the maximum length of an IP packet is returned
+    /// instead (IP_MAX_MTU).
     pub fn told(&self, remote: IpAddr, route: &Route) -> u32 {
         let Route { iface, mtu, .. } = *route;
         let of_link = match self.discovery(remote) {

@@ -20,7 +20,8 @@ struct PeerKey {
 }
 
 impl PeerKey {
-    /// Returns whether the port of the peer is 0. As on Linux, it then matches any port.
+    /// Returns whether the socket is connected to port 0. As on Linux, such a socket receives from
+    /// any port of the peer.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
     }

@@ -109,8 +109,8 @@ impl DatagramSocket {
         if self.echo { PortProtocol::Echo } else { PortProtocol::Udp }
     }
 
-    /// Returns whether the socket receives a datagram to a multicast group or broadcast address,
-    /// provided that its bind matches.
+    /// Returns whether the socket receives a datagram to a multicast group or broadcast address.
+    /// The caller has checked that the bound address and port match.
     pub(crate) fn takes_group(&self, meta: &DatagramMeta) -> bool {
         let group = meta.local.ip();
         if !group.is_multicast() {
@@ -161,7 +161,8 @@ impl DatagramSocket {
     }
 }
 
-/// Links between connected datagram sockets with the same key, from the oldest to the newest one.
+/// Links between connected datagram sockets with the same key (addresses, ports and interface),
+/// from the oldest to the newest socket.
 #[derive(Debug)]
 pub(crate) struct Alike {
     /// Index of the socket with the same key that was connected next after this socket; [`NONE`] if
@@ -200,8 +201,8 @@ pub(crate) struct DatagramTarget {
     pub flow: Flow,
     pub route: Route,
     pub ip: Ip,
-    /// Whether sockets on this host that are members of the group or use the broadcast address
-    /// receive a copy.
+    /// Whether sockets on this host receive a copy of the datagram, if they are members of the
+    /// group or use the broadcast address.
     pub looped: bool,
     /// Whether the UDP checksum is computed. For IPv6 it always is (RFC 8200 §8.1).
     pub checksum: bool,
@@ -225,7 +226,7 @@ pub(crate) struct MulticastOut {
     pub iface: Option<IfaceId>,
     /// Source address, if IP_MULTICAST_IF specified the interface by an address.
     pub source: Option<IpAddr>,
-    /// IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: whether members on this host also receive the
+    /// IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: whether group members on this host also receive the
     /// datagrams.
     pub looped: bool,
 }

@@ -42,7 +42,8 @@ pub(crate) struct Around<'a> {
 #[derive(Debug)]
 struct FilterView<'a> {
     around: Around<'a>,
-    /// UDP header that contains the length of this datagram alone. Not used for echo messages.
+    /// UDP header of this datagram, with the length of this datagram alone. Not used for echo
+    /// messages.
     header: [u8; udp::HEADER_LEN],
     header_len: u32,
     payload: &'a Payload<'a>,

@@ -110,7 +110,7 @@ fn is_for(last: &LastTarget, out: &DatagramOut, net: &Net) -> bool {
 }
 
 /// Returns whether two destinations have the same address. Returns false for port 0, so that the
-/// checks of the normal path apply.
+/// caller uses the normal path, which checks the port.
 #[inline]
 fn is_same_host(last: Option<SocketAddr>, next: Option<SocketAddr>) -> bool {
     match (last, next) {

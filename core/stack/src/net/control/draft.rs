@@ -22,15 +22,16 @@ use crate::net::route::{RouteEntry, RouteKind, metric_unless_given};
 pub(super) struct Draft<'a> {
     control: &'a Control,
     steps: Vec<Step>,
-    /// Addresses that the changes add (`Some`) or remove (`None`), by interface.
+    /// Addresses that the list of changes adds (`Some`) or removes (`None`), by interface.
     addresses: BTreeMap<(IfaceId, IpAddr), Option<Prefix>>,
-    /// For each network whose routes the changes modify, all its routes; the best one first.
+    /// For each network whose routes the list of changes modifies, all its routes after the
+    /// changes; the best one first.
     routes: BTreeMap<Prefix, Vec<RouteEntry>>,
-    /// Neighbours that the changes add as permanent (true) or remove (false).
+    /// Neighbours that the list of changes adds as permanent (true) or removes (false).
     neighbors: BTreeMap<HopKey, bool>,
-    /// Interfaces that the changes set up (true) or down (false).
+    /// Interfaces that the list of changes sets up (true) or down (false).
     up: BTreeMap<IfaceId, bool>,
-    /// Interfaces that the changes remove.
+    /// Interfaces that the list of changes removes.
     removed: BTreeSet<IfaceId>,
     /// Next-hop routers of the added routes that no route used before.
     routers: BTreeSet<HopKey>,
@@ -89,8 +90,8 @@ impl<'a> Draft<'a> {
         !self.up.get(&interface.id).copied().unwrap_or(!interface.down)
     }
 
-    /// Returns an address of the interface as it would be after the changes; `None` if the
-    /// interface would not have it.
+    /// Returns an address of the interface as it would be after the list of changes; `None` if the
+    /// interface would not have the address.
     fn address(&self, interface: &Interface, addr: IpAddr) -> Option<Prefix> {
         match self.addresses.get(&(interface.id, addr)) {
             Some(changed) => *changed,

@@ -48,7 +48,8 @@ impl Gateways {
         &self.failures
     }
 
-    /// Adds a reference to a router, for a route that uses it. Returns `None` if the table is full.
+    /// Adds a reference to a router, for a route that uses the router. Returns `None` if the table
+    /// of routers is full.
     pub(super) fn hold(&mut self, key: HopKey) -> Option<GatewayId> {
         let id = match self.index.get(&key) {
             Some(id) => *id,
@@ -109,7 +110,7 @@ impl Gateways {
         }
     }
 
-    /// Returns the number of routers that can still be added.
+    /// Returns the number of routers that can still be added to the table.
     pub(super) fn room(&self) -> usize {
         GATEWAYS_MAX - self.gateways.len() + self.free.len()
     }

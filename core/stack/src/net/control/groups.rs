@@ -22,7 +22,7 @@ pub(super) struct Groups {
 #[derive(Debug)]
 struct Group {
     addr: IpAddr,
-    /// Number of times that the group was joined for all sources.
+    /// Number of joins of the group for all sources.
     all: u32,
     /// Sources for which the group was joined, each with its number of joins.
     sources: Vec<(IpAddr, u32)>,
@@ -155,7 +155,8 @@ impl Groups {
         self.list.iter().map(|joined| joined.addr)
     }
 
-    /// Iterates over the joined groups of one IP version that are reported to routers.
+    /// Iterates over the joined multicast groups of one IP version whose membership is reported to
+    /// routers.
     pub(super) fn reported(&self, ipv6: bool) -> impl Iterator<Item = IpAddr> {
         let groups = self.list.iter().map(|joined| joined.addr);
         groups.filter(move |group| group.is_ipv6() == ipv6 && is_reported(*group))

@@ -81,7 +81,7 @@ impl Control {
     }
 
     /// Removes an interface with its addresses, neighbours, multicast groups and scheduled tasks.
-    /// The validation of the change has already removed its routes.
+    /// Its routes were already removed, when the change was validated.
     pub(super) fn remove_interface(&mut self, now: Instant, iface: IfaceId) {
         let addresses = &self.ifaces[iface.index()].addresses;
         let addresses: Vec<_> = addresses.iter().map(Address::addr).collect();

@@ -44,7 +44,8 @@ pub(super) type Destination = (Prefix, Option<Ipv6Addr>);
 /// Result of storing an advertised router, route or prefix.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Learning {
-    /// The entry is stored; it may have existed before.
+    /// The route or prefix is stored, and nothing was evicted. Possibly it was already stored
+    /// before.
     Known,
     /// The entry is stored, and the given destinations were evicted to make room.
     Displaced(Vec<Destination>),

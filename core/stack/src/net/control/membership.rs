@@ -237,7 +237,7 @@ impl Control {
 
     /// Cancels our pending report about a group, because another member has reported it. The
     /// querier needs only one report per group (RFC 2236 §3, RFC 2710 §4). With IGMPv3 and MLDv2,
-    /// every host reports, so nothing is cancelled.
+    /// every host sends its own reports, so nothing is cancelled.
     fn on_other_report(
         &mut self,
         now: Instant,
@@ -253,9 +253,9 @@ impl Control {
     }
 
     /// Schedules the answer to a query at a random time within the maximum that the querier gives
-    /// (RFC 3376 §5.2, RFC 3810 §6.2). No answer is added if a pending one covers the query. An
-    /// answer about all groups covers every query, and an answer about a group covers queries for
-    /// it.
+    /// (RFC 3376 §5.2, RFC 3810 §6.2). No answer is added if a pending answer covers the query. An
+    /// answer about all groups covers every query, and an answer about one group covers queries for
+    /// this group.
     fn plan_answer(
         &mut self,
         now: Instant,

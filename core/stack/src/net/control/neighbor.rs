@@ -58,8 +58,8 @@ pub enum NeighborState {
     Incomplete,
     /// The neighbour was recently confirmed to be reachable.
     Reachable,
-    /// The MAC address is known, but the neighbour was not confirmed recently. No packets were sent
-    /// to it since then.
+    /// The MAC address is known, but the neighbour was not confirmed recently. We have sent no
+    /// packets to the neighbour since the last confirmation expired.
     Stale,
     /// Packets are being sent to the neighbour, and we wait for TCP to confirm that it is
     /// reachable.
@@ -100,7 +100,7 @@ pub(super) enum Event {
 pub(super) struct Neighbors {
     /// Neighbours to which we send packets, in LRU order.
     used: Lru<HopKey, Entry>,
-    /// Neighbours in `used` that are in state INCOMPLETE.
+    /// Neighbours in the table `used` whose MAC address is not known yet (state INCOMPLETE).
     asked: Lru<HopKey, ()>,
     /// Neighbours that we know only because they sent requests to us; we have not sent packets to
     /// them since. Their state is always STALE.
@@ -214,8 +214,8 @@ impl Neighbors {
         false
     }
 
-    /// Creates the entry when the first packet is sent to a neighbour. Its MAC address may be known
-    /// from its own requests (`heard`).
+    /// Creates the entry of a neighbour when the first packet is sent to it. If the neighbour has
+    /// sent requests to us, its MAC address is already known (`heard`).
     fn begin(&mut self, now: Instant, key: HopKey, users: Parts) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             self.ask(now, key, users, 1);

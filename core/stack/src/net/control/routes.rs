@@ -32,7 +32,7 @@ struct Stored {
 /// to its network.
 #[derive(Debug)]
 pub(super) struct RouteTable {
-    /// Routes by insertion number. If another thread still reads the list, a change copies it.
+    /// Routes by insertion number. A change copies the list if another thread still reads it.
     list: Arc<BTreeMap<u64, RouteEntry>>,
     /// Routes of each network, sorted by metric.
     networks: BTreeMap<Prefix, Vec<Stored>>,
@@ -195,7 +195,7 @@ impl RouteTable {
         }
     }
 
-    /// Returns the number of routers that can still be added.
+    /// Returns the number of routers that can still be added to the table.
     pub(super) fn room_for_routers(&self) -> usize {
         self.gateways.room()
     }

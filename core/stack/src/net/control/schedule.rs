@@ -17,8 +17,8 @@ pub(super) enum Task {
     Detect { addr: Ipv6Addr, left: u8 },
     /// Send a router solicitation; `left` solicitations are still to be sent.
     SolicitRouters { left: u8 },
-    /// Report a multicast group that was joined or left, with its sources: `left` reports are still
-    /// to be sent.
+    /// Report a multicast group that was joined or left, with its sources. The report is still to
+    /// be sent `left` times.
     ReportGroup { group: IpAddr, left: u8 },
     /// Report a source that was added to or removed from a multicast group: `left` reports are
     /// still to be sent.
@@ -49,8 +49,9 @@ impl Task {
     }
 }
 
-/// Scheduled tasks, sorted by time; the next one is last in the list. There are few tasks per
-/// address and group, and at most [`GROUP_REPORTS_MAX`] for groups that were joined or left.
+/// Scheduled tasks, sorted by time in descending order, so that the next task is last in the list.
+/// The list is short: it has few tasks per address and group, and at most [`GROUP_REPORTS_MAX`] for
+/// groups that were joined or left.
 #[derive(Debug, Default)]
 pub(super) struct TaskSchedule {
     tasks: Vec<(Instant, IfaceId, Task)>,
@@ -75,8 +76,8 @@ impl TaskSchedule {
     }
 
     /// Schedules answers to queries about groups, each at the given time. If an answer about a
-    /// group is already scheduled, the earlier of the two is kept. Takes a single pass for any
-    /// number of groups and tasks.
+    /// group is already scheduled, the earlier time is kept. Takes a single pass over the tasks,
+    /// regardless of the number of groups.
     pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
         self.tasks.retain(|(pending, on, task)| match task {
             Task::AnswerGroup { group } if *on == iface => {

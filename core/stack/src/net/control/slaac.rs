@@ -34,7 +34,8 @@ struct Lifetimes {
     valid: Option<Instant>,
 }
 
-/// A route that a router has advertised, either through this router or to a prefix on the link.
+/// A route that a router has advertised. Its destination is reached through this router, or is on
+/// the link itself.
 #[derive(Debug, Clone, Copy)]
 struct AdvertisedRoute {
     prefix: Prefix,
@@ -182,9 +183,9 @@ impl Control {
         }
     }
 
-    /// Stops using an address, because duplicate address detection found that another host uses it.
-    /// A static address stays in the list, but is not used. `mac` is the MAC address of the other
-    /// host, if known.
+    /// Stops using an address, because duplicate address detection found that another host uses the
+    /// address. A static address stays in the list, but is not used. `mac` is the MAC address of
+    /// the host with the same address, if known.
     pub(super) fn on_duplicate(
         &mut self,
         now: Instant,
@@ -430,7 +431,8 @@ impl Control {
         }
     }
 
-    /// Removes all routes that a router has advertised, because it is no longer a router.
+    /// Removes all routes that a router has advertised, because the host has stopped being a
+    /// router.
     pub(super) fn forget_router(&mut self, iface: IfaceId, router: Ipv6Addr) {
         let gone = self.ifaces[iface.index()].discovery.learnt.forget_router(router);
         self.end_routes(iface, gone);

@@ -69,9 +69,9 @@ impl Control {
     }
 }
 
-/// Returns the source address for a solicitation of `target`. Returns `None` while the only
-/// addresses are still checked by duplicate address detection. A solicitation from such an address
-/// would bind it to our MAC address, although another host may have it (RFC 4429 §3.2).
+/// Returns the source address for a solicitation of `target`. Returns `None` if duplicate address
+/// detection still checks all addresses of the interface. A solicitation from such an address would
+/// bind it to our MAC address, although another host may have it (RFC 4429 §3.2).
 fn solicit_source(interface: &Interface, target: Ipv6Addr) -> Option<Ipv6Addr> {
     let addresses = interface.addresses.iter();
     let assigned = addresses.filter(|address| address.is_assigned());

@@ -54,8 +54,8 @@ const TTL_AT: usize = 8;
 const HOP_LIMIT_AT: usize = 7;
 
 impl Data {
-    /// Forwards a packet to another host, or drops it. `problem` is an error found in its options
-    /// or extension headers.
+    /// Forwards a packet to another host, or drops it. `problem` is an error that was found in the
+    /// packet's options or extension headers.
     #[cold]
     pub(super) fn forward(
         &mut self,
@@ -205,9 +205,9 @@ impl Data {
         }
     }
 
-    /// Sends a packet, which begins with its IP header, in packets that the device and the link
-    /// accept. `longest` is the length of the longest packet on the wire, and `mtu` the MTU of link
-    /// and route; both in bytes.
+    /// Sends a packet, which begins with its IP header. The packet is segmented or fragmented so
+    /// that the device and the link accept it. `longest` is the length of the longest packet on the
+    /// wire, and `mtu` the MTU of link and route; both in bytes.
     fn send_on(
         &mut self,
         now: Instant,
@@ -437,7 +437,8 @@ fn is_partial(packet: &Packet) -> bool {
     matches!(packet.meta.checksum, Checksum::Partial { .. })
 }
 
-/// Removes the link header and the metadata that apply only to the packet as it was received.
+/// Removes the link header of a received packet, and the metadata that do not apply when the packet
+/// is sent.
 fn strip_link(packet: &mut Packet, len: usize) {
     packet.pull_front(len).expect("the IP header was read behind the link header");
     if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {

@@ -30,8 +30,8 @@ const IPV4_CHECKSUM_AT: usize = 10;
 #[derive(Debug)]
 pub struct HookPacket<'a> {
     packet: &'a mut Packet,
-    /// IP headers of a received packet. `None` for a packet that this host sends, whose IP header
-    /// is added later.
+    /// IP headers of a received packet. `None` for a packet that this host sends, because its IP
+    /// header is added later.
     ip: Option<&'a mut IpPacket>,
     /// Offset of the transport header in the packet; `None` for a fragment other than the first.
     transport: Option<usize>,
@@ -221,7 +221,8 @@ impl<'a> HookPacket<'a> {
         }
     }
 
-    /// Updates the transport checksum by calling `change`, after bytes that it covers have changed.
+    /// Updates the transport checksum of the packet by calling `change`, after bytes that the
+    /// checksum covers have changed.
     fn update_checksum(&mut self, is_pseudo: bool, change: impl FnOnce(u16) -> u16) {
         let protocol = IpProtocol(self.fields.protocol);
         let (Some(start), Some(offset), Some(ip)) =

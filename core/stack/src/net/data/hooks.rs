@@ -49,8 +49,9 @@ pub trait Tracker: Any + fmt::Debug + Send {
     /// Receives the addresses of all interfaces, when the tracker is set and after each change.
     fn on_addresses(&mut self, _addresses: &[(IfaceId, IpAddr)]) {}
 
-    /// Returns the original source address of a packet whose source the tracker replaced. ICMP
-    /// errors about the packet are sent to this address. The packet begins with its IP header.
+    /// Returns the original source address of a packet whose source the tracker has replaced. ICMP
+    /// errors about the packet are sent to the original address. `_packet` begins with its IP
+    /// header.
     fn original_source(&self, _packet: &[u8]) -> Option<IpAddr> {
         None
     }

@@ -247,7 +247,7 @@ enum Verdict {
 /// error queue of each socket with large errors.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX;
 
-/// The packet that an ICMP error quotes.
+/// Header fields of the packet that an ICMP error quotes.
 struct Quoted<'a> {
     src: IpAddr,
     dst: IpAddr,

@@ -56,14 +56,16 @@ impl Waiting {
 /// State of knowledge about the MAC address of a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HopState {
-    /// The MAC address is not known, and no packet was sent to this next hop since it was lost.
+    /// The MAC address is not known. No packet was sent to this next hop since the entry was
+    /// created or the address was lost.
     Unknown,
     /// The control part of the IP layer was notified that a packet needs the MAC address. Packets
     /// wait until the address is known.
     Asked,
     Ready {
         link: LinkHeader,
-        /// Time from which the control part is notified of the next packet to this next hop.
+        /// Time from which on the next packet to this next hop is reported to the control part of
+        /// the IP layer.
         tell_at: Instant,
     },
 }
@@ -83,9 +85,9 @@ struct HopSlot {
     queue: Queue,
 }
 
-/// Minimum time between two confirmations of reachability that are reported to the control part. A
-/// confirmed neighbour is REACHABLE for 15 to 45 s (RFC 4861 §10), so one confirmation per second
-/// is enough.
+/// Minimum time between two confirmations of reachability that are reported to the control part of
+/// the IP layer. A confirmed neighbour is REACHABLE for 15 to 45 s (RFC 4861 §10), so one
+/// confirmation per second is enough.
 const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Packets that wait for the MAC address of a next hop, the oldest first.
@@ -115,7 +117,8 @@ impl Queue {
     }
 }
 
-/// A packet that was evicted from a full queue, its interface, and the reason for the drop.
+/// A packet that was dropped because a queue was full, with its interface and the reason for the
+/// drop.
 pub(super) type Gone = (IfaceId, Packet, DropReason);
 
 /// Table of the hosts and routers to which packets are sent.
@@ -130,7 +133,7 @@ pub(in crate::net) struct NextHops {
     /// Index of the entry at which the next search for an entry to evict begins.
     hand: usize,
     epoch: Epoch,
-    /// Sum of the costs of all packets that wait for MAC addresses.
+    /// Sum of the costs in bytes of all packets that wait for MAC addresses.
     queued: usize,
     /// Maximum of `queued`: this data part's fraction of [`NEIGHBOR_QUEUES_BYTES_MAX`].
     queued_max: usize,
@@ -144,7 +147,8 @@ pub(in crate::net) struct NextHops {
     avoided: Option<(HopKey, Instant)>,
     gone: VecDeque<Gone>,
     displaced: u64,
-    /// Number of reports to the control part that were lost because the queue was full.
+    /// Number of reports to the control part of the IP layer that were lost because the queue was
+    /// full.
     untold: u64,
     /// Number of keyed hashes that were computed, for tests.
     #[cfg(test)]
@@ -381,7 +385,7 @@ impl NextHops {
     }
 
     /// Sets the link header of a next hop whose MAC address is now known. Returns the packets that
-    /// waited for it.
+    /// waited for the address.
     pub(super) fn on_known(
         &mut self,
         key: HopKey,

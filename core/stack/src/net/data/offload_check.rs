@@ -42,7 +42,7 @@ pub(super) fn leaves_inner_checksum(packet: &Packet, ip: &IpPacket) -> bool {
 }
 
 /// Maximum length in bytes of the headers of a packet with offload metadata, including the link
-/// header. The sum with another link header still fits in 16 bits.
+/// header. If another link header is prepended, the sum still fits in 16 bits.
 const HEADERS_MAX: usize = 65_000;
 /// Maximum number of segments of a received packet. The limit restricts the work that one frame can
 /// cause. Linux sends segments of at least 36 bytes (TCP_MIN_SND_MSS without timestamps), which are

@@ -118,7 +118,7 @@ impl SubAssign for Load {
     }
 }
 
-/// Limit of the output queue that prevents another packet from being queued.
+/// Limit of the output queue that another packet would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net) enum QueueFull {
     /// Limit of bytes, [`OUTPUT_BYTES_MAX`].
@@ -140,7 +140,7 @@ pub struct Output {
     load: Load,
     /// Size of the queued packets that connections have sent.
     connections: Load,
-    /// Whether the device did not accept all packets when they were last passed to it.
+    /// Whether packets remained in the queue when they were last passed to the device.
     is_behind: bool,
     shares: Shares,
 }
@@ -236,8 +236,8 @@ impl Output {
         self.shares.drained.pop()
     }
 
-    /// Returns the limit of the queue that another packet of `sender` would exceed, without using
-    /// the reserve for control packets.
+    /// Returns the limit of the output queue that another packet of `sender` would exceed; `None`
+    /// if it may be queued. The reserve for control packets is not counted as space.
     #[inline]
     pub(in crate::net) fn full(&self, sender: Option<NonZeroU32>) -> Option<QueueFull> {
         let (has, most) = match is_connection(sender) {
@@ -271,8 +271,8 @@ impl Output {
             && others.packets < OUTPUT_PACKETS_MAX + OUTPUT_RESERVE_PACKETS
     }
 
-    /// Appends a frame to the queue: an admitted packet, or a segment or fragment of one. All parts
-    /// of an admitted packet are queued, even if they exceed the limit.
+    /// Appends a frame to the output queue. The frame is an admitted packet, or a segment or
+    /// fragment of one. All parts of an admitted packet are queued, even if they exceed the limit.
     #[inline]
     pub(crate) fn enqueue(&mut self, packet: Packet) {
         let note = Note { load: Load::of(&packet), sender: packet.meta.sender };

@@ -15,7 +15,8 @@ pub(super) struct Plans {
     list: Vec<TransitPlan>,
     /// Index in the batch of the packet that is processed next.
     next: usize,
-    /// Routes of the packets with the plan [`TransitPlan::Receive`], as far as they were looked up.
+    /// Routes that were looked up for packets with the plan [`TransitPlan::Receive`]; `None` for a
+    /// packet whose route was not looked up.
     looked: VecDeque<Option<Looked>>,
     /// Route of the packet that is passed to `receive` next.
     current: Option<Looked>,

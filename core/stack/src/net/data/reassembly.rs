@@ -87,7 +87,7 @@ impl Fragment {
 /// Result of adding a fragment to the reassembly.
 #[derive(Debug)]
 pub(super) enum Added {
-    /// The fragment was stored; other fragments of the datagram are still missing.
+    /// The fragment was stored. Other fragments of its datagram are still missing.
     Kept,
     /// The same fragment was already received, so it is ignored.
     Duplicate,
@@ -109,7 +109,7 @@ pub(super) struct Expired {
     pub group: bool,
 }
 
-/// Number of incomplete datagrams that were dropped because of limits.
+/// Number of incomplete datagrams that were dropped because a limit was exceeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct GivenUp {
     /// Datagrams dropped because their source exceeded its limit.
@@ -133,7 +133,8 @@ pub(in crate::net) struct Reassembly {
     /// Sources of fragments. Each source is in the list of its rank (`ranks`), sorted by the time
     /// of its last fragment.
     sources: Queue<Source>,
-    /// Lists of sources, by the rank that [`rank`] computes from their number of datagrams.
+    /// Lists of sources of fragments. The index is the rank that [`rank`] computes from the number
+    /// of incomplete datagrams of the source.
     ranks: [List; RANKS],
     /// Deadlines of the datagrams. All datagrams of one IP version have the same timeout, so each
     /// list is in the order of expiry.
@@ -155,7 +156,7 @@ struct Entry {
 #[derive(Debug)]
 struct Source {
     share: Share,
-    /// Incomplete datagrams of this source, in the order of the time of their last fragment.
+    /// Incomplete datagrams of this source address, sorted by the time of their last fragment.
     line: List,
     bytes: usize,
 }
@@ -299,7 +300,8 @@ impl Reassembly {
         index
     }
 
-    /// Moves a source to the list of rank `rank`, because it has one more datagram.
+    /// Moves a source of fragments to the list of rank `rank`, because it has one more incomplete
+    /// datagram.
     fn move_up(&mut self, source: u32, rank: usize) {
         match &mut self.ranks[rank.saturating_sub(1)..=rank] {
             [from, to] => self.sources.shift(from, to, source),
@@ -396,8 +398,8 @@ fn rank(count: usize) -> usize {
     count.saturating_sub(ALIKE_MAX)
 }
 
-/// Returns the source to whose limit a datagram counts. For IPv6, this is a prefix, because a host
-/// can choose many addresses in its prefix.
+/// Returns the source to whose limit a datagram counts. For IPv6, the source is a prefix, because a
+/// host can choose many addresses in its prefix.
 fn share_of(key: &Key) -> Share {
     let source = match key.src {
         IpAddr::V4(src) => src.into(),

@@ -33,7 +33,7 @@ struct FrameHeader {
 /// An error in the IP headers of a packet with valid addresses. The routing decision about the
 /// packet determines how the error is handled.
 enum HeaderFault {
-    /// An error that the destination host reports to the sender by ICMP.
+    /// An error in the header, which the destination host reports to the sender by ICMP.
     Report(Report),
     /// Extension headers that this host cannot parse. The packet is dropped, unless it is for
     /// another host, which may support them.

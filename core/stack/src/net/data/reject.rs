@@ -18,8 +18,8 @@ use crate::net::ip::{AddressPair, Fragmenting, Ip};
 const RESET_LEN: usize = 20;
 
 impl Data {
-    /// Drops a packet that was refused at a hook, and answers it if the action of the rule is
-    /// `reject`.
+    /// Drops a packet that a rule refused at a hook of the packet filter. If the rule's action is
+    /// `reject`, also answers the packet.
     #[cold]
     pub(super) fn refuse_at_hook(
         &mut self,

@@ -347,9 +347,9 @@ impl Data {
         }
     }
 
-    /// Returns the limit of the output queue that prevents another packet from being queued, if
-    /// any. The limit is checked before a packet of this host is created, so that answers to a
-    /// flood of requests are limited, too.
+    /// Returns the limit of the output queue that another packet would exceed, if any. The limit is
+    /// checked before a packet of this host is created, so that answers to a flood of requests are
+    /// limited, too.
     #[inline]
     pub(super) fn output_full(
         &self,

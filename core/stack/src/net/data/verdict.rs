@@ -37,8 +37,8 @@ impl RoutingVerdict {
 
 impl Data {
     /// Makes the routing decision about a packet from `src` to `dst` that was received on the
-    /// interface `iface`. `link_group` states whether its destination MAC address was multicast or
-    /// broadcast.
+    /// interface `iface`. `link_group` states whether the packet's destination MAC address was
+    /// multicast or broadcast.
     pub(super) fn verdict(
         &self,
         iface: IfaceId,

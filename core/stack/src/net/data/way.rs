@@ -29,8 +29,7 @@ impl Data {
     }
 
     /// Returns whether packets to `dst` that arrive on the interface `iface` are for another host.
-    /// Then `dst` is not an address of this host, not a multicast group, and not a broadcast
-    /// address.
+    /// If so, `dst` is not an address of this host, a multicast group or a broadcast address.
     pub(in crate::net) fn is_beyond(&self, iface: IfaceId, dst: IpAddr) -> bool {
         let here = self.here();
         let role = here.locals.on(iface, dst);
@@ -63,7 +62,7 @@ impl Data {
     }
 
     /// Returns whether the interface `iface` accepts packets to every unicast address as if it were
-    /// its own.
+    /// an address of the interface.
     pub(in crate::net) fn is_any_address(&self, iface: IfaceId) -> bool {
         self.here().links.get(iface.index()).is_some_and(|link| link.any_address)
     }
@@ -282,8 +281,8 @@ struct FirstHop {
     mtu: Option<u32>,
 }
 
-/// Returns the error for sending by a route that is not unicast. As on Linux, these errors become
-/// EINVAL, EHOSTUNREACH and EACCES.
+/// Returns the error for sending by a route of a type other than unicast. As on Linux, programs get
+/// EINVAL, EHOSTUNREACH or EACCES.
 fn refuse_by_kind(kind: RouteKind) -> Result<(), RouteError> {
     match kind {
         RouteKind::Unicast => Ok(()),

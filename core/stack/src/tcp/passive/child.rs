@@ -68,8 +68,8 @@ impl<H: Host> Stack<H> {
         self.on_segment(cx, index, incoming);
     }
 
-    /// Creates the connection of a socket whose SYN the owner had accepted, at the end of the
-    /// handshake.
+    /// Creates the connection at the end of a handshake, for a socket whose SYN the owner had
+    /// accepted before the handshake.
     pub(super) fn finish_early_accept(
         &mut self,
         cx: &mut Cx<'_, H>,

@@ -135,8 +135,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Returns the settings of the socket to which a handshake belongs. As on Linux, a SYN-ACK uses
-    /// the settings that the listener has when it is sent. The connection uses those at the end of
-    /// the handshake.
+    /// the settings that the listener has when it is sent. The connection uses the settings that
+    /// the listener has at the end of the handshake.
     pub(super) fn settings_of(&self, parent: HandshakeParent) -> StreamSettings {
         let HandshakeParent::Listener(index) = parent else {
             return StreamSettings::new(self.config.tcp);
@@ -146,7 +146,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Ends a handshake that has failed. A listener is not notified. If the owner had accepted the
-    /// SYN, its socket gets an event, and can be used for another connection.
+    /// SYN, the socket of the connection gets an event, and can then be used for another
+    /// connection.
     fn fail_half_open(&mut self, at: u32, event: SocketEvent) {
         let parent = self.handshakes.half_open.get(at).map(|entry| entry.parent);
         self.remove_half_open(at);

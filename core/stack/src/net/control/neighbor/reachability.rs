@@ -12,7 +12,8 @@ use crate::net::messages::{HopKey, NeighborUpdate, Parts};
 pub(super) struct Entry {
     pub(super) state: ReachabilityState,
     pub(super) mac: MacAddr,
-    /// Time at which the current MAC address was set, see `Neighbors::contradicts`.
+    /// Time at which the current MAC address of the neighbour was set; read by
+    /// `Neighbors::contradicts`.
     pub(super) since: Instant,
     pub(super) router: bool,
     /// Shards that send packets to the neighbour. The first shard is always included.

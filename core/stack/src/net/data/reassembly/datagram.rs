@@ -72,8 +72,8 @@ impl Datagram {
         self.received + self.header.len() + self.pieces.len() * PIECE_OVERHEAD
     }
 
-    /// Stores a fragment, whose packet is `bytes`. Returns true if the same fragment was already
-    /// received.
+    /// Stores a fragment of the datagram; `bytes` is the packet with the fragment. Returns true if
+    /// the same fragment was already received.
     pub(super) fn insert(&mut self, fragment: &Fragment, bytes: &[u8]) -> Result<bool, DropReason> {
         let (from, to) = (fragment.offset, fragment.offset + fragment.len());
         let data = &bytes[fragment.header.1..fragment.end];
