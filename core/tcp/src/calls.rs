@@ -25,9 +25,9 @@ impl Connection {
         }
     }
 
-    /// Closes both directions. The program reads no more, so data that still arrives is answered
-    /// with a RST. If the program left received bytes unread, call [`abort`](Self::abort) instead
-    /// (RFC 9293 §3.6.1, SHLD-3).
+    /// Closes both directions. The program does not read any more, so data that still arrives is
+    /// answered with a RST. If received bytes are unread, call [`abort`](Self::abort) instead (RFC
+    /// 9293 §3.6.1, SHLD-3).
     pub fn close(&mut self, now: Instant) {
         self.orphaned = true;
         if self.state == State::SynSent {
@@ -110,8 +110,8 @@ impl Connection {
         due
     }
 
-    /// Turns Nagle's algorithm off (true) or on (MUST-17). Turning it off also sends the bytes held
-    /// back by TCP_CORK or MSG_MORE, as on Linux (tcp(7)). Later writes are held back again.
+    /// Turns Nagle's algorithm off (true) or on (MUST-17). As on Linux (tcp(7)), turning it off
+    /// also sends the bytes that TCP_CORK or MSG_MORE held back, but does not affect later writes.
     pub fn set_nodelay(&mut self, nodelay: bool) {
         self.settings.nodelay = nodelay;
         self.owed.cork_flush |= nodelay && (self.settings.corked || self.snd.more_coming);

@@ -53,7 +53,8 @@ pub struct Config {
     pub syn_retries: u8,
     /// Whether clients and listeners use TCP Fast Open (RFC 7413).
     pub fast_open: FastOpenModes,
-    /// Keys of Fast Open cookies that a listener gives; `None` means the random key of the host.
+    /// Keys of the Fast Open cookies that a listener sends; `None` means the random key of the
+    /// host.
     pub fast_open_keys: Option<FastOpenKeys>,
     /// When a listener sends SYN cookies (RFC 4987). Peers within its own process get none, because
     /// their half-open connections have reserved places in the accept queue.

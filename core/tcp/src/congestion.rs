@@ -356,8 +356,8 @@ impl Congestion {
     }
 
     /// Reduces the window once more, because a retransmission was lost. `is_recovery` is true in
-    /// fast recovery, whose window follows the ACKs and may be small for the moment. There the
-    /// reduction starts from the window with which the recovery would end.
+    /// fast recovery. The window of fast recovery follows the ACKs and may be small at the moment.
+    /// The reduction therefore starts from the window with which the recovery would end.
     pub(crate) fn on_retransmission_lost(&mut self, loss: LossEvent, is_recovery: bool) {
         if is_recovery {
             self.on_recovery_exit();

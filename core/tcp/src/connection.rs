@@ -51,8 +51,8 @@ pub struct Connection {
     pub(crate) counters: ConnectionCounters,
 }
 
-/// A connection is the largest part of an idle socket's memory; `core/stack/src/socket.rs` has a
-/// table.
+/// Limit the size, because a connection is the largest part of an idle socket's memory.
+/// `core/stack/src/socket.rs` has a table of all parts.
 const _: () = assert!(size_of::<Connection>() <= 336);
 
 /// Pending segments other than data, which `plan` sends.
@@ -94,7 +94,7 @@ impl Owed {
         (self.replies, self.reply) = (true, seq);
     }
 
-    /// Returns whether the RST that aborts the connection has still to be sent.
+    /// Returns whether the connection is aborted and its RST is still to be sent.
     pub(crate) fn is_aborting(&self) -> bool {
         self.reset != LastReset::Never
     }

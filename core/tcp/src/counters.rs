@@ -75,9 +75,9 @@ pub(crate) enum SendLimit {
     SendBuffer,
 }
 
-/// Stopwatch that adds up nanoseconds in one word. While running, the start time is subtracted
-/// (wrapping). The lowest two bits hold a [`SendLimit`] and are not affected by times; the
-/// remaining bits count 146 years.
+/// Stopwatch that sums up nanoseconds in one word. When it starts, the start time is subtracted
+/// (wrapping); when it stops, the stop time is added. The lowest two bits hold a [`SendLimit`] and
+/// are not affected by times. The remaining bits count 146 years.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stopwatch(u64);
 

@@ -195,7 +195,7 @@ impl fmt::Display for TcpDefaultError {
 impl std::error::Error for TcpDefaultError {}
 
 impl TcpDefaults {
-    /// Sets the setting with this name or with this name of a Linux sysctl.
+    /// Sets the setting with this name. Names of Linux sysctls are accepted as well.
     ///
     /// # Errors
     /// Returns an error if the name is unknown or the value invalid.

@@ -5,7 +5,8 @@ use core::fmt;
 /// Result of handling a received segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// The segment was accepted. The caller must apply these changes to the send and receive FIFOs.
+    /// The segment was accepted. The caller must apply these changes to the send and receive
+    /// buffers (FIFOs).
     Accepted(FifoChanges),
     /// The segment was dropped. If it must be answered, `plan` returns the answer.
     Dropped(SegmentDropReason),
@@ -35,10 +36,10 @@ pub struct FifoChanges {
 /// Part of a segment's payload to be copied into the receive FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Write {
-    /// Offset of the first byte to copy within the payload.
+    /// Offset in the payload of the first byte to copy.
     pub payload_offset: u32,
-    /// Offset to copy to, counted from the end of the in-order bytes that the receive FIFO had
-    /// before this segment.
+    /// Offset in the receive FIFO to copy to. The offset is counted from the end of the in-order
+    /// bytes that the FIFO had before this segment.
     pub fifo_offset: u32,
     /// Number of bytes to copy, at least 1.
     pub len: u32,
@@ -65,11 +66,11 @@ pub enum SegmentDropReason {
     SynInWindow,
     /// The segment is a RST in the window, but not exactly at rcv_nxt (RFC 5961 §3).
     ResetInWindow,
-    /// The segment is a RST that does not acknowledge any segment of ours.
+    /// The segment is a RST with an acknowledgment number that acknowledges no segment of ours.
     ResetIgnored,
     /// The segment arrived out of order, and too many out-of-order ranges are tracked already.
     TooManyRanges,
-    /// The payload is in the receive window, but the receive FIFO has no room for it.
+    /// The payload is in the receive window, but the receive FIFO has no space for it.
     NoRoom,
     /// The segment has neither SYN nor RST, and the connection is in SYN-SENT.
     Unexpected,

@@ -89,7 +89,7 @@ enum Feedback {
 pub(crate) struct EcnCounts {
     /// Number of packets received with CE: r.cep of RFC 9768 minus its initial value.
     pub(crate) received: u32,
-    /// Value of `received` that the last segment sent has reported.
+    /// Value of `received` that was reported by the last segment sent.
     pub(crate) reported: u32,
     /// Number of packets that the peer reported as marked with CE: s.cep of RFC 9768 minus its
     /// initial value.
@@ -102,8 +102,8 @@ pub(crate) struct EcnCounts {
     pub(crate) former_acks: FormerAcks,
 }
 
-/// Sequence numbers of received data at which the ECN feedback changes, oldest first. Each needs
-/// its own ACK, because an ACK has the same feedback for all bytes it acknowledges.
+/// Sequence numbers of received data at which the ECN feedback changes, oldest first. Each of them
+/// needs its own ACK, because an ACK has the same feedback for all bytes that it acknowledges.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FormerAcks {
     ends: [SeqNum; 4],
@@ -280,7 +280,8 @@ impl EcnState {
     }
 
     /// Handles a retransmitted SYN of the peer. Returns false if its ECN flags differ from those of
-    /// an earlier SYN. The two peers could then use different feedback (RFC 9768 section 3.1.5).
+    /// an earlier SYN. In this case, the two ends could use different kinds of feedback (RFC 9768
+    /// section 3.1.5).
     pub(crate) fn on_syn_again(&mut self, syn: Flags) -> bool {
         match (self.feedback(), syn.ace()) {
             // The peer's retransmitted SYN requests no ECN, so the peer will not use ECN.

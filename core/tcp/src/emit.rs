@@ -188,7 +188,8 @@ impl Connection {
     }
 
     /// Changes an ACK so that it acknowledges only the bytes before the first change of the ECN
-    /// feedback, and carries the feedback for them. The next segment acknowledges the later bytes.
+    /// feedback. The ACK has the feedback for these bytes. The next segment acknowledges the later
+    /// bytes.
     #[cold]
     fn acknowledge_former(&mut self, out: &mut Outgoing) {
         let former = self.counters.rare_mut().ecn.former_acks.take();

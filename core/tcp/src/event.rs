@@ -9,7 +9,7 @@ use crate::time_wait::TimeWait;
 pub enum ConnectionEvent {
     /// An active open has completed: the connection is established.
     Connected,
-    /// The peer's FIN was received in order. The stream ends after the bytes committed so far.
+    /// The peer's FIN was received in order. The stream ends after the bytes that are now in order.
     PeerClosed,
     /// The peer has acknowledged our FIN, so it has received all our data.
     SendClosed,
@@ -19,8 +19,8 @@ pub enum ConnectionEvent {
     Refused,
     /// The peer does not answer any more. The event `Closed` follows.
     TimedOut,
-    /// An ICMP error reported that the peer is unreachable; may replace `TimedOut`. The event
-    /// `Closed` follows.
+    /// An ICMP error reported that the peer is unreachable. `Unreachable` may replace `TimedOut`.
+    /// The event `Closed` follows.
     Unreachable,
     /// Both directions are closed and the last ACK was sent. Replace the connection with this
     /// value, which handles TIME-WAIT.

@@ -129,9 +129,9 @@ impl FastOpenState {
         }
     }
 
-    /// Returns whether data that the peer's answer to the SYN does not acknowledge is lost. A
-    /// server that acknowledges only the SYN has dropped the client's data. A server's own data is
-    /// still in transit, unless its SYN-ACK was lost.
+    /// Returns whether data in the SYN is lost if the peer's answer does not acknowledge it. A
+    /// server that acknowledges only the SYN has dropped the client's data. Data that a server sent
+    /// is still in transit, unless its SYN-ACK was lost.
     pub(crate) fn has_lost_bytes(self) -> bool {
         self.is_client() || self.is_repeated()
     }
@@ -241,9 +241,9 @@ impl fmt::Display for FastOpenModes {
 /// Secret keys of the cookies of a server. Servers with equal keys accept each other's cookies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastOpenKeys {
-    /// Key of new cookies.
+    /// Key with which new cookies are created.
     pub primary: [u64; 2],
-    /// Key of cookies that are still accepted, and replaced.
+    /// Former key. Cookies that were created with it are still accepted, and replaced by new ones.
     pub backup: Option<[u64; 2]>,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct FlightRecord {
     pub(crate) visits: std::cell::Cell<usize>,
 }
 
-/// Decision on whether transmissions are lost.
+/// Decision on whether some transmissions in flight are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LossVerdict {
     /// Bytes before this sequence number are lost, except those that the peer reported as received.
@@ -68,7 +68,7 @@ pub(crate) enum LossVerdict {
     /// Bytes sent later have arrived. The transmission counts as lost at this time, unless it
     /// arrives before.
     Overtaken(Instant),
-    /// No bytes sent later have arrived, so nothing is known.
+    /// No bytes that were sent later have arrived, so the transmission may still arrive.
     Pending,
 }
 
@@ -124,7 +124,8 @@ pub(crate) struct RecordBegin {
 pub(crate) struct RateSample {
     /// Rate in bytes per second; 0 if the interval is too short for a reliable sample.
     pub(crate) rate: u64,
-    /// Bytes delivered between sending the transmission and its acknowledgement.
+    /// Bytes delivered on the connection from the time at which the transmission was sent until its
+    /// acknowledgement.
     pub(crate) delivered: u64,
     /// Bytes that had been delivered on the connection when the transmission was sent.
     pub(crate) prior_delivered: u64,
@@ -208,9 +209,9 @@ impl FlightRecord {
         self.visits.set(self.visits.get() + 1);
     }
 
-    /// Adds the bytes up to `end`, which were sent at time `sent` before the record began. If
-    /// `is_whole` is false, some of them are already acknowledged, so their delivery gives no rate
-    /// sample.
+    /// Adds the bytes up to `end` to a new record; they were sent at time `sent` before the record
+    /// began. If `is_whole` is false, some of these bytes are already acknowledged, so their
+    /// delivery gives no rate sample.
     pub(crate) fn push_unrecorded(&mut self, end: SeqNum, sent: Instant, is_whole: bool) {
         let begin = if is_whole { sent } else { self.delivered_at.max(sent) };
         (self.delivered_at, self.first_sent) = (begin, begin);
@@ -356,9 +357,9 @@ impl FlightRecord {
         }
     }
 
-    /// Decides whether transmissions that were sent once, from sequence number `from` on, are lost.
-    /// Also returns the first sequence number considered; bytes before it were delivered or
-    /// retransmitted.
+    /// Decides whether transmissions from sequence number `from` on that were sent only once are
+    /// lost. Also returns the first sequence number considered; the bytes before it were delivered
+    /// or retransmitted.
     pub(crate) fn judge(&self, from: SeqNum, timing: LossTiming) -> (SeqNum, LossVerdict) {
         let first = self.transmissions.partition_point(|it| it.end.leq(from));
         let mut start = self.start_of(first).max(from);
@@ -379,8 +380,8 @@ impl FlightRecord {
         (start, LossVerdict::Pending)
     }
 
-    /// Returns the end of the transmissions from sequence number `from` on that are overdue, even
-    /// if no later one has arrived.
+    /// Returns the end of the transmissions from sequence number `from` on that are overdue. No
+    /// later transmission needs to have arrived.
     pub(crate) fn overdue_end(&self, from: SeqNum, timing: LossTiming) -> SeqNum {
         let first = self.transmissions.partition_point(|it| it.end.leq(from));
         let is_over = |it: &&Transmission| {
@@ -403,8 +404,8 @@ impl FlightRecord {
     }
 
     /// Counts `bytes` of a transmission as delivered when they arrive, even if other bytes of the
-    /// transmission are missing. Otherwise they would all count when the holes are filled, and the
-    /// rate would be too high.
+    /// transmission are missing. Otherwise all its bytes would count at the time when the last of
+    /// them arrives, and the sampled rate would be too high.
     fn deliver(&mut self, now: Instant, of: Transmission, bytes: u32) {
         if bytes == 0 {
             return;

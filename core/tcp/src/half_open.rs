@@ -126,14 +126,14 @@ impl Handshake {
 /// Limit the size of a half-open connection, because a SYN flood fills a table of them.
 const _: () = assert!(size_of::<HalfOpen>() <= 100);
 
-/// Result of a segment for a half-open connection: what the caller must do.
+/// Result of a segment for a half-open connection, which states what the caller must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfOpenVerdict {
     /// The handshake is complete. Create the connection, then pass the same segment to it.
     Established(Handshake),
     /// The peer reset the connection. Drop the half-open connection.
     Reset,
-    /// Send this challenge ACK. The state of the half-open connection did not change.
+    /// Send this challenge ACK. The half-open connection is unchanged.
     ChallengeAck(Outgoing),
     /// The peer retransmitted its SYN. Send [`HalfOpen::syn_ack`] again.
     ResendSynAck,

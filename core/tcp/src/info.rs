@@ -50,8 +50,8 @@ pub struct Info {
     pub quick_acks: bool,
     /// Maximum delay of an ACK; zero before the first payload was received.
     pub ato: Duration,
-    /// Smoothed round-trip time. Zero before the first measurement, and so are `rttvar` and
-    /// `min_rtt`.
+    /// Smoothed round-trip time. Before the first measurement, this value, `rttvar` and `min_rtt`
+    /// are zero.
     pub rtt: Duration,
     /// Variation of the round-trip time: RTTVAR of RFC 6298.
     pub rttvar: Duration,

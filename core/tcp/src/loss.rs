@@ -1,6 +1,6 @@
-//! Reactions of a connection to losses: detection, the congestion window in recovery, undo, and
-//! tail loss probes. Module `receive` calls these steps for each ACK, and `timeouts` when timers
-//! expire.
+//! Reactions of a connection to losses: detection, the congestion window in recovery, undo of
+//! reductions of this window, and tail loss probes. Module `receive` calls these steps for each
+//! ACK, and `timeouts` when timers expire.
 
 use crate::congestion::LossEvent;
 use crate::connection::Connection;
@@ -168,8 +168,9 @@ impl Connection {
         arrivals.has_original
     }
 
-    /// Adapts to duplicates that the peer reports, and undoes a reduction that was unnecessary.
-    /// `before` and `phase` are the state before the ACK, which may have ended the recovery.
+    /// Handles duplicates that the peer reports (D-SACK), and undoes a reduction of the congestion
+    /// window if it was unnecessary. `before` and `phase` are the state before the ACK, which may
+    /// have ended the recovery.
     pub(crate) fn check_spurious(
         &mut self,
         ack: AckTiming,
@@ -341,7 +342,7 @@ impl Connection {
     }
 
     /// Schedules a tail loss probe after an ACK. An ACK that reports no new bytes does not postpone
-    /// the probe, because every segment of a sending peer is such an ACK.
+    /// the probe. If the peer sends data, each of its segments is an ACK of this kind.
     #[inline]
     pub(crate) fn schedule_probe_after_ack(&mut self, now: Instant, has_news: bool) {
         if has_news || self.timers.probe() == Instant::FAR {

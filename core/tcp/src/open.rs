@@ -11,9 +11,9 @@ use crate::time::Instant;
 use towpath_wire::tcp::{Options, SeqNum};
 
 impl Connection {
-    /// Creates an active open in SYN-SENT, whose SYN is returned by `plan`. `timestamp_offset`
-    /// should differ between connections, so that their timestamps do not reveal a common clock
-    /// (RFC 7323 §5.4).
+    /// Creates an active open in SYN-SENT. Its SYN is returned by `plan`. `timestamp_offset` should
+    /// differ between connections, so that their timestamps do not reveal a common clock (RFC 7323
+    /// §5.4).
     pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
         let mut connection = Connection::opening(&config, iss, timestamp_offset, now);
         connection.owed.syn = true;
@@ -22,8 +22,8 @@ impl Connection {
     }
 
     /// Creates an active open whose SYN carries data. The SYN waits until the program has written
-    /// bytes or closed the send direction. [`Config::mss_default`] limits the data. Set it to the
-    /// MSS that the server announced together with the cookie, if known.
+    /// bytes or closed the send direction. [`Config::mss_default`] limits the length of the data.
+    /// Set this field to the MSS that the server announced together with the cookie, if known.
     pub fn connect_with_data(
         config: Config,
         iss: SeqNum,
@@ -60,8 +60,8 @@ impl Connection {
         self.ext.fast_open.is_client() && self.ext.fast_open.is_repeated()
     }
 
-    /// Advances the initial sequence number to `iss_min` or later, unless the SYN was already sent.
-    /// An older connection between the same ports has used the numbers before `iss_min`.
+    /// Advances the initial sequence number to at least `iss_min`, unless the SYN was already sent.
+    /// An earlier connection between the same ports has used the numbers before `iss_min`.
     pub fn begin_after(&mut self, iss_min: SeqNum) {
         if self.state != State::SynSent || self.snd.nxt != self.snd.iss {
             return;

@@ -3,11 +3,11 @@
 use crate::time::Instant;
 use core::num::NonZeroU64;
 
-/// Base-2 logarithm of the number of bursts per second, about one per millisecond: Linux's
-/// `sk_pacing_shift`.
+/// Base-2 logarithm of the number of bursts per second. The resulting 1024 bursts are about one per
+/// millisecond: Linux's `sk_pacing_shift`.
 const BURST_SHIFT: u32 = 10;
-/// Minimum number of segments per burst: Linux's `tcp_min_tso_segs`. With two, a peer that
-/// acknowledges every second segment does not delay its ACK.
+/// Minimum number of segments per burst: Linux's `tcp_min_tso_segs`. A peer that acknowledges every
+/// second segment does not delay its ACK of a burst of two.
 const BURST_SEGMENTS_MIN: u32 = 2;
 /// Maximum delay in nanoseconds for which a late sender may compensate, because timers and
 /// scheduling are late. If half of a burst's duration is longer, it is the maximum, as in Linux's

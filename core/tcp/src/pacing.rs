@@ -63,7 +63,8 @@ impl Connection {
         pacer.burst(self.segment_size())
     }
 
-    /// Returns the plan to send if the pacing rate allows it now, otherwise [`Idle::Pacing`].
+    /// Returns the given plan if the pacing rate permits sending it now, otherwise
+    /// [`Idle::Pacing`].
     pub(crate) fn pace(
         &self,
         now: Instant,

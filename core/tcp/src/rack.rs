@@ -98,9 +98,9 @@ impl Rack {
         }
     }
 
-    /// Returns the end of those bytes in the transmission `start..end` that were sent before the
-    /// most recently delivered bytes. Returns `None` if there are none. `sent` is the time of the
-    /// transmission.
+    /// Returns the end of those bytes of the transmission `start..end` that were sent before the
+    /// most recently delivered bytes. Returns `None` if there are no such bytes. `sent` is the time
+    /// at which the transmission was sent.
     pub(crate) fn overtaken(&self, sent: Instant, start: SeqNum, end: SeqNum) -> Option<SeqNum> {
         if sent < self.sent {
             return Some(end);

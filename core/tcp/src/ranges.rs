@@ -196,8 +196,8 @@ impl Assembler {
         self.recent[0] = Some(seq);
     }
 
-    /// Handles in-order data up to `rcv_nxt`. Removes the ranges that it reaches, and returns the
-    /// sequence number after all in-order data.
+    /// Handles in-order data up to `rcv_nxt`. Removes the ranges of out-of-order data that are now
+    /// in order. Returns the sequence number after all in-order data.
     pub(crate) fn advance(&mut self, rcv_nxt: SeqNum) -> SeqNum {
         let end =
             match self.ranges.as_slice().iter().take_while(|range| range.0.leq(rcv_nxt)).last() {

@@ -148,8 +148,8 @@ impl Connection {
     }
 
     /// Processes a segment in SYN-RECEIVED (RFC 9293 §3.10.7.4). A client that missed the SYN-ACK
-    /// retransmits its SYN. We recognize it by SND.WL1, which is still the peer's initial sequence
-    /// number.
+    /// retransmits its SYN. We recognize this SYN by SND.WL1, which is still the peer's initial
+    /// sequence number.
     fn on_segment_in_syn_received(
         &mut self,
         now: Instant,

@@ -12,8 +12,8 @@ pub(crate) struct ReceiveSpace {
     /// Right edge of the receive window announced last. Before the peer's SYN arrives: `nxt` plus
     /// the window of our SYN.
     pub(crate) adv: SeqNum,
-    /// Rightmost edge of the receive window ever announced. Bytes up to it are accepted if the FIFO
-    /// has space.
+    /// Rightmost edge of the receive window that was ever announced. Bytes up to this edge are
+    /// accepted if the receive FIFO has space.
     pub(crate) max: SeqNum,
     /// Acknowledgement number that was sent last.
     pub(crate) acked: SeqNum,
@@ -78,8 +78,8 @@ impl ReceiveSpace {
         self.adv - self.nxt
     }
 
-    /// Returns the number of bytes up to the rightmost edge ever announced. The peer may have sent
-    /// up to there before it received a smaller window.
+    /// Returns the number of bytes from RCV.NXT to the rightmost window edge that was ever
+    /// announced. The peer may have sent up to this edge before it learned of a smaller window.
     pub(crate) fn window_max(&self) -> u32 {
         self.max - self.nxt
     }
@@ -91,14 +91,14 @@ impl ReceiveSpace {
         self.max = self.max.max(self.adv);
     }
 
-    /// Moves the edges of the receive window to RCV.NXT if it has advanced beyond them.
+    /// Moves the edges of the receive window to RCV.NXT, if RCV.NXT has advanced beyond them.
     pub(crate) fn keep_edges_ahead(&mut self) {
         self.adv = self.adv.max(self.nxt);
         self.max = self.max.max(self.adv);
     }
 
-    /// Returns the largest receive window of at most `room` bytes that the window field can
-    /// represent: at most 65535 units of the window scale.
+    /// Returns the largest receive window of at most `room` bytes that fits in the window field.
+    /// The window is a multiple of the window scale unit, and has at most 65535 units.
     pub(crate) fn offerable(&self, room: u32) -> u32 {
         (room >> self.wscale).min(u32::from(u16::MAX)) << self.wscale
     }

@@ -73,9 +73,9 @@ pub(crate) struct Recovery {
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
     sack: bool,
-    /// Bytes, at most 65535, between SND.NXT and the end of the last segment that is too long for
-    /// some paths (more than `PAYLOAD_ALWAYS_FITS`). When the path MTU falls, only segments before
-    /// that end are retransmitted.
+    /// Number of bytes, at most 65535, from the end of the last segment that is too long for some
+    /// paths (more than `PAYLOAD_ALWAYS_FITS`) to SND.NXT. When the path MTU falls, only segments
+    /// before that end are retransmitted.
     pub(crate) short_tail: u16,
 }
 
@@ -94,19 +94,19 @@ struct Outstanding {
     probe: TailProbe,
     /// Check of the last retransmission timeout.
     forward: ForwardCheck,
-    /// State before the last reduction of the congestion window; `None` if it cannot be undone any
-    /// more.
+    /// State before the last reduction of the congestion window; `None` if the reduction cannot be
+    /// undone any more.
     undo: Option<Undo>,
     /// Value of SND.NXT when the last D-SACK arrived (`RACK.dsack_round` of RFC 8985); `None` after
-    /// one round trip.
+    /// this number was acknowledged, one round trip later.
     dsack_round: Option<SeqNum>,
-    /// Value of SND.NXT at the last undo of a reduction. Until it is acknowledged, no further
-    /// reduction is undone. Otherwise a peer could make us examine all transmissions again with
-    /// each ACK.
+    /// Value of SND.NXT at the last undo of a reduction of the congestion window. No further
+    /// reduction is undone before this number is acknowledged. Otherwise a peer could make us
+    /// examine all transmissions again with each ACK.
     undone_until: Option<SeqNum>,
-    /// Value of SND.NXT when the peer discarded bytes that it had reported by SACK. Until it is
-    /// acknowledged, SACK blocks are ignored. Otherwise a peer could report all bytes again with
-    /// each ACK.
+    /// Value of SND.NXT when the peer discarded bytes that it had reported by SACK. SACK blocks are
+    /// ignored before this number is acknowledged. Otherwise a peer could report all bytes again
+    /// with each ACK.
     reneged_until: Option<SeqNum>,
     /// Ends of records (MSG_EOR) in the unacknowledged part of the send buffer.
     boundaries: Boundaries,
@@ -384,8 +384,8 @@ impl Recovery {
         }
     }
 
-    /// Adds the end of a record (MSG_EOR), which no segment may cross. Returns false if there are
-    /// too many.
+    /// Adds the end of a record (MSG_EOR); no segment may contain bytes from before and after it.
+    /// Returns false if there are too many record ends.
     #[cold]
     pub(crate) fn add_boundary(&mut self, end: SeqNum, snd_una: SeqNum) -> bool {
         self.outstanding.get_or_insert_default().boundaries.add(end, snd_una)
@@ -562,22 +562,22 @@ impl Recovery {
         over
     }
 
-    /// Returns whether the timestamp echo of an ACK that advances SND.UNA shows that the original
-    /// transmission arrived, not the retransmission.
+    /// Returns whether the timestamp echoed by an ACK that advances SND.UNA shows that the original
+    /// transmission arrived. The retransmission was then unnecessary.
     pub(crate) fn is_refuted_by_echo(&self, echo: u32) -> bool {
         let undo = self.outstanding.as_ref().and_then(|it| it.undo.as_ref());
         undo.is_some_and(|undo| undo.is_refuted_by_echo(echo))
     }
 
-    /// Handles a D-SACK of `left..right`. Returns true if it shows that all retransmissions of the
-    /// last recovery were spurious.
+    /// Handles a D-SACK of the bytes `left..right`. Returns true if all retransmissions of the last
+    /// recovery are now known to be spurious.
     pub(crate) fn on_dsack(&mut self, left: SeqNum, right: SeqNum) -> bool {
         let undo = self.outstanding.as_mut().and_then(|it| it.undo.as_mut());
         undo.is_some_and(|undo| undo.on_dsack(left, right))
     }
 
-    /// Starts a round trip in which further D-SACKs do not widen the reordering window. Returns
-    /// false if such a round trip is in progress.
+    /// Starts a round trip, after a D-SACK has widened the reordering window. Further D-SACKs in
+    /// this round trip do not widen it. Returns false if such a round trip is already in progress.
     pub(crate) fn start_dsack_round(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         let Some(outstanding) = &mut self.outstanding else { return true };
         let is_in_round = outstanding.dsack_round.is_some_and(|end| snd_una.lt(end));

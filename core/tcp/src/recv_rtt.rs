@@ -10,7 +10,8 @@ use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
-/// Maximum age of an echoed timestamp in milliseconds. An older echo is invalid and ignored.
+/// Maximum age of an echoed timestamp in milliseconds. An echo with a higher age is invalid and
+/// ignored.
 const ECHO_AGE_MAX_MS: u32 = 60_000;
 
 /// Estimator of the round-trip time of an endpoint that only receives data.

@@ -17,7 +17,7 @@ pub(crate) struct Rtt {
     rto_max_us: u32,
     /// Number of times that the retransmission timeout was doubled.
     backoff: u8,
-    /// Reordering of packets observed on the path.
+    /// Degree of packet reordering that was observed on the path.
     pub(crate) reordering: Reordering,
     /// Send time of the bytes whose RTT is being measured; [`Instant::FAR`] if there are none.
     timed_at: Instant,
@@ -157,8 +157,8 @@ impl Rtt {
         self.rto_us = (u64::from(self.srtt_us) + margin).min(u64::from(self.rto_max_us)) as u32;
     }
 
-    /// Returns the reordering window: how much later than others bytes may arrive before they count
-    /// as lost (`RACK.reo_wnd` of RFC 8985 §6.2).
+    /// Returns the reordering window. A segment counts as lost if segments sent later arrived, and
+    /// this time has passed (`RACK.reo_wnd` of RFC 8985 §6.2).
     pub(crate) fn reordering_window(&self) -> Duration {
         match (self.min(), self.srtt()) {
             (Some(min), Some(srtt)) => self.reordering.window(min, srtt),

@@ -47,8 +47,8 @@ impl Segment {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FifoLevels {
-    /// Free space of the receive FIFO after its in-order bytes. Out-of-order bytes are stored
-    /// within it.
+    /// Free space of the receive FIFO after its in-order bytes. Bytes received out of order are
+    /// stored in this space.
     pub recv_free: u32,
     /// Capacity of the receive FIFO in bytes.
     pub recv_capacity: u32,

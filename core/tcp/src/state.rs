@@ -24,7 +24,7 @@ pub enum State {
     SynReceived,
     /// The connection is open in both directions.
     Established,
-    /// The program closed its direction first. Our FIN is queued or not yet acknowledged.
+    /// The program closed its sending direction first. Our FIN is queued or not yet acknowledged.
     FinWait1,
     /// The peer has acknowledged our FIN, but not sent its own.
     FinWait2,

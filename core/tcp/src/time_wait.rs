@@ -40,7 +40,7 @@ pub(crate) struct EndedConnection {
 pub enum TimeWaitVerdict {
     /// Send this ACK in answer to the segment.
     Ack(Outgoing),
-    /// The segment is a SYN that may open a new connection. If a listener accepts it, drop the
+    /// The segment is a SYN that may open a new connection. If a listener accepts the SYN, drop the
     /// [`TimeWait`]; otherwise call [`TimeWait::refuse_syn`]. The new connection's initial sequence
     /// number must be at or after [`TimeWait::iss_min`].
     Reopen,
@@ -53,8 +53,8 @@ pub enum TimeWaitVerdict {
 const ANSWER_INTERVAL_MS: u32 = 500;
 
 impl TimeWait {
-    /// Creates the state of a connection that entered TIME-WAIT at `entered`, when its timer
-    /// starts.
+    /// Creates the TIME-WAIT state of a connection. Its timer starts at `entered`, when the
+    /// connection entered TIME-WAIT.
     pub(crate) fn new(ended: EndedConnection, entered: Instant, time_wait_ms: u32) -> TimeWait {
         TimeWait {
             ended,
@@ -69,15 +69,15 @@ impl TimeWait {
         self.expires
     }
 
-    /// Returns whether the ended connection used timestamps, by which its late segments differ from
-    /// those of a new connection.
+    /// Returns whether the ended connection used timestamps. By their timestamps, its late segments
+    /// can be distinguished from those of a new connection.
     pub fn has_timestamps(&self) -> bool {
         self.ended.timestamps
     }
 
     /// Returns the minimum initial sequence number of a new connection between the same ports. As
-    /// on Linux, it is more than an unscaled window beyond SND.NXT. Late segments of the old
-    /// connection are therefore outside the window of the new one.
+    /// on Linux, the number is more than an unscaled window beyond SND.NXT. Late segments of the
+    /// old connection are therefore outside the window of the new one.
     pub fn iss_min(&self) -> SeqNum {
         self.ended.snd_nxt + (1 << 16) + 2
     }

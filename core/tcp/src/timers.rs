@@ -56,8 +56,8 @@ impl Timers {
         }
     }
 
-    /// Schedules a tail loss probe for the time `at`, or for the retransmission timeout if that is
-    /// earlier.
+    /// Schedules a tail loss probe for the time `at`, or for the time of the retransmission timeout
+    /// if this is earlier.
     #[inline]
     pub(crate) fn schedule_probe(&mut self, at: Instant) {
         //= https://www.rfc-editor.org/rfc/rfc8985#section-7.2

@@ -18,9 +18,9 @@ use towpath_wire::tcp::{Flags, SeqNum};
 const AHEAD_MAX: u32 = 1 << 30;
 
 impl Connection {
-    /// Marks the byte before `end` as urgent (MSG_OOB). `end` is an offset from the front of the
-    /// send buffer, and may exceed the bytes in it. Each segment up to the urgent byte announces it
-    /// to the peer.
+    /// Marks the byte before `end` as urgent (MSG_OOB). `end` is an offset from the start of the
+    /// send buffer, and may be beyond the bytes that it contains. Each segment up to the urgent
+    /// byte announces it to the peer.
     pub fn set_urgent(&mut self, end: u32) {
         if end == 0 || end > AHEAD_MAX || !self.state.is_synchronized() {
             return;

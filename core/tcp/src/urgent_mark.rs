@@ -22,6 +22,7 @@ pub struct UrgentMark {
     pub offset: u32,
     /// Offset of the urgent byte in the segment's payload, if the segment contains it.
     pub payload_offset: Option<u32>,
-    /// Whether the position was not announced before, so that SIGURG must be sent.
+    /// Whether the position of the urgent byte was not announced before, so that SIGURG must be
+    /// sent.
     pub is_new: bool,
 }

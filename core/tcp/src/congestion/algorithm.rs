@@ -9,8 +9,8 @@ use towpath_wire::tcp::SeqNum;
 
 /// A congestion control algorithm: growth and reduction of a congestion window.
 pub(super) trait CongestionControl {
-    /// Whether the algorithm derives its window from a model of the path. The algorithm then
-    /// decides alone how the window reacts to losses and idle periods.
+    /// Whether the algorithm derives its window from a model of the path. If so, only the algorithm
+    /// decides how the window reacts to losses and idle periods.
     const IS_MODEL: bool = false;
 
     /// Initializes the algorithm when the handshake is complete, or when the program selects it.

@@ -110,8 +110,8 @@ impl Cubic {
     /// Returns the slow-start threshold after a reduction by `beta`.
     ///
     /// The window is reduced, not the bytes in flight. Otherwise a loss would shrink the window of
-    /// a program that has little to send at that moment. An unused window does not grow
-    /// ([`WindowUsage`](super::usage::WindowUsage)), so the path has carried it.
+    /// a program that has little to send at that moment. A window grows only while it is fully used
+    /// ([`WindowUsage`](super::usage::WindowUsage)), so the path has carried a full window before.
     fn reduce(&mut self, cwnd: u32, beta: (u32, u32)) -> u32 {
         self.curve(0).on_loss(cwnd);
         (u64::from(cwnd) * u64::from(beta.0) / u64::from(beta.1)) as u32

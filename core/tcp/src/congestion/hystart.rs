@@ -9,8 +9,8 @@ use towpath_wire::tcp::SeqNum;
 //# It is RECOMMENDED that a HyStart++ implementation use the following constants:
 const MIN_RTT_THRESH_US: u32 = 4_000;
 const MAX_RTT_THRESH_US: u32 = 16_000;
-/// The RTT increase that ends slow start is the RTT divided by this, within a minimum and a
-/// maximum.
+/// Divisor of the minimum RTT. The quotient is the RTT increase that ends slow start, within a
+/// minimum and a maximum.
 const MIN_RTT_DIVISOR: u32 = 8;
 /// Minimum number of RTT samples in a round. Rounds with fewer are ignored.
 const N_RTT_SAMPLE: u8 = 8;
@@ -26,9 +26,9 @@ const INFINITE: u32 = u32::MAX;
 /// State of the slow start of a new connection. Times are in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HyStart {
-    /// Sequence number at which the current round ends.
+    /// Sequence number at which the current round trip ends.
     window_end: SeqNum,
-    /// Minimum round-trip times in the previous and the current round.
+    /// Minimum round-trip times in the previous and the current round trip, in microseconds.
     last_round_min_us: u32,
     current_round_min_us: u32,
     /// Minimum round-trip time at the start of conservative slow start (CSS), or [`INFINITE`] in
@@ -117,7 +117,8 @@ impl HyStart {
         }
     }
 
-    /// Starts the next round. Returns true if the last round of conservative slow start has ended.
+    /// Starts the next round trip. Returns true if the last round trip of conservative slow start
+    /// has ended.
     fn on_round(&mut self, snd_nxt: SeqNum) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc9406#section-4.2
         //# At the start of each round during standard slow start [RFC5681] and

@@ -22,8 +22,8 @@ impl WindowUsage {
         WindowUsage { end: iss, flight_max: 0 }
     }
 
-    /// Records a transmission, after which sequence numbers `una..nxt` are in flight. `is_full` is
-    /// true if the congestion window has no room for another segment.
+    /// Records a transmission, after which the sequence numbers `una..nxt` are in flight. `is_full`
+    /// states that the congestion window has no space for another segment.
     #[inline]
     pub(super) fn on_sent(&mut self, una: SeqNum, nxt: SeqNum, is_full: bool) {
         let flight = if is_full { FULL } else { nxt - una };

@@ -24,9 +24,9 @@ const INFINITE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Vegas {
     reno: NewReno,
-    /// Minimum round-trip time of the connection.
+    /// Minimum round-trip time of the connection in microseconds.
     base_rtt_us: u32,
-    /// Minimum round-trip time in the current round trip.
+    /// Minimum round-trip time in the current round trip, in microseconds.
     min_rtt_us: u32,
     /// Sequence number at which the current round trip ends.
     round_end: SeqNum,
@@ -137,8 +137,8 @@ mod tests {
     use super::*;
     use crate::time::Instant;
 
-    /// Simulates round trips on a path that carries `bdp` segments in 100 ms, with a queue that
-    /// never overflows.
+    /// Simulates round trips on a path that carries `bdp` segments in 100 ms, with an unlimited
+    /// queue.
     fn round_trips(window: &mut CongestionWindow, bdp: u32, rounds: u32) {
         let (mut vegas, mut una) = (Vegas::default(), ISS);
         for _ in 0..rounds {

@@ -39,8 +39,8 @@ pub struct CookieClaims {
 /// in its period and in the next one.
 const PERIOD_SECS: u64 = 64;
 
-/// Maximum age of a valid SYN cookie. Even a peer whose ACK was lost several times returns it
-/// earlier.
+/// Maximum age of a valid SYN cookie. Even if the peer's ACK is lost several times, a retransmitted
+/// ACK arrives before this age.
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * PERIOD_SECS);
 
 /// Segment sizes in bytes that a cookie can encode, in ascending order. The peer's MSS is rounded
@@ -176,8 +176,8 @@ fn size_index(mss: u16) -> u16 {
     SEGMENT_SIZES.iter().rposition(|size| *size <= mss).unwrap_or(0) as u16
 }
 
-/// Returns the latest timestamp that is not after `clock` and contains these option bits. Later
-/// segments use `clock` and must not have older timestamps.
+/// Returns the latest timestamp that is not after `clock` and has these option bits. Later segments
+/// use the value of `clock`, and their timestamps must not be older than the returned one.
 fn with_option_bits(clock: u32, bits: u8) -> u32 {
     let value = clock & !OPTION_BITS | u32::from(bits);
     match value > clock {

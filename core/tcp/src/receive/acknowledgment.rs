@@ -105,7 +105,7 @@ impl Connection {
         self.recovery.on_dup_ack(acks, mss, self.snd.una, self.snd.nxt);
     }
 
-    /// Processes the SACK blocks of an ACK that was overtaken by a later one.
+    /// Processes the SACK blocks of an old ACK, which a later ACK has overtaken.
     fn receive_overtaken_ack(&mut self, now: Instant, segment: &Segment) {
         if segment.options.sack.is_empty() {
             return;

@@ -9,7 +9,7 @@ use crate::flight::RateSample;
 use crate::recovery::Phase;
 use crate::time::Instant;
 
-/// Effects of an ACK, collected by the steps that process it, for congestion control.
+/// Effects of one ACK. The steps that process the ACK collect them for congestion control.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AckProgress {
     /// Number of payload bytes that this ACK acknowledges cumulatively.

@@ -61,9 +61,9 @@ impl Recovery {
         }
     }
 
-    /// Handles a retransmission timeout. `head` is the end of the segment at SND.UNA if only that
-    /// segment and overdue ones count as lost. With `None`, all bytes in flight do. Returns the
-    /// number of bytes newly marked as lost.
+    /// Handles a retransmission timeout. `head` is the end of the segment at SND.UNA, if only this
+    /// segment and overdue ones count as lost. `None` means that all bytes in flight count as lost.
+    /// Returns the number of bytes newly marked as lost.
     pub(crate) fn enter_loss(
         &mut self,
         timing: LossTiming,
@@ -102,8 +102,8 @@ impl Recovery {
         lost
     }
 
-    /// Retransmits the segments in flight below `end`, which did not arrive for a reason other than
-    /// congestion.
+    /// Marks the segments in flight below `end` to be retransmitted, because they were lost for a
+    /// reason other than congestion.
     pub(crate) fn resend(&mut self, snd_una: SeqNum, end: SeqNum, snd_nxt: SeqNum) {
         // Keep the phase `Loss`, so that another timeout of the same segment is recognized as a
         // repetition and does not reduce ssthresh again.
@@ -120,9 +120,9 @@ impl Recovery {
     /// and dropped the segments. Retransmit from SND.UNA now instead of waiting for the backed-off
     /// RTO. A reopened window does not indicate congestion.
     ///
-    /// We do so only once per flight and once per timeout. Otherwise a peer that closes and opens
-    /// its window could make us send a whole congestion window for every two ACKs. Returns true if
-    /// bytes are to be retransmitted.
+    /// We retransmit for this reason only once per flight and once per timeout. Otherwise a peer
+    /// that closes and opens its window could make us send a whole congestion window for every two
+    /// ACKs. Returns true if bytes are to be retransmitted.
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, self.board_mut()) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
@@ -138,7 +138,8 @@ impl Recovery {
         true
     }
 
-    /// Ends a recovery whose loss was spurious. Returns the congestion window before the reduction.
+    /// Ends a recovery from a loss that was spurious. Returns the congestion window before the
+    /// reduction.
     pub(crate) fn undo(&mut self, snd_una: SeqNum) -> Option<PriorWindow> {
         let outstanding = self.outstanding.as_mut()?;
         let undo = outstanding.undo.take()?;

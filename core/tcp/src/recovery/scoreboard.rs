@@ -1,5 +1,5 @@
-//! Scoreboard of loss recovery: the bytes that the peer has, the bytes that are lost, and the
-//! retransmissions in flight.
+//! Scoreboard of loss recovery: the bytes that the peer has received, the bytes that are lost, and
+//! the retransmissions in flight.
 
 use crate::flight::{FlightRecord, LossVerdict};
 use crate::rack::LossTiming;
@@ -277,8 +277,8 @@ impl Scoreboard {
         detected
     }
 
-    /// Detects lost first transmissions. First transmissions are sent in the order of sequence
-    /// numbers, so those below `lost_end` have already been checked.
+    /// Detects lost transmissions among those that were sent only once. First transmissions are in
+    /// the order of sequence numbers, so those below `lost_end` have already been checked.
     fn detect_first(&mut self, record: &FlightRecord, timing: LossTiming) -> u32 {
         let mut lost = 0;
         loop {

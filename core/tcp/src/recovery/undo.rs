@@ -38,8 +38,8 @@ impl Undo {
         una.distance(self.end) > WINDOW_MAX
     }
 
-    /// Returns whether the timestamp echo of an ACK that advances SND.UNA shows that the original
-    /// transmission arrived, not the retransmission.
+    /// Returns whether the timestamp echoed by an ACK that advances SND.UNA shows that the original
+    /// transmission arrived. The retransmission was then unnecessary.
     pub(super) fn is_refuted_by_echo(&self, echo: u32) -> bool {
         self.first_resent.is_some_and(|first| is_before(echo, first))
     }

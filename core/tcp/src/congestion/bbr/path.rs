@@ -57,7 +57,7 @@ impl Default for PathModel {
     }
 }
 
-/// Detects that the bandwidth no longer grows, which ends Startup.
+/// Detector of the end of bandwidth growth, at which BBR leaves the state Startup.
 #[derive(Debug, Default)]
 pub(super) struct FullBandwidth {
     bw: u64,
@@ -102,7 +102,7 @@ struct Aggregation {
     /// Maximum number of bytes acknowledged in excess of the estimated bandwidth, in the previous
     /// and the current filter slot.
     extra: [u64; 2],
-    /// Number of the round trip in which the current filter slot began.
+    /// Number of the round trip in which the current slot of the filter began.
     slot_round: u32,
 }
 
