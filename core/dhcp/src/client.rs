@@ -51,8 +51,8 @@ pub struct ClientConfig {
     pub mac: MacAddr,
     /// Host name that the client sends to the DHCP server.
     pub host_name: Option<String>,
-    /// Address of a lease from an earlier run. The client asks the server first whether it is still
-    /// valid (INIT-REBOOT).
+    /// Address of a lease from an earlier run. The client first asks the DHCP server whether this
+    /// lease is still valid (INIT-REBOOT).
     pub kept: Option<Ipv4Addr>,
 }
 

@@ -171,8 +171,8 @@ fn routes(options: &DhcpOptions) -> Vec<LeaseRoute> {
     kept
 }
 
-/// The part of a lease that a client needs to verify it after a restart (INIT-REBOOT). Formatted as
-/// `192.0.2.7 until 1790000000`, with a Unix time in seconds, or `192.0.2.7 for ever`.
+/// The part of a lease that a client stores, to verify the lease after a restart (INIT-REBOOT).
+/// Formatted as `192.0.2.7 until 1790000000`, with a Unix time in seconds, or `192.0.2.7 for ever`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptLease {
     /// Address of the lease.

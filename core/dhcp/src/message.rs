@@ -87,7 +87,7 @@ pub struct DhcpMessage {
     pub broadcast: bool,
     /// Address that the client already uses; otherwise 0.0.0.0.
     pub ciaddr: Ipv4Addr,
-    /// Address that the server assigns to the client.
+    /// Address that the server assigns to the client ("your address").
     pub yiaddr: Ipv4Addr,
     /// Address of the relay agent that forwards the message; 0.0.0.0 if there is no relay agent.
     pub giaddr: Ipv4Addr,

@@ -99,7 +99,7 @@ pub struct ServerCounters {
     pub acks: u64,
     /// Requests refused with a DHCPNAK.
     pub naks: u64,
-    /// Addresses that were found to be in use by a host without a lease.
+    /// Addresses that were found to be used by a host without a lease for them.
     pub conflicts: u64,
     /// Requests that were not answered because no address of the pool was free.
     pub pool_full: u64,
@@ -163,8 +163,8 @@ impl DhcpServer {
         Self { config, learned: None, bindings, probes, frames, counters, changed: false }
     }
 
-    /// Replaces the configuration. Keeps the Ethernet address, and the leases of addresses that the
-    /// server still has.
+    /// Replaces the configuration. Keeps the Ethernet address of the server, and the leases of
+    /// addresses that are also in the new configuration.
     pub fn reconfigure(&mut self, config: ServerConfig) {
         self.bindings.reconfigure(&config);
         self.config = ServerConfig { mac: self.config.mac, ..config };

@@ -158,8 +158,8 @@ impl Bindings {
         }
     }
 
-    /// Binds an address to a client. A client has only one address, so its earlier address becomes
-    /// free.
+    /// Binds an address to a client. A client has only one address, so the address that it had
+    /// before becomes free.
     pub fn hold(&mut self, address: Ipv4Addr, binding: Binding) {
         self.full_until = Instant::ZERO;
         if let Some(old) = self.by_address.remove(&address) {
