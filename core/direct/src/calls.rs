@@ -199,9 +199,9 @@ pub trait PrivateSockets {
     fn recycle(&mut self, bytes: Vec<u8>);
 
     /// Closes a socket. Bytes written before are still sent. The event
-    /// [`NodeEvent::Closed`](crate::NodeEvent::Closed) follows once the socket is removed; a
-    /// connection is removed only after the peer has closed it too. Has no effect if the socket was
-    /// removed.
+    /// [`NodeEvent::Closed`](crate::NodeEvent::Closed) follows once the socket is removed. A
+    /// connection is removed only after the peer has closed it, too. Has no effect if the socket
+    /// was removed.
     fn close(&mut self, handle: SocketHandle);
 
     /// Resets a connection; other sockets are closed as by [`Self::close`].

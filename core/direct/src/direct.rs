@@ -77,8 +77,8 @@ pub struct Direct {
     pub(crate) config: DirectConfig,
     pub(crate) table: Table,
     pub(crate) counters: DirectCounters,
-    /// Indices of sockets with pending events, each at most once. Since an index may be reused by a
-    /// new socket, the reader checks the event bits of the current socket.
+    /// Indices of sockets with pending events, each at most once. A new socket may reuse an index,
+    /// so the reader checks the event bits of the current socket.
     ready: VecDeque<u32>,
     syns: VecDeque<PendingSyn>,
     /// SYNs that the stack dropped after they were reported as events. While this queue is not
@@ -187,8 +187,8 @@ impl Direct {
         self.strays.pop_front()
     }
 
-    /// Adds a socket to the table before the stack opens it. The stack knows the socket by its
-    /// `index`.
+    /// Adds a socket to the table, before the stack opens it. The stack then refers to the socket
+    /// by its `index`.
     pub(crate) fn add(&mut self, kind: DirectKind, life: SocketLife) -> SocketHandle {
         self.table.insert(|handle| DirectEntry {
             handle,

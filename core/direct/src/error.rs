@@ -7,7 +7,7 @@ use towpath_stack::{BindError, ConnectError, ListenError, OpenError, OptionError
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SetUpError {
-    /// The node has `sockets_max` sockets, including closing ones.
+    /// The node has `sockets_max` sockets; closed sockets that are not removed yet are included.
     #[error("the node has {0} sockets, which is its limit")]
     TooMany(usize),
     /// A limit of the stack on its sockets is reached.

@@ -68,8 +68,8 @@ impl PendingEvents {
         self.0 |= other.0;
     }
 
-    /// Removes and returns the pending event that comes first in the life of a connection; the
-    /// constants are in this order.
+    /// Removes and returns the pending event that comes first in the life of a connection. The
+    /// event constants are in this order, so it is the lowest bit.
     pub fn take(&mut self) -> Option<Self> {
         let lowest = self.0 & self.0.wrapping_neg();
         self.0 &= !lowest;

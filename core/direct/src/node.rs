@@ -39,7 +39,7 @@ pub struct Node<P: Port + ?Sized = dyn Port> {
     /// into this field before each call of [`Node::turn`].
     pub pool: Pool,
     budget: Budget,
-    /// Time of the last call of [`Node::turn`], used by socket calls until the next one.
+    /// Time of the last call of [`Node::turn`]. Socket calls use it until the next turn.
     now: Instant,
 }
 
@@ -128,7 +128,7 @@ impl<P: Port + ?Sized> Node<P> {
         self.direct.spare.give(bytes);
     }
 
-    /// Returns the time of the last turn, or of [`Node::set_now`].
+    /// Returns the time that socket calls use: that of the last turn, or of [`Node::set_now`].
     pub fn now(&self) -> Instant {
         self.now
     }

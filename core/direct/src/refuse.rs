@@ -51,8 +51,8 @@ fn is_group(ip: IpAddr) -> bool {
     ip.is_multicast() || matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }
 
-/// Rebuilds the received datagram, which an ICMP error is to quote, and returns it with the offset
-/// of its UDP header. Its UDP checksum is 0, because the quoted payload may be incomplete.
+/// Rebuilds a received datagram that an ICMP error is to quote. Returns the datagram and the offset
+/// of its UDP header. The UDP checksum is 0, because the quoted payload may be incomplete.
 fn quoted(answer: &DatagramFrom, payload: &[u8], pool: &mut Pool) -> Option<(Packet, usize)> {
     let (from, to) = (answer.remote, answer.local);
     let length = u16::try_from(udp::HEADER_LEN + payload.len()).ok()?;

@@ -78,7 +78,7 @@ pub(crate) struct DirectEntry {
     pub shut: bool,
 }
 
-/// Phase in the life of a socket, from the accept queue to its removal.
+/// Phase in the life of a socket: in the accept queue, open, or closed and not removed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketLife {
     /// The connection waits in a listener's accept queue, and the program does not have its handle
