@@ -70,7 +70,7 @@ pub struct Inquiry<'a> {
     /// Whether each answer of the current attempt so far was useful, so that the server need not be
     /// replaced.
     is_useful: bool,
-    /// Number of messages that the current attempt may still read.
+    /// Number of messages that may still be read in the current attempt.
     left: usize,
 }
 
@@ -164,8 +164,8 @@ impl<'a> Inquiry<'a> {
         self.open.is_empty() || self.left == 0
     }
 
-    /// Returns the answer to each question. For a question that no server answered, returns the
-    /// answer of a server that reported [`rcode::SERVER_FAILURE`], or `None`.
+    /// Returns the answer to each question. If no server answered a question, returns the answer of
+    /// a server that reported [`rcode::SERVER_FAILURE`] instead, or `None`.
     pub fn into_answers(self) -> Vec<Option<DnsAnswer>> {
         let failures = self.failures.into_iter();
         self.answers.into_iter().zip(failures).map(|(answer, failure)| answer.or(failure)).collect()

@@ -57,7 +57,7 @@ fn answers_to_other_questions_are_left() {
     assert_eq!(read(&no_response, 7, &asked), None);
 }
 
-/// If the answer says that the name does not exist, its addresses are ignored, as in glibc.
+/// Tests that addresses are ignored, as in glibc, if the answer says that the name does not exist.
 #[test]
 fn records_of_a_name_that_does_not_exist_are_left() {
     let asked = question("www.example", A);

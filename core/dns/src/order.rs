@@ -189,7 +189,7 @@ mod tests {
         places.into_iter().map(|place| rows[place].0).collect()
     }
 
-    /// Tests the examples of RFC 6724 §10.2 that have the same result with glibc's tables.
+    /// Tests those examples of RFC 6724 §10.2 whose result is the same with glibc's tables.
     #[test]
     fn examples_of_the_rfc() {
         let v6 = ("2001:db8:1::1", "2001:db8:1::2");
