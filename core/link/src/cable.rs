@@ -51,7 +51,7 @@ struct Shared {
 
 struct Way {
     link: Link<QueuedPacket>,
-    /// Injected packets, which are delivered before the packets of the link.
+    /// Packets that `Cable::inject` added. The packets of the link are delivered after them.
     injected: Batch,
     /// Whether the sending device is stopped. A stopped device accepts no packets.
     is_stopped: bool,

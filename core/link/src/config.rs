@@ -48,7 +48,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// Creates a chance whose events are independent of each other.
+    /// Creates a chance without correlation, so that its events are independent of each other.
     pub fn independent(probability: Probability) -> Self {
         Self { probability, correlation: Probability::NEVER }
     }

@@ -31,7 +31,7 @@ pub struct Link<T> {
     config: LinkConfig,
     queue: Box<dyn Qdisc<T>>,
     /// Number of packets in `queue`. The number is cached, because the queueing discipline returns
-    /// its length only together with all its counters.
+    /// its length only together with all its counters, which takes longer.
     waiting: usize,
     /// Time in nanoseconds at which the transmission of the last packet ends.
     free_ns: u64,
