@@ -28,7 +28,8 @@ const PAGE_BITS: u32 = 7;
 const PAGE: usize = 1 << PAGE_BITS;
 /// Number of address bits that the root, a middle table and a block use together.
 const BLOCK_LEN: u8 = 24;
-/// Numbers of 64-bit words in the bitmaps of a block (1024 slots) and of a sub table (256 slots).
+/// Number of 64-bit words in the bitmap of a block, which has 1024 slots. A sub table has 256
+/// slots, and therefore 4 words.
 const BLOCK_WORDS: usize = 16;
 const SUB_WORDS: usize = 4;
 /// Number of addresses that are looked up at a time, interleaved. A core can have about this many
@@ -60,9 +61,9 @@ pub struct Flat<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Root,
-    /// A middle table, identified by the first 7 bits of its addresses.
+    /// A middle table, identified by the first 7 bits of the addresses in it.
     Middle(usize),
-    /// A block, identified by the first 14 bits of its addresses.
+    /// A block, identified by the first 14 bits of the addresses in it.
     Block(usize),
     /// A sub table, identified by the first 24 bits of its addresses.
     Sub(usize),

@@ -162,7 +162,8 @@ impl<T: Clone> Trie<T> {
     }
 }
 
-/// Removes a prefix that exists below `node`. Returns true if `node` is empty afterwards.
+/// Removes a prefix that exists in the subtree of `node`. Returns true if `node` is empty
+/// afterwards.
 fn remove_below<T: Clone>(node: &mut Arc<TrieNode<T>>, bits: Bits, depth: usize) -> bool {
     let node = Arc::make_mut(node);
     if depth < depth_of(bits.1) {
@@ -283,7 +284,8 @@ fn rank(bits: u64, at: u32) -> usize {
     (bits & ((1 << at) - 1)).count_ones() as usize
 }
 
-/// For each value of six address bits, the bitmap of the prefixes in a node that match it.
+/// For each value of six address bits, the bitmap of all prefixes of these bits, which are the
+/// prefixes in a node that match.
 const ANCESTORS: [u64; 1 << STRIDE] = {
     let mut all = [0; 1 << STRIDE];
     let mut bits = 0;
