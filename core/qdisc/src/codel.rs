@@ -123,8 +123,8 @@ pub(crate) struct Control {
     delay_ns: u64,
 }
 
-/// An item removed from the head of the queue, and whether CoDel may drop it. CoDel may drop it if
-/// the sojourn time has exceeded the target for an interval.
+/// An item removed from the head of the queue, and whether CoDel may drop it. Dropping is permitted
+/// if the sojourn time has exceeded the target for an interval.
 struct CodelHead<T> {
     item: T,
     ok_to_drop: bool,

@@ -22,8 +22,8 @@ pub struct FqCodelParams {
     pub memory_limit: u64,
     /// Maximum number of packets that are dropped at once when a limit is reached.
     pub drop_batch: usize,
-    /// Random key of the flow hash. With different keys, flows whose hashes collide here do not
-    /// collide elsewhere.
+    /// Random key of the flow hash. Flows whose hashes collide with this key do not collide with
+    /// another key.
     pub perturbation: u64,
 }
 
@@ -74,7 +74,7 @@ struct FlowQueue<T> {
 }
 
 impl<T: Queueable> FqCodel<T> {
-    /// Creates an FQ-CoDel discipline, whose queues are allocated later.
+    /// Creates an FQ-CoDel discipline. The queues of flows are allocated when packets arrive.
     pub fn new(params: FqCodelParams) -> Self {
         Self {
             params,

@@ -14,7 +14,7 @@ use towpath_dice::mix;
 #[derive(Debug)]
 pub struct QueuedPacket {
     packet: Packet,
-    /// Offset of the IP header in the packet; `None` for other packets, such as ARP.
+    /// Offset of the IP header in the packet; `None` if the packet is not IP, such as ARP.
     ip: Option<u16>,
     ecn: Ecn,
     priority: u8,

@@ -35,7 +35,7 @@ impl Default for QueueLimitsConfig {
 /// State of [`QueueLimits`] at one time, for traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitState {
-    /// Number of bytes in the device at which its queue stops.
+    /// Number of bytes in the device from which on no further packet is passed to the device.
     pub limit: u64,
     /// Number of bytes in the device that are not reported as sent.
     pub inflight: u64,
@@ -58,8 +58,8 @@ pub struct QueueLimits {
     /// Number of bytes reported as sent since the packet that reached the limit was passed to the
     /// device.
     sent: u64,
-    /// Minimum number of unneeded bytes in the reports since `hold_start_ns`; `None` if there was
-    /// no report.
+    /// Minimum number of bytes that the device did not need, over all reports since
+    /// `hold_start_ns`; `None` if there was no report.
     slack: Option<u64>,
     hold_start_ns: u64,
 }
@@ -79,8 +79,8 @@ impl QueueLimits {
         }
     }
 
-    /// Returns whether another packet may be passed to the device. The packet may exceed the limit
-    /// by its length.
+    /// Returns whether another packet may be passed to the device. Its last bytes may exceed the
+    /// limit.
     pub fn has_room(&self) -> bool {
         self.inflight <= self.limit
     }

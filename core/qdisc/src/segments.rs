@@ -177,8 +177,8 @@ mod tests {
         all
     }
 
-    /// Returns whether the IP and the TCP checksum are correct. A partial TCP checksum is completed
-    /// first.
+    /// Returns whether the IP and the TCP checksum of the packet are correct. If the TCP checksum
+    /// is partial, it is completed first.
     fn is_right(queued: &mut QueuedPacket) -> bool {
         // Flip the same bit twice. The packet is unchanged, except that its partial checksum is
         // completed.

@@ -10,7 +10,7 @@ pub struct TbfParams {
     /// Size of the token bucket in bytes. The size is both the maximum burst and the maximum packet
     /// length.
     pub burst: u64,
-    /// Maximum rate of bursts in bits per second; `None` if it is unlimited.
+    /// Maximum rate in bits per second during bursts; `None` if it is unlimited.
     pub peakrate: Option<u64>,
     /// Size in bytes of the token bucket for the peak rate.
     pub mtu: u64,
@@ -20,8 +20,8 @@ pub struct TbfParams {
 
 /// A token bucket filter, which limits the rate at which a queue sends.
 ///
-/// Tokens are stored as the time in which they accumulate, as in Linux's sch_tbf.c. Rates are
-/// therefore not rounded.
+/// A number of tokens is stored as the time in which they accumulate, as in Linux's sch_tbf.c.
+/// Therefore rates need not be rounded.
 pub struct Tbf<T> {
     params: TbfParams,
     inner: Box<dyn Qdisc<T>>,
