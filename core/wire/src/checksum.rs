@@ -2,7 +2,7 @@
 //!
 //! A running sum is the sum of 16-bit words in network byte order, as a `u64`. Running sums may be
 //! added to each other and to header fields; [`finish`] converts one to the checksum on the wire.
-//! Use [`sum_at`] for data that begin at an odd offset of the summed bytes.
+//! Use [`sum_at`] for data that begin at an odd offset in the bytes that the checksum covers.
 //!
 //! Budget: 16 bytes per nanosecond for data in the cache, 5 ns for an IPv4 header. Without checksum
 //! offload, summing the payload once is most of the stack's work per byte.

@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// The data end before the header does, or before the length that is stated in the header.
+    /// The data end before the end of the header, or before the length that the header states.
     Truncated,
     /// The IP version in the header is not the version that the parser expects.
     BadVersion,
@@ -16,7 +16,8 @@ pub enum ParseError {
     BadLength,
     /// The checksum is not correct, or is missing although it is required.
     BadChecksum,
-    /// An option has length 0, exceeds the options area, or is not permitted in this message.
+    /// An option has length 0, extends beyond the options area, or is not permitted in this
+    /// message.
     BadOption,
     /// The address in an address field is not permitted there, for example a multicast source.
     BadAddress,

@@ -92,8 +92,8 @@ pub enum Message {
     },
     /// A router reports that packets like the quoted one should be sent to a different first hop.
     Redirect {
-        /// Kind of redirect: 0 the network, 1 the host. The codes 2 and 3 do the same for one type
-        /// of service (RFC 792).
+        /// Kind of redirect: 0 is for all hosts of the destination's network, 1 for the destination
+        /// host. The codes 2 and 3 have the same meanings for one type of service (RFC 792).
         code: u8,
         /// Address of the first hop that should be used.
         gateway: Ipv4Addr,

@@ -49,8 +49,8 @@ pub enum Version {
 
 impl Query {
     /// Parses an IGMP query, and verifies its checksum. `data` is the whole payload of the IP
-    /// packet. Returns the query, and the offset of its sources. Returns
-    /// [`ParseError::Unsupported`] for other messages.
+    /// packet. Returns the query, and the offset of its source addresses. Returns
+    /// [`ParseError::Unsupported`] for messages that are not queries.
     pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
         let h = at::<V2_LEN>(data, 0)?;
         if h[0] != QUERY {
@@ -152,20 +152,20 @@ pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
     len
 }
 
-/// Writes an IGMPv2 report to `buf`, and returns its length in bytes, 8. Send it to the group
-/// itself.
+/// Writes an IGMPv2 report to `buf`, and returns its length in bytes, 8. The report must be sent to
+/// the group address itself.
 pub fn emit_report_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(REPORT_V2, group, buf)
 }
 
-/// Writes an IGMPv1 report to `buf`, and returns its length in bytes, 8. Send it to the group
-/// itself.
+/// Writes an IGMPv1 report to `buf`, and returns its length in bytes, 8. The report must be sent to
+/// the group address itself.
 pub fn emit_report_v1(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(REPORT_V1, group, buf)
 }
 
-/// Writes an IGMPv2 leave message to `buf`, and returns its length in bytes, 8. Send it to all
-/// routers.
+/// Writes an IGMPv2 leave message to `buf`, and returns its length in bytes, 8. The message must be
+/// sent to the all-routers group.
 pub fn emit_leave_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
     emit_short(LEAVE_V2, group, buf)
 }

@@ -27,8 +27,8 @@ pub struct Chain {
     /// Offset of the upper-layer header, or of the fragment's data, from the start of the IPv6
     /// header.
     pub upper_at: usize,
-    /// Offset of the next-header field that contains `upper`. If the upper layer is unknown, this
-    /// is the pointer of a Parameter Problem.
+    /// Offset of the next-header field that contains the protocol `upper`. If this protocol is
+    /// unknown, an ICMPv6 Parameter Problem points to this offset.
     pub upper_named_at: usize,
     /// The fragment header; `None` if there is none. Parsing stops after this header, because the
     /// packet must be reassembled, unless the fragment [is atomic](FragmentHeader::is_atomic).
@@ -142,9 +142,9 @@ pub struct UpperLayer {
     pub more_fragments: bool,
 }
 
-/// Finds the upper layer of a packet, using only the lengths of the extension headers. Their number
-/// is not limited. Unlike [`walk`], this accepts headers that a receiver would reject. `packet`
-/// must begin with the IPv6 header, and end with the payload.
+/// Finds the upper layer of a packet, using only the lengths of the extension headers. The number
+/// of headers is not limited. Unlike [`walk`], this function accepts headers that a receiver would
+/// reject. `packet` must begin with the IPv6 header, and end with the payload.
 ///
 /// Returns `None` if the packet ends within an extension header, or has two fragment headers. The
 /// loop ends, because each header has at least 8 bytes.

@@ -183,14 +183,14 @@ pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> 
     len
 }
 
-/// Writes an MLDv1 report to `buf`, and returns its length in bytes, 24. Send it to the group
-/// itself.
+/// Writes an MLDv1 report to `buf`, and returns its length in bytes, 24. The report must be sent to
+/// the group address itself.
 pub fn emit_report_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
     emit_v1(REPORT_V1, group, src, group, buf)
 }
 
-/// Writes an MLDv1 Done message to `buf`, and returns its length in bytes, 24. Send it to all
-/// routers.
+/// Writes an MLDv1 Done message to `buf`, and returns its length in bytes, 24. The message must be
+/// sent to the all-routers group.
 pub fn emit_done_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
     emit_v1(DONE_V1, group, src, crate::addr::ALL_ROUTERS, buf)
 }

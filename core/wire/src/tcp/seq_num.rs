@@ -56,38 +56,39 @@ impl SeqNum {
         distance
     }
 
-    /// Returns whether `self` is before `other`. Both must be chosen by us or validated.
+    /// Returns whether `self` is before `other`. Both numbers must be chosen by us or validated.
     #[inline]
     pub const fn lt(self, other: SeqNum) -> bool {
         self.ours(other) < 0
     }
 
-    /// Returns whether `self` is before or equal to `other`. Both must be chosen by us or
+    /// Returns whether `self` is before or equal to `other`. Both numbers must be chosen by us or
     /// validated.
     #[inline]
     pub const fn leq(self, other: SeqNum) -> bool {
         self.ours(other) <= 0
     }
 
-    /// Returns whether `self` is after `other`. Both must be chosen by us or validated.
+    /// Returns whether `self` is after `other`. Both numbers must be chosen by us or validated.
     #[inline]
     pub const fn gt(self, other: SeqNum) -> bool {
         self.ours(other) > 0
     }
 
-    /// Returns whether `self` is after or equal to `other`. Both must be chosen by us or validated.
+    /// Returns whether `self` is after or equal to `other`. Both numbers must be chosen by us or
+    /// validated.
     #[inline]
     pub const fn geq(self, other: SeqNum) -> bool {
         self.ours(other) >= 0
     }
 
-    /// Returns the later of two sequence numbers. Both must be chosen by us or validated.
+    /// Returns the later of two sequence numbers. Both numbers must be chosen by us or validated.
     #[inline]
     pub const fn max(self, other: SeqNum) -> SeqNum {
         if self.geq(other) { self } else { other }
     }
 
-    /// Returns the earlier of two sequence numbers. Both must be chosen by us or validated.
+    /// Returns the earlier of two sequence numbers. Both numbers must be chosen by us or validated.
     #[inline]
     pub const fn min(self, other: SeqNum) -> SeqNum {
         if self.leq(other) { self } else { other }
