@@ -14,8 +14,8 @@ pub enum Refused {
     Instruction(usize),
     /// The instruction at this index jumps beyond the end of the program.
     Jump(usize),
-    /// The last instruction of the program is not a return instruction, so a run could leave the
-    /// program.
+    /// The last instruction of the program is not a return instruction, so execution could continue
+    /// after the end of the program.
     NoReturn,
     /// The instruction at this index may read a cell of the scratch memory before it is written.
     Unwritten(usize),

@@ -10,8 +10,8 @@ pub trait FilterPacket {
         self.len() == 0
     }
 
-    /// Copies bytes from the packet into `bytes`, from offset `at` relative to `origin` on. Returns
-    /// false if the packet ends before `bytes` is full.
+    /// Copies bytes from the packet into `bytes`, beginning `at` bytes after `origin` (start of the
+    /// data, IP or link-layer header). Returns false if the packet ends before `bytes` is full.
     fn read(&self, origin: Origin, at: u32, bytes: &mut [u8]) -> bool;
 
     /// Returns one word of the packet's metadata, such as its protocol or interface.
@@ -48,13 +48,13 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// First encoded offset that is relative to the IP header (SKF_NET_OFF).
+    /// Encoded offsets from this value on are relative to the IP header (SKF_NET_OFF).
     const NETWORK: u32 = (-0x10_0000_i32) as u32;
-    /// First encoded offset that is relative to the link-layer header (SKF_LL_OFF).
+    /// Encoded offsets from this value on are relative to the link-layer header (SKF_LL_OFF).
     const LINK: u32 = (-0x20_0000_i32) as u32;
 
-    /// Splits the offset encoded in an instruction into its origin and the distance from it.
-    /// Returns `None` if the encoded offset is below the ranges of all origins.
+    /// Splits the offset encoded in an instruction into its origin (such as the IP header) and the
+    /// distance from the origin. Returns `None` if the encoded offset is invalid.
     pub(crate) fn of(offset: u32) -> Option<(Self, u32)> {
         if offset as i32 >= 0 {
             Some((Self::Data, offset))

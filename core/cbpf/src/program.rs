@@ -4,7 +4,7 @@ use crate::check::{Refused, check};
 use crate::instruction::{CELLS, Instruction, Load, Operand, Operation, Step, Test, Width};
 use crate::packet::{Ancillary, FilterPacket, Origin};
 
-/// A BPF program that was validated.
+/// A classic BPF program that was validated, so that running it is safe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     steps: Box<[Step]>,
