@@ -74,7 +74,7 @@ impl Conntrack {
     }
 
     /// Drops a packet without a flow if a rule requires that its source is translated. Otherwise
-    /// the inside address would be visible outside.
+    /// the private source address would be visible outside.
     fn on_untracked(&mut self, packet: &impl PacketView) -> Action {
         let fields = packet.fields();
         let has_to = fields.hook == Hook::Postrouting

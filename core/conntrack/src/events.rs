@@ -15,14 +15,15 @@ pub struct TrackerCounters {
     pub created: u64,
     /// Flows removed because no packet arrived within their timeout.
     pub expired: u64,
-    /// Flows removed from the full table to make room for a new flow.
+    /// Flows that were removed because the table was full, to make room for a new flow.
     pub evicted: u64,
     /// Flows removed by the operator, or because the router lost the address that they were
     /// translated to.
     pub deleted: u64,
     /// Packets that belong to no known flow and cannot open a new one.
     pub invalid: u64,
-    /// Packets without a flow that were dropped because their source would have to be translated.
+    /// Packets dropped because a rule requires that their source is translated, but they belong to
+    /// no flow.
     pub untranslatable: u64,
     /// Packets dropped because they would open a flow, the table is full, and no flow in it may be
     /// evicted.

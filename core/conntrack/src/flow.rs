@@ -24,7 +24,7 @@ pub enum FlowClass {
     IcmpUnanswered,
     /// An ICMP query with replies.
     IcmpAnswered,
-    /// Packets of a protocol without states known to the tracker, in one direction only.
+    /// Packets in one direction only, of a protocol whose states the tracker does not know.
     OtherUnanswered,
     /// Packets in both directions, of a protocol whose states the tracker does not know.
     OtherAnswered,
@@ -93,8 +93,8 @@ impl FlowClass {
         }
     }
 
-    /// Returns the class of a flow after a packet in direction `way`. Classes of TCP flows are
-    /// determined by the segments, not here.
+    /// Returns the class of a flow after a packet in direction `way`. The classes of TCP flows do
+    /// not change here, because their segments determine them.
     pub(crate) const fn after(self, way: FlowDirection) -> Self {
         match (self, way) {
             (Self::UdpUnanswered, FlowDirection::Reply) => Self::UdpAnswered,
@@ -168,9 +168,11 @@ pub(crate) struct TrackedFlow {
     pub tuples: [Tuple; 2],
     pub tcp: TcpTrack,
     pub traffic: [FlowTraffic; 2],
-    /// Time of the flow's last packet in nanoseconds. May be up to one second too early.
+    /// Time of the flow's last packet in nanoseconds. To save writes, it may be up to one second
+    /// too early.
     pub last_ns: u64,
-    /// Links of the list of flows of the same class, ordered by the time of their last packets.
+    /// Links of the list of flows of the same class. The list is ordered by the time of their last
+    /// packets.
     pub newer: u32,
     pub older: u32,
     /// Generation of the table slot, incremented each time that a new flow is stored in the slot.
@@ -178,7 +180,8 @@ pub(crate) struct TrackedFlow {
     /// Number of the table slot of the flow's source address. The slot counts the flows of the
     /// address.
     pub source: u32,
-    /// Slot of the port mapping used for the flow's translated source, or [`NONE`].
+    /// Number of the table slot of the port mapping used for the flow's translated source, or
+    /// [`NONE`].
     pub mapping: u32,
     /// Number of the interface whose address replaced the source address; 0 without masquerading.
     pub masquerade: u16,

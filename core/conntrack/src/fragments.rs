@@ -1,5 +1,5 @@
-//! Assigns IP fragments to flows. Only the first fragment of a packet has ports, so the later ones
-//! get the flow of the first.
+//! Assigns IP fragments to flows. Only the first fragment of a packet has ports, so later fragments
+//! are assigned to the flow of the first one.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -29,7 +29,7 @@ struct FragmentEntry {
     since_ns: u64,
 }
 
-/// Fragmented packets whose first fragment has arrived, with their flows.
+/// Table of fragmented packets whose first fragment has arrived, with their flows.
 #[derive(Debug)]
 pub(crate) struct FragmentFlows {
     entries: Box<[Option<FragmentEntry>]>,

@@ -26,7 +26,8 @@ impl Index {
         Self { slots, mask: len as u32 - 1 }
     }
 
-    /// Returns the first entry with this hash for which `is_it` returns true.
+    /// Returns the first entry with this hash for which `is_it` returns true. Entries with the same
+    /// hash may belong to different keys.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = hash & self.mask;

@@ -45,8 +45,8 @@ pub(crate) struct MappingRequest {
     pub tuple: Tuple,
     /// Address that replaces the source address.
     pub outside: IpAddr,
-    /// Range of ports to choose from. With `None` it is the range, privileged or not, that contains
-    /// the inside port.
+    /// Range of ports to choose from. `None` means the range that contains the inside port: the
+    /// privileged or the unprivileged ports.
     pub ports: Option<Ports>,
     pub is_full_cone: bool,
 }

@@ -55,8 +55,8 @@ impl NatKind {
 pub struct NatRule {
     /// Kind of address translation that the rule performs.
     pub kind: NatKind,
-    /// Number of the rule, and conditions that packets must meet. The action in it is always
-    /// `accept`.
+    /// Number of the rule, and conditions that packets must meet. The action in this field is
+    /// always `accept`.
     pub conditions: Rule,
     /// New address of `snat` and `dnat` rules; `None` for the other kinds.
     pub to: Option<IpAddr>,

@@ -6,8 +6,9 @@ use crate::flow::{FlowClass, FlowTimeouts, NONE, TrackedFlow};
 use crate::index::Index;
 use crate::tuple::{FlowDirection, HashKey, Tuple};
 
-/// Resolution in nanoseconds of a flow's last packet time. A flow moves to the end of its class
-/// list at most once per second, because a move writes to three flows.
+/// Resolution in nanoseconds at which the time of a flow's last packet is recorded. A flow
+/// therefore moves to the end of its class list at most once per second, because a move writes to
+/// three flows.
 pub(crate) const REFRESH_NS: u64 = 1_000_000_000;
 
 /// Maximum number of expired flows that one call of [`TrackedFlows::expire`] removes from each
@@ -65,7 +66,7 @@ pub(crate) struct TrackedFlows {
 pub enum FlowRemoval {
     /// No packet arrived within the timeout of the flow's class.
     Expired,
-    /// The flow was evicted from the full table to make room for a new one.
+    /// The flow was evicted because the table was full, to make room for a new flow.
     Evicted,
     /// The operator removed the flow, or the router lost the address that the flow was translated
     /// to.

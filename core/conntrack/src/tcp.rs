@@ -120,8 +120,8 @@ const FIN_SENT: u8 = 4;
 /// sequence number may be too high.
 const FRAGMENTS: u8 = 8;
 
-/// Maximum by which the recorded `end` of a sender with fragmented segments exceeds the sequence
-/// numbers that it has really sent.
+/// Maximum difference between the recorded `end` of a sender with fragmented segments and the
+/// sequence numbers that it has really sent.
 const FRAGMENT_ERROR: u32 = 65_535;
 
 /// State of a tracked TCP connection.
@@ -235,7 +235,8 @@ impl TcpSide {
         self.marks = SYN_SENT | if segment.scale.is_some() { SCALES } else { 0 };
     }
 
-    /// Returns the maximum by which `end` may exceed the sequence numbers that were sent.
+    /// Returns the maximum difference between the recorded `end` and the sequence numbers that were
+    /// really sent.
     fn error(&self) -> u32 {
         if self.marks & FRAGMENTS == 0 { 0 } else { FRAGMENT_ERROR }
     }

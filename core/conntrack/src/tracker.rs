@@ -27,8 +27,8 @@ use crate::view::{IDENT_AT, PacketSubject, PacketToken, PacketView, quoted, subj
 
 /// Default for the maximum number of flows: at 256 bytes per flow, 16 MiB.
 pub const FLOWS_MAX: usize = 65_536;
-/// Upper bound of the configurable number of flows: a packet token has 24 bits for the number of a
-/// flow.
+/// Upper bound of the configurable number of flows. The number of a flow must fit in 24 bits of a
+/// packet token.
 pub const FLOWS_MOST: usize = 1 << 24;
 /// Default maximum number of flows per source address. The value is a quarter of the table, so that
 /// one host cannot fill the table.
@@ -89,7 +89,8 @@ pub(crate) struct FlowRecords {
     pub counters: TrackerCounters,
 }
 
-/// New flow that is not in the table yet, because its first packet has not reached the last hook.
+/// New flow that is not in the table yet, because its first packet has not passed the last hook of
+/// the router.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpeningFlow {
     pub serial: u64,
@@ -113,15 +114,16 @@ struct FoundFlow {
     way: FlowDirection,
 }
 
-/// Decoded [`PacketToken`]: what the tracker found out about a packet at its first hook.
+/// Decoded [`PacketToken`]: flow and direction that the tracker found for a packet at its first
+/// hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PacketMark {
     None,
-    /// The packet opens the flow of [`Conntrack::pending`] with this serial number.
+    /// The packet opens the flow in [`Conntrack::pending`], if that flow has this serial number.
     Pending(u64),
     Flow(FlowMark),
-    /// The packet is an ICMP error about a packet of a flow; it travels in this direction of the
-    /// flow.
+    /// The packet is an ICMP error about a packet of a flow. The error travels in this direction of
+    /// the flow.
     Error(FlowMark),
 }
 
@@ -470,8 +472,8 @@ impl Conntrack {
         of_iface.map(|(_, own)| *own).find(|own| !addr::is_link_local(*own))
     }
 
-    /// Sets the router's addresses, each with its interface. Removes flows whose masquerading
-    /// address no longer exists.
+    /// Sets the router's addresses, each with the number of its interface. Removes flows whose
+    /// source was translated to an address that no longer exists (masquerading).
     pub fn set_addresses(&mut self, addresses: impl Iterator<Item = (u16, IpAddr)>) {
         let before = core::mem::take(&mut self.addresses);
         self.addresses.extend(addresses);
