@@ -147,7 +147,8 @@ impl<const LANES: usize> CutTree<LANES> {
         effort
     }
 
-    /// Searches the tree for the packet's lane values, and calls `on_visit` for each node visited.
+    /// Searches the tree for the values of the packet's lanes (header fields), and calls `on_visit`
+    /// for each node visited.
     #[inline(always)]
     fn search(
         &self,

@@ -15,7 +15,8 @@ use super::{CUTS_MAX, CutNode, CutTree, DEPTH_MAX, LEAF, LaneBounds, LeafEnd, NO
 use crate::fields::FlowStates;
 use crate::lanes::{Range, RuleBox};
 
-/// Maximum number of additional copies of rules in children, per rule of the list.
+/// Maximum number of copies of rules in children, in addition to the original, per rule of the
+/// list.
 const COPIES_PER_RULE: usize = 2;
 /// Maximum number of tree nodes per rule of the list. A cut has about two children per rule, and
 /// most lists need three cuts.
@@ -200,8 +201,8 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
     }
 }
 
-/// Rules of a node that a cut divides: the rules of each child in order, and those that are too
-/// wide for a child (the wide branch).
+/// Rules of a node that a cut divides: the rules of each child in order, and the rules that are too
+/// wide for a child.
 struct Parts {
     /// The rules of child `n` are `members[starts[n]..starts[n + 1]]`.
     starts: Vec<u32>,

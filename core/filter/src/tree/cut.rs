@@ -20,13 +20,13 @@ pub(super) struct Cut {
     class_max: u32,
 }
 
-/// A cut of a tree node, with the estimated cost of a search below it.
+/// A cut of a tree node, with the estimated cost of a search in the node after the cut.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) cut: Cut,
     pub(super) work: f32,
-    /// Number of rules in the children and the wide branch together, minus the number of rules of
-    /// the node.
+    /// Number of additional copies of rules: the rules in all children and the wide branch, minus
+    /// the rules of the node.
     pub(super) copies: usize,
 }
 
