@@ -109,7 +109,7 @@ impl From<i32> for BpfOperand {
     }
 }
 
-/// A jump instruction whose target is not known yet.
+/// A jump instruction that was emitted before its target is known.
 #[derive(Debug)]
 #[must_use]
 pub struct Jump(usize);
@@ -190,8 +190,8 @@ impl BpfAssembler {
         }
     }
 
-    /// Emits a call of the kernel function with this number (bpf-helpers(7)); its arguments are in
-    /// `R1` to `R5`.
+    /// Emits a call of the kernel's helper function with this number (bpf-helpers(7)). The
+    /// arguments are in `R1` to `R5`.
     pub fn call(&mut self, function: i32) {
         self.put(JMP | CALL, (Reg::R0, Reg::R0), 0, function);
     }
@@ -242,7 +242,7 @@ impl BpfAssembler {
         }
     }
 
-    /// Emits the end of the program. Its result is `R0`.
+    /// Emits the end of the program, whose result is the value of `R0`.
     pub fn exit(&mut self) {
         self.put(JMP | EXIT, (Reg::R0, Reg::R0), 0, 0);
     }

@@ -52,7 +52,7 @@ pub enum Claim {
 /// Instructions with which a program reads the bytes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// Load instructions. If one exceeds the frame, the kernel ends the program.
+    /// Load instructions. If an instruction reads beyond the frame, the kernel ends the program.
     Loads,
     /// Memory accesses by pointer, before each of which the program must compare it with the end of
     /// the frame.
@@ -161,7 +161,8 @@ impl Claim {
 
     /// Returns the filter of a packet socket that is used together with an XDP program of
     /// [`Self::redirect`] for [`Claim::Station`]. The socket receives copies of multicast and
-    /// broadcast frames, for example ARP requests for an address that the stack gets later.
+    /// broadcast frames, for example ARP requests for an address that is assigned to the stack
+    /// later.
     pub fn groups() -> Vec<BpfInstruction> {
         let mut p = Program::new(Access::Loads);
         p.require_no_tag();
@@ -198,7 +199,8 @@ fn families(addresses: &[IpAddr]) -> [bool; 2] {
     [true, false].map(|is_v4| addresses.iter().any(|address| address.is_ipv4() == is_v4))
 }
 
-/// A BPF program under construction, with the jumps for frames that it does not select.
+/// A BPF program under construction, and the pending jumps to its end for frames that it does not
+/// select.
 struct Program {
     asm: BpfAssembler,
     access: Access,
@@ -384,8 +386,8 @@ impl Program {
         self.asm.land(ours);
     }
 
-    /// Emits a jump for each transport protocol, taken if `R0` is its number. A frame of another
-    /// protocol is deselected.
+    /// Emits a jump for each transport protocol, which is taken if `R0` is the number of the
+    /// protocol. A frame of another protocol is deselected.
     fn jump_to(&mut self, transports: &[Transport]) -> Vec<(Transport, Jump)> {
         let jump = |&it: &Transport| (it, self.asm.jump_if(Reg::R0, If::Equal, it as i32));
         let jumps = transports.iter().map(jump).collect();

@@ -87,7 +87,7 @@ const ROUTING: i32 = 43;
 const FRAGMENT: i32 = 44;
 const DESTINATION_OPTIONS: i32 = 60;
 
-/// Registers of the SipHash state, and a register for temporary values.
+/// Registers of the SipHash state. `SCRATCH` is a register for temporary values.
 const STATE: [Reg; 4] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4];
 const SCRATCH: Reg = Reg::R0;
 /// Register of the last word of the addresses that is hashed. Before this word is loaded, the
@@ -96,7 +96,8 @@ const LAST: Reg = Reg::R7;
 const PORTS: Reg = Reg::R8;
 
 impl Steering {
-    /// Returns the BPF program. Its argument is the packet, its result the number of the queue.
+    /// Returns the BPF program. Its argument is the packet, and its result is the number of the
+    /// queue.
     pub fn program(&self, place: Place) -> Vec<BpfInstruction> {
         let ip = place.ip_at();
         let mut p = BpfAssembler::default();
@@ -325,7 +326,7 @@ fn ends_v6(p: &mut BpfAssembler, ip: i32, others: &mut Vec<Jump>) {
     p.alu(Op::Move, LAST, dst_low);
 }
 
-/// Emits a jump that is taken unless the first port is greater than the second.
+/// Emits a jump that is taken if the two ports are in ascending order or equal.
 fn jump_if_ports_in_order(p: &mut BpfAssembler) -> Jump {
     let first = Reg::R5;
     p.alu(Op::Move, first, PORTS);

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 /// Ethernet address, in the order of transmission.
 pub(crate) type Mac = [u8; 6];
 
-/// Result of learning on which port an Ethernet address is.
+/// Result of recording the port behind which an Ethernet address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Learned {
-    /// The address was already known on this port, or is newly learned.
+    /// The address was already known on the port, or was not known at all.
     Here,
     /// The address was known on another port, and has moved to the port on which the frame arrived.
     Moved,

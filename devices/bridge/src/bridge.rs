@@ -68,7 +68,7 @@ pub struct Bridge {
     config: BridgeConfig,
     stats: BridgeStats,
     /// Index of the port that is polled first in the current call. The index changes with each
-    /// call, so that no port is disadvantaged.
+    /// call, so that all ports are treated equally.
     first: usize,
     /// Whether each port was removed, by the index of the port.
     gone: Vec<bool>,
@@ -99,8 +99,8 @@ impl Bridge {
     /// Creates a bridge that combines these ports.
     ///
     /// # Errors
-    /// Returns [`BridgeError::NoEthernet`] for a port of another kind, and [`BridgeError::Io`] if
-    /// no descriptor is available.
+    /// Returns [`BridgeError::NoEthernet`] if a port is not an Ethernet port, and
+    /// [`BridgeError::Io`] if no descriptor is available.
     pub fn new(
         ports: Vec<Box<dyn Port + Send>>,
         config: BridgeConfig,

@@ -17,11 +17,11 @@ pub struct TwinRule {
     pub address: Option<IpAddr>,
 }
 
-/// Transport protocol and port of a packet that a rule selects.
+/// Transport protocol and port of packets that a rule selects; `None` selects all ports.
 type Selected = (u8, Option<u16>);
 
-/// Rules by name. BGP is on both ports of a connection; the ports of BFD are those of RFC 5881
-/// and RFC 5883.
+/// Protocols and ports that the named rules select. A BGP connection may have its port at either
+/// end. The ports of BFD are those of RFC 5881 and RFC 5883.
 const NAMED: [(&str, &[Selected]); 8] = [
     ("ospf", &[(89, None)]),
     ("vrrp", &[(112, None)]),
@@ -33,7 +33,7 @@ const NAMED: [(&str, &[Selected]); 8] = [
     ("babel", &[(UDP, Some(6696))]),
 ];
 
-/// Names of the rules that apply unless rules are given.
+/// Names of the rules that apply if the user specifies no rules.
 const UNLESS_GIVEN: [&str; 6] = ["ospf", "vrrp", "bgp", "bfd", "rip", "babel"];
 
 const ICMP: u8 = 1;
@@ -176,8 +176,8 @@ impl TwinRule {
     }
 }
 
-/// Returns whether packets to `destination` are for the router: its addresses, those of the link,
-/// and groups.
+/// Returns whether packets to `destination` are for the router itself: to its own addresses,
+/// link-local addresses, and multicast or broadcast addresses.
 fn is_for_host(destination: IpAddr, own: &[IpAddr]) -> bool {
     let is_of_link = match destination {
         IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
@@ -237,8 +237,8 @@ fn parse_ipv4(packet: &[u8]) -> Option<TwinPacket<'_>> {
     Some(TwinPacket { protocol: header[9], destination, transport })
 }
 
-/// Parses an IPv6 packet. Hop-by-hop options are skipped, because queries of MLD have them, unlike
-/// other extension headers.
+/// Parses an IPv6 packet. Hop-by-hop options are skipped, because MLD queries have them. Other
+/// extension headers are not skipped.
 fn parse_ipv6(packet: &[u8]) -> Option<TwinPacket<'_>> {
     let header = packet.get(..IPV6_LEN)?;
     let destination: [u8; 16] = header[24..40].try_into().ok()?;

@@ -34,8 +34,8 @@ counters! {
     /// Frames whose destination address was known, and that were forwarded to the port of that
     /// address.
     forwarded,
-    /// Frames flooded to all ports but that of arrival. A frame counts once, regardless of the
-    /// number of ports.
+    /// Frames flooded to all ports except the one on which they arrived. A frame counts once,
+    /// regardless of the number of ports.
     flooded,
     /// Frames passed to the network stack that uses the bridge.
     to_stack,

@@ -12,8 +12,8 @@ use towpath_pool::{Batch, Checksum, LinkType, Offloads, Packet, Pool, Port, Port
 use crate::selection::{FrameReceiver, TwinSelection};
 use crate::wakes::Wakes;
 
-/// Maximum number of frames that wait for room in either device, as in Linux's default for a device
-/// (`txqueuelen`).
+/// Maximum number of frames that wait until the port's device or its twin has space. The value is
+/// Linux's default for a device (`txqueuelen`).
 const QUEUE_MAX: usize = 1000;
 /// Maximum number of frames from the kernel that are received per poll. Routing daemons send few
 /// frames.

@@ -44,7 +44,8 @@ towpath_pool::counters! {
 
 /// Length in bytes of an Ethernet header with a VLAN tag.
 const ETHERNET_MAX: usize = 18;
-/// Maximum length of an IP packet in bytes (RFC 791), which a packet to be segmented may have.
+/// Maximum length of an IP packet in bytes (RFC 791). A packet that is still to be segmented may
+/// have this length.
 const PACKET_MAX: usize = 65_535;
 
 /// Creates an in-memory link of this type, with an MTU in bytes, and returns its two ends.
@@ -155,7 +156,7 @@ impl Port for ChannelPort {
         self.rx.has_frames().then_some(0)
     }
 
-    /// Always 0: a frame that was sent reaches the peer even after this end is dropped.
+    /// Returns 0, because every sent frame reaches the peer, even after this end is dropped.
     fn undelivered(&self) -> u64 {
         0
     }

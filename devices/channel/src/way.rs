@@ -11,8 +11,8 @@ use towpath_pool::Meta;
 /// Maximum number of queued frames per direction: a power of two close to a TAP device's queue,
 /// 1000 frames on Linux (txqueuelen).
 pub const FRAMES_MAX: usize = 1024;
-/// Maximum number of queued bytes per direction: two of the largest windows that connections have
-/// by default. A longer frame is accepted if nothing is queued.
+/// Maximum number of queued bytes per direction. The value is twice the largest window that
+/// connections have by default. A longer frame is accepted if the queue is empty.
 pub const BYTES_MAX: usize = 8 << 20;
 /// Maximum number of empty buffers that each direction keeps for reuse. Further buffers are freed.
 const SPARE_MAX: usize = 64;
@@ -107,8 +107,8 @@ impl Way {
         }
     }
 
-    /// Passes up to `max` queued frames to `take`. Returns true if the sender waits for room and
-    /// must be woken, because there is enough now.
+    /// Passes up to `max` queued frames to `take`. Returns true if the sender waits for space and
+    /// must be woken, because the queue is now at most half full.
     pub fn drain(&self, max: usize, mut take: impl FnMut(&Frame)) -> bool {
         let mut queue = self.lock();
         for _ in 0..max {
