@@ -9,8 +9,8 @@ enum DropDirection {
     Outbound,
 }
 
-/// Declares all reasons with their directions and names, so that adding a reason takes only one
-/// line.
+/// Declares all drop reasons with their directions and names, so that adding a reason takes only
+/// one line.
 macro_rules! drop_reasons {
     ($( $(#[$doc:meta])* $variant:ident: $direction:ident = $name:literal, )*) => {
         /// Reason for dropping a packet.

@@ -129,7 +129,7 @@ pub(super) enum DataCommand {
     Frame { iface: IfaceId, packet: Packet },
     /// Send an IP packet of at most `mtu` bytes to a multicast group or to a neighbour.
     Packet { to: HopKey, packet: Packet, mtu: u32 },
-    /// Drop and count a received packet, because the control part of the IP layer rejected it.
+    /// Drop and count this received packet, because the control part of the IP layer rejected it.
     Drop { iface: IfaceId, packet: Packet, reason: DropReason },
     /// Send an update about a neighbour to the data parts `to`, which use the neighbour.
     News { to: Parts, news: NeighborUpdate },

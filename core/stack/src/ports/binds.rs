@@ -393,7 +393,7 @@ impl Binds {
             true
         };
         // Usually no socket is bound to the port. No socket can be bound to it before the
-        // connection is registered, because every bind takes the lock of this shard's users.
+        // connection is registered, because every bind takes the lock that is taken here.
         let users = self.own_users();
         if !self.ports.held.contains(port) {
             return add(users);

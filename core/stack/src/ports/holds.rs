@@ -107,11 +107,11 @@ struct Hold {
 /// earlier socket has only SO_REUSEADDR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Welcome {
-    /// No socket may, because the last socket was bound without SO_REUSEPORT.
+    /// No socket may bind without a check, because the last socket was bound without SO_REUSEPORT.
     #[default]
     Nobody,
-    /// Sockets with SO_REUSEPORT may. The last sockets were bound with this option, the first of
-    /// them to this address.
+    /// Sockets with SO_REUSEPORT may bind without a check. The last sockets were bound with this
+    /// option, the first of them to this address.
     ReusePortAt(BindAddr),
 }
 

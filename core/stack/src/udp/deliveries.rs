@@ -145,7 +145,7 @@ impl Delivery {
     }
 }
 
-/// Packets of one program that wait for its socket filters.
+/// Packets of one program that wait until the program's socket filters may run.
 #[derive(Debug, Default)]
 struct PayerLine {
     payer: u64,
