@@ -91,7 +91,8 @@ mod tests {
         pacer.on_sent(start, 3000);
         // The sender was idle, so it may send earlier by half of the burst's duration.
         assert_eq!(pacer.next, Instant(start.0 + 1_500_000));
-        // The sender is one millisecond late, so the next burst may be earlier by one millisecond.
+        // The sender is one millisecond late, so the next burst may follow one millisecond earlier
+        // than usual.
         pacer.on_sent(Instant(start.0 + 2_500_000), 3000);
         assert_eq!(pacer.next, Instant(start.0 + 4_500_000));
         pacer.on_sent(start.after_millis(100), 3000);

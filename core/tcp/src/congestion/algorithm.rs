@@ -129,8 +129,8 @@ pub(crate) struct Acked {
     pub(crate) marked: u32,
     pub(crate) mss: u32,
     pub(crate) srtt: Duration,
-    /// Round-trip time of the newest bytes that this ACK acknowledges; `None` if they were
-    /// retransmitted, so that it is ambiguous.
+    /// Round-trip time of the newest bytes that this ACK acknowledges; `None` if it is not known
+    /// exactly, for example after a retransmission.
     pub(crate) rtt: Option<Duration>,
     /// Delivery rate sample. Only present for algorithms with [`CongestionControl::IS_MODEL`], and
     /// if several transmissions were in flight.
