@@ -127,8 +127,7 @@ pub struct DhcpClient {
     timer: Option<Instant>,
     transaction: Transaction,
     held: Option<HeldLease>,
-    /// Server whose last offer did not lead to a lease. The client prefers offers of other servers,
-    /// so that it does not fail again.
+    /// Server whose last offer did not lead to a lease. The client prefers offers of other servers.
     avoided: Option<Ipv4Addr>,
     /// Number of refusals and address conflicts since the client last obtained a lease.
     failures: u32,
