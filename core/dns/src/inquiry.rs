@@ -67,8 +67,7 @@ pub struct Inquiry<'a> {
     open: Vec<(usize, u16)>,
     /// Indices of the questions in the current attempt whose answers did not fit in a UDP datagram.
     truncated: Vec<usize>,
-    /// Whether each answer of the current attempt so far was useful, so that the server need not be
-    /// replaced.
+    /// Whether every answer to the current attempt so far was useful.
     is_useful: bool,
     /// Number of messages that may still be read in the current attempt.
     left: usize,
