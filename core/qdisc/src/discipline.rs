@@ -8,8 +8,7 @@ use crate::{Counter, Dropped, Queueable, Stats};
 /// `drops`. If the queue is full, this is the new item, or older items that are dropped to make
 /// room.
 pub trait Qdisc<T: Queueable>: Send {
-    /// Enqueues an item. If the queue is full, drops this item or other items, and appends them to
-    /// `drops`.
+    /// Enqueues an item. May drop this item or other items, which are appended to `drops`.
     fn enqueue(&mut self, now_ns: u64, item: T, drops: &mut Vec<Dropped<T>>);
 
     /// Removes and returns the next item to send.
