@@ -30,8 +30,9 @@ pub struct Chain {
     /// Offset of the next-header field that contains the protocol `upper`. If this protocol is
     /// unknown, an ICMPv6 Parameter Problem points to this offset.
     pub upper_named_at: usize,
-    /// The fragment header; `None` if there is none. Parsing stops after this header, because the
-    /// packet must be reassembled, unless the fragment [is atomic](FragmentHeader::is_atomic).
+    /// The fragment header; `None` if there is none. Unless the fragment [is
+    /// atomic](FragmentHeader::is_atomic), parsing stops after this header, because the packet must
+    /// be reassembled first.
     pub fragment: Option<FragmentHeader>,
     /// Value of the Router Alert option in the hop-by-hop header (RFC 2711), 0 for MLD; `None`
     /// without this option.
