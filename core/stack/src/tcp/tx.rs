@@ -303,8 +303,8 @@ impl<H: Host> Stack<H> {
         };
         let mut packet = segment_packet(&flow, outgoing, option, cx.pool);
         if !put_payload(&mut packet, &mut stream.send, outgoing) {
-            // Do not send a segment whose payload is incomplete. The connection treats it as lost
-            // and retransmits it, and finally fails.
+            // Do not send a segment whose payload is incomplete. The connection treats the
+            // segment as lost, retransmits it, and finally fails.
             debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
             cx.pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
