@@ -1,9 +1,10 @@
 //! Distributes shards over threads.
 //!
-//! A team is the set of shards that one thread runs. Between two turns of the event loop, another
-//! thread may take half of a team's shards. Nothing else changes, because shards communicate only
-//! by rings and notifications. If threads are added on demand, a team is halved when its thread has
-//! used four fifths of a processor for 100 ms. Teams are never merged.
+//! A shard is a part of the engine with its own sockets and event loop. A team is the set of shards
+//! that one thread runs. Between two iterations of the event loop, another thread may take half of
+//! a team's shards. Shards communicate only by rings and notifications, so they need not know which
+//! thread runs them. If threads are added on demand, a team is halved when its thread has used 80 %
+//! of a processor for 100 ms. Teams are never merged.
 //!
 //! ```text
 //!   0 1 2 3      one thread, which sleeps in shard 0's poller, where the others are registered
@@ -26,8 +27,8 @@ use crate::shard::Shard;
 
 /// Interval over which the processor usage of a thread is measured.
 const WATCHED: Duration = Duration::from_millis(100);
-/// Number of turns without work after which a shard sleeps although its thread runs other shards.
-/// The thread polls its descriptors from then on.
+/// Number of iterations without work after which a shard sleeps while its thread continues to run
+/// other shards. The thread wakes it when its descriptors are ready.
 const IDLE_TURNS: u32 = 64;
 /// Number of polls for work before a sleep in an engine with a manual clock, which does not advance
 /// meanwhile.
@@ -37,19 +38,18 @@ pub(crate) const BUSY: u32 = 80;
 
 /// The set of shards that one thread runs.
 pub(crate) struct Team<'a> {
-    /// The first shard. The pollers of all other shards are registered in its poller: see
-    /// [`Team::gather`].
+    /// The first shard. Its poller contains the pollers of the other shards (see [`Team::gather`]).
     pub first: &'a mut Shard,
     pub others: &'a mut Vec<Shard>,
     pub busy: &'a mut Busy,
 }
 
-/// Processor usage of a thread. Time in which it waits for a processor does not count, because
-/// another thread would have to wait, too.
+/// Processor usage of a thread. Time in which the thread waits for a processor does not count: a
+/// second thread would not reduce it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Busy {
     since: Instant,
-    /// Processor time that the thread had used at the time `since`.
+    /// Total processor time of the thread at the time `since`.
     used: Duration,
     /// Processor time that the thread has used for polling since the time `since`.
     spun: Duration,
@@ -77,8 +77,8 @@ impl Team<'_> {
         std::iter::once(&mut *self.first).chain(&mut *self.others)
     }
 
-    /// Registers the pollers of `others` in the poller of `first`, so that the thread can sleep for
-    /// all shards at once.
+    /// Registers the pollers of `others` in the poller of `first`. The thread can then wait for all
+    /// shards by one poll.
     pub fn gather(first: &mut Shard, others: &[Shard]) -> io::Result<()> {
         for (n, other) in others.iter().enumerate() {
             if let Err(error) = first.watch_shard(other) {
@@ -89,8 +89,8 @@ impl Team<'_> {
         Ok(())
     }
 
-    /// Runs one turn of the event loop of every shard. Returns the time until the next turn is due:
-    /// zero if more work is left, `None` if there is no deadline.
+    /// Runs one iteration of the event loop of every shard. Returns the time until the next one is
+    /// due: zero if work is left, `None` if there is no deadline.
     pub fn turn(&mut self) -> Option<Duration> {
         if self.first.sleep.is_asleep {
             self.first.wake();
@@ -118,7 +118,7 @@ impl Team<'_> {
         }
         // Poll the descriptors of the first shard, which include the pollers of all others.
         self.first.look_in_time();
-        // Let shards without work sleep, so that they cost no time.
+        // Let shards sleep that had no work for a while, so that the loop above skips them.
         for other in &mut *self.others {
             if !other.sleep.is_asleep && other.sleep.idle_turns >= IDLE_TURNS {
                 other.begin_sleep();
@@ -127,8 +127,8 @@ impl Team<'_> {
         timeout
     }
 
-    /// Polls for work for a short time before a sleep of at most `timeout`, if that has usually
-    /// found work. Yields the processor to other threads meanwhile. Returns whether there is work.
+    /// Polls for work before a sleep of at most `timeout`, if earlier polls have usually found
+    /// work. Yields the processor to other threads between polls. Returns whether there is work.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         let mut now = self.first.net.clock.now();
         let Some(until) = self.first.sleep.lookout.until(now, timeout) else { return false };
@@ -147,7 +147,7 @@ impl Team<'_> {
                 return false;
             }
             if self.all().any(|shard| shard.has_something()) {
-                // Poll the descriptors now and then, even if the thread always finds other work.
+                // Poll the descriptors from time to time, even if there is always other work.
                 self.first.look_in_time();
                 found = true;
             } else {
@@ -162,8 +162,8 @@ impl Team<'_> {
         found
     }
 
-    /// Sleeps for at most `timeout`, unless polling finds work. Called after a turn that allows
-    /// such a sleep.
+    /// Polls for work for a short time, then sleeps for at most `timeout`. Called when no work is
+    /// left.
     pub fn rest(&mut self, timeout: Option<Duration>) {
         let due = timeout.map(|timeout| self.first.sockets.now + timeout);
         if !self.busy_poll(timeout) && self.begin_sleep() {
@@ -195,7 +195,7 @@ impl Team<'_> {
         self.first.sleep(timeout);
     }
 
-    /// Ends the turn of all shards, and updates their counters of work steps.
+    /// Updates the work counters of all shards at the end of an iteration of the event loop.
     pub fn end_of_turn(&mut self) {
         self.all().for_each(Shard::end_of_turn);
     }
@@ -216,7 +216,7 @@ impl Team<'_> {
     }
 }
 
-/// State that all threads that run an engine's shards share.
+/// State shared by all threads that run the shards of an engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Threads {
     /// Links of the shards to the registry, indexed by shard number.
@@ -226,8 +226,8 @@ pub(crate) struct Threads {
     pub need: Option<u32>,
 }
 
-/// A further thread that runs shards. When it ends, it returns them, and those of threads that it
-/// has started itself.
+/// An additional thread that runs shards. Joining it returns these shards, and those of threads
+/// that it has started itself.
 pub(crate) type Helper = JoinHandle<Vec<Shard>>;
 
 impl Threads {
@@ -235,8 +235,8 @@ impl Threads {
         &self.desks[shard.sockets.place.number as usize]
     }
 
-    /// Runs the shards of a team until all are stopped. Returns the threads that took some of them,
-    /// which are stopped then, too.
+    /// Runs the shards of a team until all are stopped. Returns the additional threads that were
+    /// started and run some of the shards.
     pub fn work(&self, team: &mut Team<'_>) -> Vec<Helper> {
         let mut helpers = Vec::new();
         let mut at_once = self.need.is_none();
@@ -280,7 +280,7 @@ impl Threads {
         true
     }
 
-    /// Runs shards on a further thread. Returns them when they are stopped.
+    /// Runs shards on an additional thread until they are stopped, and returns them.
     fn help(&self, mut shards: Vec<Shard>) -> Vec<Shard> {
         let (mut others, mut busy) = (shards.split_off(1), Busy::default());
         let mut first = shards.remove(0);

@@ -1,4 +1,4 @@
-//! A turn of a shard: one iteration of its event loop, which calls all of its parts in order.
+//! Event loop of a shard. A turn is one iteration, which calls all parts of the shard in order.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,13 +26,16 @@ use crate::shard::sleep::Sleep;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
 
-/// Maximum number of work steps in one turn for releasing sockets and processes, some 50 µs.
+/// Maximum number of work steps for releasing sockets and processes in one iteration of the event
+/// loop, which take about 50 µs.
 const ENDS_A_TURN: u64 = 512;
-/// Maximum number of turns of the stack in which final segments are sent. In one turn, a connection
-/// sends four packets of 65,000 bytes, so the largest window, 16 MiB, takes 65 turns.
+/// Maximum number of runs of the stack that send remaining segments when the engine ends. In one
+/// run, a connection sends four packets of 65,000 bytes, so the largest window of 16 MiB takes 65
+/// runs.
 const LAST_TURNS: usize = 80;
 
-/// A shard: the part of an engine that one thread runs at a time, with its own event loop.
+/// A shard: a part of the engine with its own sockets and event loop, which one thread runs at a
+/// time.
 pub(crate) struct Shard {
     pub net: Net,
     pub sockets: Sockets,
@@ -55,12 +58,12 @@ impl Shard {
         }
     }
 
-    /// Returns the parts of the shard that listings of sockets and counters read.
+    /// Returns the parts of the shard that are read to list sockets and counters.
     pub fn view(&self) -> ShardView<'_> {
         ShardView { net: &self.net, sockets: &self.sockets, channels: &self.processes.channels }
     }
 
-    /// Returns the state of requests, and the parts of the shard that are needed to answer them.
+    /// Returns the request handler, and the parts of the shard that are needed to answer requests.
     pub(crate) fn requests(&mut self) -> (&mut Requests, RequestCx<'_>) {
         let Self { net, sockets, processes, requests, peers, .. } = self;
         (requests, RequestCx { net, sockets, processes, peers })
@@ -89,8 +92,8 @@ impl Shard {
         turn.more || commands || served || more
     }
 
-    /// Runs the stack, and executes jobs of other threads. Used in a router, which has no programs.
-    /// Its turn is short, so the steps for programs would be a large part of its cost.
+    /// Runs one iteration of the event loop in a router, which has no programs. Skips the steps for
+    /// programs, because they would be a large part of the cost of the short iteration.
     fn do_turn_without_programs(&mut self) -> bool {
         self.sockets.now = self.net.clock.now();
         let turn = self.turn_stack();
@@ -101,8 +104,9 @@ impl Shard {
         turn.more || served || self.requests.has_more()
     }
 
-    /// Runs the stack, and applies the results to sockets, programs and processes. If sockets end
-    /// late in the turn, their events are sent in the next one, which follows without a sleep.
+    /// Runs the network stack, and applies the results to sockets, programs and processes. Events
+    /// of sockets that end late in this call are sent in the next iteration of the event loop,
+    /// which follows without a sleep.
     pub(crate) fn turn_stack(&mut self) -> Turn {
         let turn = self.sockets.turn_stack(&mut self.net, &self.peers);
         self.handle_messages();
@@ -125,7 +129,7 @@ impl Shard {
         turn
     }
 
-    /// Answers requests that are due, and executes their jobs. `looked` tells that the descriptors
+    /// Answers requests that are due, and executes their jobs. `looked` is true if the descriptors
     /// were just polled, and ended processes were detached.
     fn answer_requests(&mut self, looked: bool) {
         let (requests, mut cx) = self.requests();
@@ -182,14 +186,14 @@ impl Shard {
         }
     }
 
-    /// Begins to release sockets and processes that were queued in this turn.
+    /// Releases sockets and processes if any were queued for release since the last call.
     pub(crate) fn begin_ends(&mut self) {
         if self.sockets.ends.is_new {
             self.continue_ends();
         }
     }
 
-    /// Continues to release queued sockets and processes, up to the limit of one turn.
+    /// Releases queued sockets and processes, up to [`ENDS_A_TURN`] work steps.
     pub(crate) fn continue_ends(&mut self) {
         self.sockets.ends.is_new = false;
         let before = self.sockets.counters.work;
@@ -211,12 +215,12 @@ impl Shard {
         }
     }
 
-    /// Reads the last commands of an ended process, then releases its sockets one by one. Returns
-    /// false when nothing is left to do for the process.
+    /// Handles the last commands of an ended process, or releases one of its sockets. Returns false
+    /// if nothing is left to do for the process.
     fn let_go_of_next(&mut self, id: ChannelId) -> bool {
         if self.processes.has_last_commands(id) {
-            // If this reads no command, the ring is corrupt. The process is then cut off at the end
-            // of the turn.
+            // If no command can be read although the ring is not empty, the ring is corrupt. The
+            // process is then cut off later in this iteration.
             let before = self.sockets.counters.commands;
             let (requests, mut cx) = self.requests();
             requests.drain_ring(&mut cx, id, COMMANDS_A_TURN, ENDS_A_TURN);
@@ -247,8 +251,8 @@ impl Shard {
     pub(crate) fn forget_all(&mut self) {
         let ids: Vec<_> = self.processes.channels.ids().collect();
         ids.iter().for_each(|id| self.processes.forget(&mut self.net, *id));
-        // Wake the threads of programs that sleep on sockets. A thread only notices the end of the
-        // engine's thread by itself, and that thread may continue to run.
+        // Wake the threads of programs that sleep on sockets. Without a wake-up, they notice only
+        // the end of the engine's thread, but that thread may continue to run.
         ids.into_iter().for_each(|id| self.net.status.wake(id.number()));
     }
 
@@ -309,8 +313,8 @@ impl Shard {
         }
     }
 
-    /// Runs one turn of the event loop, which does the work that is due or a part of it. Returns
-    /// the time until the next turn: zero if work is left, `None` if there is no deadline.
+    /// Runs one iteration of the event loop. Returns the time until the next one: zero if work is
+    /// left, `None` if there is no deadline.
     pub(crate) fn turn(&mut self) -> Option<Duration> {
         let more = self.do_turn();
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(self.sockets.now) };
@@ -321,8 +325,8 @@ impl Shard {
         timeout
     }
 
-    /// Returns whether a sleeping shard has work, without polling its descriptors. Called while the
-    /// shard's thread runs other shards.
+    /// Returns whether a sleeping shard has work, without polling its descriptors. Called while
+    /// other shards on the same thread are active.
     pub(crate) fn should_wake(&self, now: Instant) -> bool {
         self.sleep.is_over(now) || self.has_something()
     }
@@ -349,9 +353,9 @@ impl Shard {
         true
     }
 
-    /// Checks for commands before a pause that is not a sleep. If there are none, ends the epoch in
-    /// the status page. Otherwise a program could wait for a turn of the event loop that does not
-    /// run.
+    /// Called before the event loop pauses without sleeping. If there are no commands, ends the
+    /// epoch in the status page. Otherwise a program would wait for the end of the current
+    /// iteration, although none is running.
     pub(crate) fn pause(&mut self) {
         self.net.status.begin_epoch();
         if !self.has_something() {
@@ -376,7 +380,7 @@ impl Shard {
             self.net.status.wake_up();
         }
         (self.sleep.is_asleep, self.sleep.told) = (false, false);
-        // Read the clock again: the work that follows happens now, not when the shard fell asleep.
+        // Read the clock again, because its last value is from the time when the shard fell asleep.
         self.read_clocks();
     }
 
@@ -390,19 +394,20 @@ impl Shard {
         found
     }
 
-    /// Adds the poller of the registry, which runs on the same thread. When it is readable,
-    /// `registry_calls` of [`Sleep`] is set.
+    /// Adds the poller of the registry, which runs on the same thread, to the shard's poller. When
+    /// it is readable, `registry_calls` of [`Sleep`] is set.
     pub(crate) fn watch_registry(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.net.poller.add(fd, ShardSource::Registry)
     }
 
-    /// Adds the notification descriptor of a mailbox to those that wake the shard.
+    /// Adds the notification descriptor of the shard's mailbox to its poller, so that a message
+    /// wakes the shard.
     pub(crate) fn watch_mail(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
         self.net.poller.add(bell, ShardSource::Mail)
     }
 
-    /// Adds the poller of another shard on the same thread. When both sleep, `shards_call` of
-    /// [`Sleep`] tells whether the other one has work.
+    /// Adds the poller of another shard on the same thread to this shard's poller. Its bit in
+    /// `shards_call` of [`Sleep`] is set when it has work.
     pub(crate) fn watch_shard(&mut self, other: &Self) -> io::Result<()> {
         self.net.poller.add(other.as_fd(), ShardSource::Shard(other.sockets.place.number as u8))
     }
@@ -421,7 +426,7 @@ impl Shard {
     }
 
     /// Handles the event sources that were ready at the last poll. Detaches ended processes before
-    /// requests are answered, so that replies reflect their end.
+    /// it answers requests, so that replies do not contain ended processes.
     fn serve(&mut self) {
         let woken = std::mem::take(&mut self.sleep.woken);
         for &source in &woken {
@@ -463,7 +468,8 @@ impl AsFd for Shard {
     }
 }
 
-/// Creates a notification descriptor for each shard, and passes it to all other shards.
+/// Creates a notification descriptor for each shard, and passes it to all other shards, which use
+/// it to wake the shard.
 pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
     let bells = shards.iter_mut().map(|shard| {
         let bell = Arc::new(notification::create()?);
@@ -477,8 +483,8 @@ pub(crate) fn introduce(shards: &mut [Shard]) -> std::io::Result<()> {
             (n != number).then(|| PeerShard::new(status.clone(), Arc::clone(bell)))
         };
         shard.peers.list = peers.map(peer).collect();
-        // Store the descriptor in the shard, too. So it stays open as long as any thread may write
-        // to it.
+        // Store the descriptor in its own shard, too, so that it stays open while other threads may
+        // write to it.
         shard.peers.bell = bells.get(number).map(|(_, bell)| Arc::clone(bell));
     }
     Ok(())
@@ -495,7 +501,6 @@ mod tests {
     use crate::shard::sockets::slots::AF_INET;
     use crate::{Engine, EngineConfig};
 
-    /// Size in bytes of the send FIFO that [`pinned`] creates.
     const LEN: u32 = 64 << 10;
 
     /// Creates a socket whose program waits for send buffer space. All bytes were sent and
@@ -521,8 +526,8 @@ mod tests {
         (engine, slot, packet)
     }
 
-    /// All bytes were acknowledged while a packet still referred to them. So no later event of the
-    /// connection would wake the program.
+    /// Tests that the program is notified when the last packet that refers to its send FIFO is
+    /// dropped. All bytes were acknowledged before, so no other event would notify the program.
     #[test]
     fn who_waits_for_room_is_told_when_packets_have_come_back() {
         let (mut engine, slot, packet) = pinned();

@@ -1,4 +1,4 @@
-//! Runs a turn of the stack, and applies its results to sockets of programs.
+//! Runs the network stack, and applies the results to the sockets of programs.
 
 use towpath_ring::{SocketSend, take_tx_wanted};
 use towpath_shm::layout::event;
@@ -9,19 +9,20 @@ use crate::shard::peers::ShardPeers;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 
-/// Number of filter instructions that take as long as one work step, some 100 ns.
+/// Number of instructions of a socket filter that count as one work step, since they take about 100
+/// ns. Work steps measure the duration of an iteration of the event loop.
 const FILTER_STEPS_OF_WORK: usize = 32;
 
 impl Sockets {
-    /// Runs a turn of the stack, and applies its results to sockets. The caller must call
-    /// [`Self::follow_up`] afterwards.
+    /// Runs the network stack once: receives, processes and sends packets. Applies the results to
+    /// sockets. The caller must call [`Self::follow_up`] afterwards.
     pub(crate) fn turn_packets(&mut self, net: &mut Net, peers: &ShardPeers) {
         self.turn_stack(net, peers);
         self.after_turn(net);
     }
 
-    /// Called after each turn of the stack. Frees buffer memory to which packets referred, and
-    /// resets sockets that failed.
+    /// Applies the results of [`Self::turn_stack`] to sockets. Frees buffer memory that packets no
+    /// longer refer to, and resets sockets that failed.
     pub(crate) fn after_turn(&mut self, net: &mut Net) {
         net.status.set_datagram_mtu(net.stack.net.path_mtu_least());
         self.return_lent();
@@ -35,8 +36,8 @@ impl Sockets {
         self.reset_failed(net);
     }
 
-    /// Runs a turn of the stack. Its results must be handled by [`Self::after_turn`] before the
-    /// shard sleeps.
+    /// Runs the network stack once: receives, processes and sends packets. The caller must call
+    /// [`Self::after_turn`] before the shard sleeps.
     pub(crate) fn turn_stack(&mut self, net: &mut Net, peers: &ShardPeers) -> Turn {
         let now = self.now;
         if net.stack.minds_processor() {
@@ -44,8 +45,8 @@ impl Sockets {
         }
         let turn = net.stack.turn(now, self, &mut net.ports.list, &mut net.pool, net.budget);
         self.counters.work(turn.filter_steps / FILTER_STEPS_OF_WORK);
-        // Wake the shards to which the stack has sent messages now. `turn.mail` reports them only
-        // once, so they would sleep on otherwise.
+        // Wake the shards to which the stack has just sent messages. `turn.mail` reports each of
+        // them only once, so a shard that is not woken here would continue to sleep.
         peers.wake_shards(turn.mail);
         self.acknowledge_ends(net);
         self.ends.settle(turn.more);
@@ -63,11 +64,12 @@ impl Sockets {
         self.tell(net, channels);
     }
 
-    /// Frees acknowledged bytes to which no packet refers any more, and notifies threads that wait
-    /// to write. Copies packets that keep too much memory of closed sockets in use.
+    /// Frees acknowledged bytes that packets no longer refer to, and notifies threads that wait for
+    /// send buffer space. Copies packets that keep too much memory of closed sockets allocated.
     pub(crate) fn return_pinned(&mut self, net: &mut Net) {
         while let Some(slot) = self.windows.pop_unpinned() {
-            // If the slot was reused for another socket, the calls below have no effect.
+            // The slot may have been reused for a new socket. The calls below have no effect on the
+            // new socket.
             let Some(entry) = self.slots.get_mut(slot) else { continue };
             let id = entry.id;
             if let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) {

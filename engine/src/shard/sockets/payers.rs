@@ -2,8 +2,9 @@
 
 use crate::ids::{ChannelId, Family};
 
-/// Account of each program, by channel. A process and those that it forks share an account. So a
-/// program does not get more of the engine's time by creating processes.
+/// Account of each process, by channel, to which the engine charges its work for the process.
+/// Forked processes share the account of their parent, so a program does not get more processor
+/// time by forking.
 #[derive(Debug, Default)]
 pub(crate) struct Payers(Vec<u64>);
 

@@ -1,7 +1,8 @@
-//! Sockets of services in the engine, whose buffers are private memory, invisible to programs.
+//! Sockets of services: code that runs inside the engine. Buffers of such sockets are private
+//! memory, to which programs have no access.
 //!
-//! The number that identifies such a socket in the stack is above the slot numbers of programs'
-//! sockets. Each service has a range of these numbers.
+//! Numbers of such sockets are above the slot numbers of programs' sockets. Each service has a
+//! range of numbers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,16 +17,17 @@ use crate::shard::net::Net;
 use crate::shard::net::sources::ShardSource;
 use crate::shard::sockets::Sockets;
 
-/// First number for sockets of services in the stack. The slots of programs' sockets have lower
-/// numbers.
+/// Lowest number of a service's socket in the stack. Numbers of programs' sockets, their slots, are
+/// lower.
 const FIRST_USER: u32 = 1 << 31;
-/// Number of low bits of a socket's number that identify it among the sockets of its service. A
-/// stack has fewer sockets.
+/// Number of low bits of a socket's number that contain the socket's index within its service. 2^24
+/// is more than the maximum number of sockets of a stack.
 const INDEX_BITS: u32 = 24;
-/// Maximum number of services of an engine. The remaining bits of a socket's number limit it.
+/// Maximum number of services of an engine: bits 24 to 30 of a socket's number contain the index of
+/// the service.
 const SERVICES_MAX: usize = 1 << (31 - INDEX_BITS);
-/// Maximum number of events that a service handles in one turn of the event loop. Later events wait
-/// for the next turn, so that packets are not delayed.
+/// Maximum number of events that a service handles in one iteration of the event loop. Later events
+/// wait for the next iteration, so that packets are not delayed.
 const EVENTS_A_TURN: usize = 256;
 
 /// A socket of a service: the index of the service, and the index of the socket among those of the
@@ -36,8 +38,8 @@ pub(super) struct PrivateIndex {
     index: u32,
 }
 
-/// Returns the service and socket index of a socket's number. `None` if the number is that of a
-/// slot.
+/// Returns the service and the index to which a socket's number refers. `None` if the number is the
+/// slot of a program's socket.
 #[inline]
 pub(super) fn private_index(user: u32) -> Option<PrivateIndex> {
     let number = user.checked_sub(FIRST_USER)?;
@@ -83,8 +85,8 @@ impl PrivateTables {
             }
             None => Ok(()),
         });
-        // Add the service even if it fails to start: sockets that it has opened remain until the
-        // engine ends, and their numbers are not reused.
+        // Add the service even if it fails to start. Sockets that it has already opened remain
+        // until the engine ends, and no other service may use their numbers.
         self.services.push(RunningService { direct, service });
         started
     }
@@ -141,8 +143,9 @@ impl PrivateTables {
         running.map_or(0, |running| running.direct.default_buffers().recv)
     }
 
-    /// Creates a socket for a connection to a service's listener in another shard. The connection
-    /// is not added to an accept queue, because this shard's instance of the service handles it.
+    /// Creates a socket for a connection that another shard has accepted on a service's listener.
+    /// No accept queue is needed, because the instance of the service on this shard handles the
+    /// connection.
     pub(super) fn accept_elsewhere(
         &mut self,
         listener: PrivateIndex,

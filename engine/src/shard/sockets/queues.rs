@@ -1,4 +1,4 @@
-//! Queues of sockets with deferred work, named after the step that handles the entries.
+//! Queues of sockets with deferred work. "Turn" means one iteration of the shard's event loop.
 //!
 //! | queue | entries | handled by, when |
 //! |---|---|---|
@@ -29,59 +29,60 @@ use crate::shard::sockets::slot_set::SlotSet;
 /// Datagram sockets with datagrams to send, or with datagrams in the stack.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueues {
-    /// Sockets with more datagrams to send than one turn of the event loop allows.
+    /// Sockets with more datagrams to send than one iteration of the event loop allows.
     pub to_send: VecDeque<u32>,
-    /// Sockets whose send buffers contain bytes to which packets of the current turn refer.
+    /// Datagram sockets that have sent packets directly from their send buffers. The bytes are
+    /// freed when the packets are sent.
     pub to_return: Vec<u32>,
-    /// Sockets that can send again, because the queue of their device has space.
+    /// Sockets that can send again, because the transmit queue of their network device has space.
     pub to_resume: Vec<u32>,
     /// Streams with SO_TIMESTAMPING of which bytes were sent or acknowledged.
     pub progressed: Vec<u32>,
 }
 
-/// Sockets that no process has, and slots that are not free yet.
+/// Sockets that no process has open any more, and slots that cannot be reused yet.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
-    /// Slots of sockets that neither the stack nor a process uses any more. The slots are freed
-    /// after the current turn.
+    /// Slots of sockets that neither the stack nor a process uses any more. The slots are freed in
+    /// the current iteration of the event loop.
     pub to_free: Vec<u32>,
-    /// Connections that were removed from an accept queue and not claimed by a process. Contains
-    /// the time at which to reset each, its slot and its generation.
+    /// Connections that were removed from an accept queue, but that no process has opened: reset
+    /// time, slot and generation.
     pub to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
     /// Sockets in flight (SCM_RIGHTS), by the time at which they are closed, and slot. The value is
-    /// the last process that had the socket. `None` after that process has ended, because channel
-    /// IDs are reused.
+    /// the last process that had the socket open. `None` after that process has ended, because
+    /// channel IDs are reused.
     pub to_close_in_flight: BTreeMap<(Instant, u32), Option<ChannelId>>,
-    /// Freed slots whose lock a thread still holds, with the channel of the thread's process. A
-    /// slot can be reused when the lock is released.
+    /// Freed slots whose lock a program's thread still holds, with the channel of its process. The
+    /// slot is reused when the thread releases the lock.
     pub to_reuse: BTreeMap<u32, ChannelId>,
 }
 
 /// Connections that can be accepted only when their first bytes have arrived (TCP_DEFER_ACCEPT).
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    /// Generations of deferred connections, by slot and the time at which they can be accepted even
-    /// without bytes. The backlog limits their number.
+    /// Connections whose accept is deferred. The key is the time at which the accept happens even
+    /// if no bytes have arrived, and the slot. The value is the slot's generation.
     pub to_accept: BTreeMap<(Instant, u32), u32>,
     /// Slots of connections that failed while their accept was deferred. The connections are reset
-    /// without notifying programs, and their places in the backlog are freed.
+    /// without notifying programs, and no longer count towards the backlog.
     pub to_reset: Vec<u32>,
-    /// Deferred connections to be offered to a listener in a peer shard: slot and generation of
-    /// each, and its listener.
+    /// Deferred connections to be offered to a listener in another shard: slot, generation and
+    /// listener.
     pub to_offer: Vec<(u32, u32, ListenerName)>,
-    /// Listeners, by slot and generation, for which a connection of another shard could not be
-    /// queued for lack of memory.
+    /// Listeners, by slot and generation, whose accept queue had no memory for a connection that
+    /// another shard has offered.
     pub to_offer_again: Vec<(u32, u32)>,
-    /// Time at which peer shards are asked to offer their connections again. `None`: no listener
+    /// Time at which other shards are asked to offer these connections again. `None` if no listener
     /// lacks memory.
     pub offer_again_at: Option<Instant>,
-    /// Number of connections in `to_accept`, by the slot of their listener, for listeners in other
-    /// shards. A missing entry means zero.
+    /// For each slot of a listener in another shard, the number of its connections in `to_accept`.
+    /// A missing entry means zero.
     pub by_listener: BTreeMap<u32, u32>,
 }
 
-/// An entry of the sweep's queue: a slot, the position of its send FIFO when that last changed, and
-/// the time of the change.
+/// A socket whose memory is freed if it is idle: its slot, the last observed position of its send
+/// FIFO, and the time when this position last changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Swept {
     pub slot: u32,
@@ -89,11 +90,12 @@ pub(crate) struct Swept {
     pub since: Instant,
 }
 
-/// Sockets that may have buffer memory, which is freed when they are idle (the sweep).
+/// Sockets that have buffer memory, and are checked periodically to free the memory of idle sockets
+/// (the sweep).
 #[derive(Debug)]
 pub(crate) struct Sweep {
     pub queue: VecDeque<Swept>,
-    /// Slots that are in `queue`. So each slot is queued only once, even if it is reused meanwhile.
+    /// Slots that are in `queue`, so that no slot is queued twice.
     pub queued: SlotSet,
     /// Time at which `queue` must be checked next.
     pub at: Instant,
@@ -104,16 +106,15 @@ pub(crate) struct Sweep {
 pub(crate) struct Tellings {
     /// Sockets with further processes to notify of an event.
     pub to_tell: VecDeque<Telling>,
-    /// Slots that are in the queue `to_tell`.
+    /// Slots in the queue of sockets about which processes must be notified.
     pub queued: SlotSet,
-    /// Slots of sockets whose TCP state must be published at the end of the current turn of the
-    /// event loop.
+    /// Slots of sockets with a new TCP state. The state is written to shared memory at the end of
+    /// the current iteration of the event loop.
     pub to_publish: Vec<u32>,
-    /// Closed sockets for which close(2) waits until the peer has acknowledged all data
-    /// (SO_LINGER).
+    /// Closed sockets with SO_LINGER: close(2) waits until the peer has acknowledged all data.
     pub lingering: VecDeque<u32>,
-    /// Time of the next check of `lingering`, if there were too many sockets for one turn of the
-    /// event loop.
+    /// Time of the next check of `lingering`, if the previous one was stopped early to not delay
+    /// packets.
     pub lingering_at: Option<Instant>,
 }
 
@@ -123,10 +124,10 @@ pub(crate) struct Telling {
     pub slot: u32,
     pub generation: u32,
     pub bits: u8,
-    /// Number of processes still to be notified, the first ones in the socket's `holders` list.
-    /// Processes at the end of the list are notified first, because new ones are appended there,
-    /// and read the state themselves. A removal never moves a process that was not notified beyond
-    /// this number.
+    /// Number of processes still to be notified: the first `left` ones in the socket's `holders`
+    /// list. Notification proceeds from the end of the list, where new processes are added, which
+    /// read the state themselves. If a process is removed, the ones still to be notified stay among
+    /// the first `left`.
     pub left: usize,
 }
 

@@ -1,25 +1,26 @@
-//! Delays the reuse of slots and FIFO memory while a program thread still accesses them.
+//! Delays the reuse of a closed socket's slot and FIFO memory while a program's thread still
+//! accesses them.
 //!
-//! Both are reused after the thread has released its lock ([`towpath_ring::end_generation`]). The
-//! engine marks the lock so that the thread sends a notification. If the process dies, the engine
-//! releases the lock. There is no polling.
+//! The engine marks the lock that the thread holds ([`towpath_ring::end_generation`]). When the
+//! thread releases the lock, it notifies the engine, which then reuses the memory. If the process
+//! dies, the engine releases the lock itself.
 
 use crate::ids::ChannelId;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 
-/// Maximum number of slots that one process may keep from reuse. A thread keeps one during a copy
-/// if another thread closes its socket; a stopped process keeps one per thread. Beyond the limit,
-/// the engine releases locks that name the process by force, because they were forged or left by
-/// longjmp. The process is not cut off: every program of the run could have written its number.
+/// Maximum number of closed slots whose reuse one process may delay. A thread delays the reuse of a
+/// slot while it copies data of a socket that another thread closes. Beyond the limit, the engine
+/// releases the locks by force: they are forged, or were left by longjmp. The process may continue,
+/// because other programs could have written its number to the locks.
 const INSIDE_MAX: u32 = 1024;
-/// Maximum number of consecutive attempts to free a slot. The first one succeeds, unless the lock
-/// passes from one ended process to another.
+/// Maximum number of attempts to free a slot before the engine continues with other work. A second
+/// attempt is necessary only if another process has taken the lock meanwhile.
 const ATTEMPTS: u32 = 4;
 
 impl Sockets {
-    /// Records the slots that could not be reused in the current turn, so that they are freed
-    /// later.
+    /// Tries to reuse the slots whose locks were held when they were freed. Records those whose
+    /// locks are still held, to reuse them later.
     pub(crate) fn await_threads(&mut self, channels: &mut Channels) {
         let mut awaited = self.slots.take_awaited();
         awaited.extend(self.windows.take_awaited());
@@ -28,7 +29,8 @@ impl Sockets {
         }
     }
 
-    /// Frees a slot and its buffer memory if no thread accesses them any more.
+    /// Makes a freed slot and its buffer memory available again if no thread accesses them any
+    /// more.
     pub(crate) fn reuse(&mut self, channels: &mut Channels, slot: u32) {
         for _ in 0..ATTEMPTS {
             self.counters.work(1);
@@ -66,8 +68,8 @@ impl Sockets {
         }
     }
 
-    /// Releases the locks of one socket that an ended process had closed before its end. Returns
-    /// false if no such socket is left.
+    /// Releases the locks that an ended process holds on one of its closed sockets. Returns false
+    /// if it holds no such lock.
     pub(crate) fn free_closed(&mut self, channels: &mut Channels, id: ChannelId) -> bool {
         let Some(attached) = channels.get_mut(id) else { return false };
         let Some(slot) = attached.closed.first() else { return false };
@@ -76,8 +78,8 @@ impl Sockets {
         true
     }
 
-    /// Records the process with the thread that delays the reuse of a slot. `None`: no thread
-    /// delays it any more.
+    /// Records the process `id`, whose thread holds the lock of a freed slot. `None` if no thread
+    /// holds the lock any more.
     fn awaits(&mut self, channels: &mut Channels, slot: u32, id: Option<ChannelId>) {
         let before = match id {
             Some(id) => self.released.to_reuse.insert(slot, id),
@@ -89,7 +91,7 @@ impl Sockets {
         let Some(id) = id else { return };
         let Some(attached) = channels.get_mut(id) else { return };
         attached.inside += 1;
-        // Record the slot for the process, so that its locks are released when the process ends.
+        // Record the slot with the process, so that the lock is released when the process ends.
         attached.closed.insert(slot);
     }
 }
@@ -205,8 +207,8 @@ mod tests {
         fn ask_for_clone(&mut self, id: ChannelId) {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
             let wanted = wanted[self.dice.index(3)];
-            // Send a request only if no other one is pending: a process must wait for a reply
-            // before it sends its next request.
+            // Send a request only if the process has no pending request: it must wait for a reply
+            // before it sends the next one.
             let attached = self.engine.shard.processes.channels.get(id);
             if attached.is_some_and(|it| it.batch.is_none() && !it.has_ended) {
                 // The engine must refuse the request if the process has not yet sent HELLO or
@@ -236,8 +238,8 @@ mod tests {
             }
         }
 
-        /// Checks that counts match the sets that they belong to, and that every recorded process
-        /// exists.
+        /// Checks that all counters match the sets whose entries they count, and that recorded
+        /// processes exist.
         fn check(&self) {
             let Shard { sockets, processes, .. } = &self.engine.shard;
             let Released { to_reuse: awaited, to_close_in_flight: parked, .. } = &sockets.released;
@@ -292,8 +294,8 @@ mod tests {
         Some((ChannelId::of_number(ControlReply::from_bytes(&bytes).b)?, first?))
     }
 
-    /// Simulated processes start, fork, list sockets, release sockets, stop while they hold locks,
-    /// violate the protocol and end, in random order.
+    /// Runs simulated processes that start, fork, list sockets, release sockets, stop while they
+    /// hold locks, violate the protocol and end, in random order.
     #[test]
     fn nothing_is_left_of_processes_whatever_they_did() {
         for seed in 1..=40 {

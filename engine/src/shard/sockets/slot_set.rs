@@ -1,4 +1,4 @@
-//! [`SlotSet`], a set of sockets by slot, such as those that a process has.
+//! Set of socket slots, such as those that a process has open.
 
 /// A bit set of slot numbers. Slots are numbered without gaps, and a process may have one socket or
 /// a hundred thousand. Pages of bits are allocated only where a bit is set.
@@ -74,7 +74,7 @@ impl SlotSet {
         found.or_else(|| (first + 1..self.pages.len()).find_map(|at| in_page(at, 0, u64::MAX)))
     }
 
-    /// Moves all slots of this set that are not in `kept` to the set `to`.
+    /// Moves the slots that are not in `kept` from this set to the set `to`.
     pub fn move_others(&mut self, kept: &Self, to: &mut Self) {
         to.pages.resize_with(to.pages.len().max(self.pages.len()), || None);
         for (at, (page, to)) in self.pages.iter_mut().zip(&mut to.pages).enumerate() {

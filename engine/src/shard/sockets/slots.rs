@@ -1,7 +1,7 @@
-//! Table of sockets, with the engine's private state of each.
+//! Table of the sockets of a shard, with the engine's private state of each socket.
 //!
 //! Programs can write to the shared [`Slot`], so the engine stores the values that it relies on in
-//! its own [`SlotEntry`].
+//! the private [`SlotEntry`].
 
 mod entry;
 mod holders;
@@ -30,8 +30,8 @@ pub(crate) const AF_INET: u32 = 2;
 /// The address family AF_INET6.
 pub(crate) const AF_INET6: u32 = 10;
 
-/// Table of all sockets of a shard. The table grows by chunks, so that entries are never moved, and
-/// less than one chunk is unused.
+/// Table of all sockets of a shard. The table grows by chunks of 256 slots, so that existing
+/// entries are never moved.
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
@@ -41,10 +41,10 @@ pub(crate) struct Slots {
     free: Vec<u32>,
     max: u32,
     count: usize,
-    /// Slots with event bits of which programs must be notified.
+    /// Slots with new event bits, whose processes must be notified.
     posted: Vec<u32>,
-    /// Freed slots that cannot be reused yet, because a thread still holds the lock of the previous
-    /// socket.
+    /// Freed slots that cannot be reused yet, because a program's thread still holds the lock of
+    /// the closed socket.
     in_use: SlotSet,
     /// Slots that were added to `in_use` since the last [`Self::take_awaited`].
     awaited: Vec<u32>,
@@ -54,8 +54,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 enum SlotState {
     Taken(SlotEntry),
-    /// The slot is free. `generation` is that of the last socket plus one; it is odd only while the
-    /// slot is in use.
+    /// The slot is free. `generation` is the next even number after the generation of the last
+    /// socket; slots in use have odd generations.
     Free {
         generation: u32,
     },
@@ -79,7 +79,7 @@ impl Slots {
         }
     }
 
-    /// Allocates a slot for a socket that no process has yet. Programs can use it only after
+    /// Allocates a slot for a new socket. Programs can use the socket only after
     /// [`Slots::publish`]. Returns `None` if the table is full.
     pub fn allocate(&mut self, kind: Kind, family: u32, protocol: u32) -> Option<u32> {
         let index = match self.free.pop() {
@@ -98,7 +98,8 @@ impl Slots {
         Some(index)
     }
 
-    /// Adds a slot to the table. Returns `None` if the table has its maximum size.
+    /// Appends a free slot to the table, and returns its number. Returns `None` if the table has
+    /// its maximum size.
     fn grow(&mut self) -> Option<u32> {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
@@ -120,16 +121,16 @@ impl Slots {
         self.chunks.get_mut(nth / CHUNK)?.get_mut(nth % CHUNK)
     }
 
-    /// Publishes the generation of a slot. From then on, programs can use the socket by its slot
-    /// and generation.
+    /// Writes the generation of a slot to shared memory. From then on, programs can use the socket
+    /// by its slot and generation.
     pub fn publish(&self, index: u32) {
         if let Some(entry) = self.get(index) {
             self.shared(index).generation.store(entry.generation, Release);
         }
     }
 
-    /// Frees the slot of a socket that has ended. The slot cannot be reused while a thread still
-    /// holds its lock.
+    /// Frees the slot of a socket that has ended. The slot is reused only after all threads of
+    /// programs have released its lock.
     pub fn release(&mut self, index: u32) {
         let Some(place) = self.place_mut(index) else { return };
         let SlotState::Taken(entry) = place else { return };
@@ -139,8 +140,8 @@ impl Slots {
         let shared = self.shared(index);
         let are_out = end_generation(shared, generation);
         shared.kind.store(Kind::Free as u32, Relaxed);
-        // Wake threads that sleep on this socket, which then notice that the generation has
-        // changed.
+        // Wake threads of programs that sleep on this socket, so that they notice the changed
+        // generation.
         towpath_ring::wake(shared);
         if are_out.is_ok() {
             self.free.push(index);
@@ -156,14 +157,15 @@ impl Slots {
         std::mem::take(&mut self.awaited)
     }
 
-    /// Adds a slot to those that [`Self::take_awaited`] returns again, because it could still not
-    /// be reused.
+    /// Adds a slot again to the result of [`Self::take_awaited`], because a thread still holds its
+    /// lock.
     pub fn await_again(&mut self, index: u32) {
         self.awaited.push(index);
     }
 
-    /// Makes a freed slot available if no thread holds its lock. Otherwise returns the channel
-    /// number of that thread's process. The thread sends a notification when it releases the lock.
+    /// Makes a freed slot available for new sockets. Fails if a program's thread holds its lock,
+    /// and returns the channel number of the thread's process. The thread notifies the engine when
+    /// it releases the lock.
     pub fn collect(&mut self, index: u32) -> Result<(), u32> {
         if self.in_use.contains(index) {
             are_out(self.shared(index))?;
@@ -189,13 +191,13 @@ impl Slots {
         }
     }
 
-    /// Returns the socket with a slot and generation that a program has passed. `None` if it does
-    /// not exist or is being closed.
+    /// Returns the socket that a program has named by slot and generation. `None` if the socket
+    /// does not exist or is being closed.
     pub fn find(&mut self, index: u32, generation: u32) -> Option<&mut SlotEntry> {
         self.get_mut(index).filter(|entry| entry.generation == generation && !entry.closing)
     }
 
-    /// Returns the shared slot that programs see.
+    /// Returns the part of a slot that is in memory shared with programs.
     ///
     /// # Panics
     /// Panics if there is no such slot. Valid numbers come from `allocate`.
@@ -203,7 +205,7 @@ impl Slots {
         self.region.slot(index).expect("slots of the engine exist")
     }
 
-    /// Sets event bits of a socket. Programs are notified of them at the end of the current turn of
+    /// Sets event bits of a socket. Programs are notified at the end of the current iteration of
     /// the event loop.
     pub fn post(&mut self, index: u32, bits: u8) {
         let Some(entry) = self.get_mut(index) else { return };
@@ -214,7 +216,8 @@ impl Slots {
         }
     }
 
-    /// Queues a slot again if it has event bits of which programs were not notified.
+    /// Queues a slot for notification again if programs were not yet notified of all its event
+    /// bits.
     pub fn post_again(&mut self, index: u32) {
         if self.get(index).is_some_and(|entry| entry.news != 0) {
             self.posted.push(index);
@@ -226,7 +229,7 @@ impl Slots {
         std::mem::take(&mut self.posted)
     }
 
-    /// Takes an emptied list of slots back, to reuse its memory in the next turn.
+    /// Takes back an emptied list of slots, to reuse its memory.
     pub fn reuse_posted(&mut self, mut list: Vec<u32>) {
         list.clear();
         if self.posted.is_empty() {
@@ -239,8 +242,8 @@ impl Slots {
         !self.posted.is_empty()
     }
 
-    /// Sets flags of a socket that must be published at the end of the turn. By then, the state
-    /// that programs expect to see with the flags is published.
+    /// Sets flags of a socket without publishing them. Programs see the flags at the end of the
+    /// iteration of the event loop, after the state that belongs to the flags.
     pub fn note_flags(&mut self, index: u32, set: u32) {
         if let Some(entry) = self.get_mut(index) {
             entry.flags |= set;
@@ -290,7 +293,7 @@ impl Slots {
         })
     }
 
-    /// Returns the number after the last slot that was ever used.
+    /// Returns the highest slot number that was ever used, plus one.
     pub fn end(&self) -> u32 {
         let last = self.chunks.last().map_or(0, Vec::len);
         self.first + (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32

@@ -10,7 +10,7 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::{STAMPS_MAX, Stamp};
 
 impl Sockets {
-    /// Sets the flags of SO_TIMESTAMPING that request transmit timestamps.
+    /// Sets the flags of SO_TIMESTAMPING, which select the transmit timestamps to record.
     pub(crate) fn set_stamping(&mut self, net: &mut Net, slot: u32, flags: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if entry.is_datagram() {

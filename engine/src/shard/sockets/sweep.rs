@@ -15,17 +15,17 @@ use crate::shard::sockets::queues::Swept;
 const PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which a socket is checked for idle memory while memory is short.
 const PERIOD_TIGHT: Duration = Duration::from_millis(20);
-/// Time for which the send FIFO of an idle socket keeps its memory.
+/// Time after the last write for which the send FIFO of an idle socket keeps its memory.
 const TX_IDLE: Duration = Duration::from_secs(10);
-/// Time for which the send FIFO of an idle socket keeps its memory while memory is short.
+/// Time for which the send FIFO of an idle socket keeps its memory while buffer memory is scarce.
 const TX_IDLE_TIGHT: Duration = Duration::from_millis(100);
-/// Maximum number of sockets that are checked for idle memory in one turn of the event loop. Each
-/// takes some 50 ns.
+/// Maximum number of sockets that are checked for idle memory in one iteration of the event loop. A
+/// check takes about 50 ns.
 const SOCKETS_A_TURN: usize = 1024;
 
 impl Sockets {
-    /// Checks some of the sockets that have buffer memory. A socket is queued once, and removed
-    /// from the queue when it has no memory.
+    /// Checks some of the sockets in the sweep's queue, and frees the buffer memory of idle ones.
+    /// Removes a socket from the queue when it has no memory.
     pub(crate) fn sweep(&mut self, net: &mut Net) {
         let now = self.now;
         if self.sweep.queue.is_empty() || now < self.sweep.at {

@@ -10,11 +10,11 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::children::fixed_or;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Number of bytes of `struct tcp_info` that are written: its size in Linux 6.18. A program that
-/// knows a longer or shorter struct gets the fields that both have, as with the kernel.
+/// Size in bytes of `struct tcp_info` in Linux 6.18. A program that was compiled with a shorter or
+/// longer struct gets the fields that both versions have, as on Linux.
 pub(crate) const TCP_INFO_LEN: usize = 280;
 
-/// Values of `struct tcp_info` that [`Info`] does not contain.
+/// Fields of `struct tcp_info` that the connection's [`Info`] does not contain.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TcpInfoExtras {
     /// TCP state, as Linux numbers it.

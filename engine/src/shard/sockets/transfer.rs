@@ -9,7 +9,7 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 
 impl Sockets {
-    /// Sends bytes or datagrams that a program has added to its send FIFO.
+    /// Passes the bytes or datagrams that a program has added to its send FIFO to the stack.
     pub(crate) fn transmit(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get(slot) else { return };
         if entry.is_datagram() {
@@ -49,13 +49,12 @@ impl Sockets {
             self.telling.to_publish.push(slot);
         }
         if how & shut::READ != 0 {
-            // Wake the threads and processes that use this socket. The slot tells them that it is
-            // shut down.
+            // Wake the threads and processes that use this socket, so that they see in the slot
+            // that it is shut down.
             self.slots.post(slot, event::RX | event::RDHUP);
         }
-        // Shutting down reading and writing one after the other has the same effect as both at
-        // once. The word `shut` in the slot, which programs can write, affects only processes that
-        // have this socket.
+        // The program may have shut down the other direction before. Programs can write to `shut`
+        // in the shared slot, but a wrong value affects only processes that have this socket.
         let both = shut::READ | shut::WRITE;
         if (how | self.slots.shared(slot).shut.load(Relaxed)) & both == both {
             self.slots.post(slot, event::HUP);

@@ -24,7 +24,8 @@ pub(crate) struct Filters {
     /// of filters that were dropped are added again.
     room: usize,
     attached: Vec<Weak<Program>>,
-    /// Instructions of incomplete filters received so far, by slot of their socket.
+    /// For each socket slot, the instructions received so far of a filter that is sent in several
+    /// parts.
     drafts: BTreeMap<u32, Vec<Instruction>>,
 }
 
@@ -46,8 +47,8 @@ impl Filters {
     ) -> Result<Option<Vec<Instruction>>, Errno> {
         let mut draft = self.drafts.remove(&slot).unwrap_or_default();
         draft.truncate(if first == 0 { 0 } else { draft.len() });
-        // Reject the part if it does not continue the last one: two threads send filters for the
-        // same socket at once.
+        // Reject a part that does not directly follow the previous one. The parts are mixed up if
+        // two threads set a filter of the same socket at the same time.
         let fits = draft.len() == first && first + part.len() <= all && all <= INSTRUCTIONS_MAX;
         if !fits || part.is_empty() {
             return Err(Errno(EINVAL));
@@ -63,7 +64,8 @@ impl Filters {
         Ok(None)
     }
 
-    /// Counts the instructions of a new filter. Returns false if there are too many.
+    /// Reserves space for the instructions of a new filter. Returns false if all filters of the
+    /// shard together would exceed the maximum [`ROOM`].
     pub fn take_room(&mut self, filter: &Arc<Program>) -> bool {
         if cost(filter) > self.room {
             self.attached.retain(|filter| filter.strong_count() > 0);

@@ -9,15 +9,15 @@ use crate::errno::{EINVAL, Errno};
 use crate::shard::sockets::option_bits::bind_options;
 use crate::shard::sockets::options::SocketOptions;
 
-/// Returns the processor on which this thread runs, as Linux numbers it.
+/// Returns the number of the processor on which this thread runs.
 pub(crate) fn current() -> u32 {
     rustix::thread::sched_getcpu() as u32
 }
 
 impl SocketOptions<'_> {
-    /// Returns the value of SO_INCOMING_CPU: the value that was set until a packet arrives, then
-    /// the current processor. As on Linux, listeners and unconnected datagram sockets keep the
-    /// value that was set.
+    /// Returns the value of SO_INCOMING_CPU. Until a packet arrives, this is the value that the
+    /// program has set, and afterwards the current processor. As on Linux, listeners and
+    /// unconnected datagram sockets always return the value that was set.
     pub(crate) fn processor(&self, info: Option<&SocketInfo>) -> i32 {
         let set = self.sockets.slots.get(self.slot).and_then(|entry| entry.rare().processor);
         let (value, before) = set.unwrap_or((-1, 0));
@@ -38,13 +38,14 @@ impl SocketOptions<'_> {
         entry.set_rare(|rare| rare.processor = Some((value, arrived)));
         let rare = entry.rare().clone();
         let options = bind_options(self.sockets.slots.shared(self.slot), &rare);
-        // Ignore an error: the option fails only for a connection, which does not share its port.
+        // Ignore an error. The stack rejects this option only for a connection, where it has no
+        // effect: it selects among the sockets that share a port.
         let _ = self.net.stack.set_option(id, SocketOption::Binding(options));
         Ok(())
     }
 
-    /// Returns a number that changes with each packet received on a connection. `None` if there is
-    /// no connection.
+    /// Returns a number that changes with each packet that the connection receives. `None` if the
+    /// socket is not connected.
     fn arrived(&self, info: Option<&SocketInfo>) -> Option<u32> {
         if let Some(tcp) = info.and_then(|info| info.tcp.as_ref()) {
             return Some(tcp.segs_in);

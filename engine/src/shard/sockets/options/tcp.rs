@@ -136,8 +136,8 @@ impl SocketOptions<'_> {
                     _ => return Err(Errno(EINVAL)),
                 };
                 entry.set_rare(|rare| rare.save_syn = on);
-                // Ignore an error: an established connection accepts TCP_SAVE_SYN, too, but it has
-                // no effect.
+                // Ignore an error. Linux accepts TCP_SAVE_SYN on an established connection, where
+                // the option has no effect.
                 let _ = self.net.stack.set_option(id, SocketOption::SaveSyn(on));
                 Ok(())
             }

@@ -1,5 +1,5 @@
-//! [`SlotEntry`], the engine's private state of one socket. Values that few sockets have are in
-//! boxes.
+//! [`SlotEntry`], the engine's private state of one socket. Values that few sockets have are boxed,
+//! to keep the entry small.
 
 use std::collections::VecDeque;
 
@@ -16,25 +16,27 @@ use super::stamping::{DatagramStamps, Stamp, StreamStamps};
 #[derive(Debug)]
 pub(crate) struct SlotEntry {
     pub generation: u32,
-    /// The stack's socket. `None` after the stack has closed it.
+    /// The socket's id in the network stack. `None` after the stack has closed the socket.
     pub id: Option<SocketId>,
-    /// Number of earlier sockets of the stack in this slot that were replaced, and whose `Closed`
-    /// event is pending. The same number of `Closed` events of the slot is ignored.
+    /// Number of `Closed` events of the stack to ignore. Each belongs to an earlier socket of the
+    /// stack that was replaced while this slot was in use.
     pub former: u32,
     pub kind: Kind,
     /// Address family of the socket: [`AF_INET`] or [`AF_INET6`].
     pub family: u32,
-    /// [`flags`] of the socket that are published to programs, or will be at the end of the turn.
+    /// Status [`flags`] of the socket. Changes are published to programs at the latest at the end
+    /// of the event loop's iteration.
     pub flags: u32,
-    /// Processes that have a descriptor of the socket. For a connection in an accept queue, its
-    /// listener.
+    /// Processes that have a descriptor of the socket. While a connection waits in an accept queue,
+    /// its listener instead.
     pub holders: Holders,
-    /// [`event`] bits of which programs are notified at the end of the turn of the event loop.
+    /// [`event`] bits of which programs are notified at the end of the current iteration of the
+    /// event loop.
     pub news: u8,
-    /// Whether a program has written invalid positions or lengths to the slot. The socket was then
-    /// reset, and the engine ignores what programs write.
+    /// Whether a program has written invalid positions or lengths to the shared slot. The engine
+    /// has then reset the socket, and ignores further writes.
     pub hostile: bool,
-    /// Whether no process has the socket any more, and the stack is still ending its connection.
+    /// Whether all processes have closed the socket, while the stack still closes its connection.
     pub closing: bool,
     /// Whether the slot is in the queue of the [sweep](crate::shard::sockets::queues::Sweep), which
     /// frees memory of idle sockets.
@@ -50,7 +52,7 @@ const _: () = assert!(size_of::<Option<SlotEntry>>() <= 72);
 pub(crate) const UNPACED: u64 = u64::MAX;
 
 /// Options that a program has set, and temporary states of a socket. Most sockets have only default
-/// values, and need no box for them.
+/// values, and allocate no `Rare`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rare {
     /// Value of SO_RCVBUF in bytes, doubled as on Linux. 0: the size is autotuned.
@@ -93,27 +95,27 @@ pub(crate) struct Rare {
     /// Congestion control algorithm that TCP_CONGESTION has set. `None`: the option was not set.
     pub congestion: Option<CongestionKind>,
     pub waits: SlotWaits,
-    /// Whether SO_LOCK_FILTER is set: the socket's filter cannot be changed.
+    /// Whether SO_LOCK_FILTER is set, so that the socket's filter cannot be changed.
     pub filter_locked: bool,
-    /// Numbers of MSG_ZEROCOPY sends: that of the first one whose completion was not reported, and
-    /// that of the next send.
+    /// Numbers of two sends with MSG_ZEROCOPY: the first one whose completion was not reported, and
+    /// the next one.
     pub zero_copied: (u32, u32),
-    /// Value of SO_INCOMING_CPU, and the number of packets that the socket had received when it was
-    /// set. `None`: it was not set.
+    /// Value of SO_INCOMING_CPU, and the number of packets that the socket had received when the
+    /// option was set. `None` if the option was not set.
     pub processor: Option<(i32, u32)>,
-    /// Transmit timestamps of a stream that SO_TIMESTAMPING requests. `None`: none are requested or
-    /// pending.
+    /// Transmit timestamps of a stream (SO_TIMESTAMPING). `None` if none are requested or pending.
     pub stamps: Option<StreamStamps>,
 }
 
-/// Deadlines of a socket that waits for a process or for bytes.
+/// Deadlines of a socket that waits to be received by a process (SCM_RIGHTS), or for its first
+/// bytes (TCP_DEFER_ACCEPT).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SlotWaits {
-    /// Time at which a socket in flight (SCM_RIGHTS) is closed unless a process receives it.
-    /// `None`: it is not in flight.
+    /// Time at which a socket in flight (SCM_RIGHTS) is closed unless a process receives it. `None`
+    /// if the socket is not in flight.
     pub in_flight_until: Option<Instant>,
-    /// Time at which a connection can be accepted without bytes, if TCP_DEFER_ACCEPT defers its
-    /// accept. `None`: its accept is not deferred.
+    /// Time at which a connection with TCP_DEFER_ACCEPT can be accepted even if no bytes have
+    /// arrived. `None` if the accept is not deferred.
     pub deferred: Option<Instant>,
     /// Listener in a peer shard to which the connection is offered when it can be accepted.
     pub to_offer: Option<ListenerName>,
@@ -156,7 +158,7 @@ impl Rare {
     }
 }
 
-/// FIFOs of a listener or datagram socket, and the state that belongs to them.
+/// FIFOs of a listener or datagram socket, with the state of their contents.
 #[derive(Debug, Default)]
 pub(crate) struct Owned {
     /// FIFO with received datagrams. For a listener, [`towpath_shm::layout::AcceptRecord`]s about
@@ -164,21 +166,22 @@ pub(crate) struct Owned {
     pub rx: Option<EngineRecv>,
     /// FIFO with datagrams to send.
     pub tx: Option<EngineSend>,
-    /// Number of received datagrams that were dropped because `rx` was full, or by a socket filter.
+    /// Number of received datagrams that were dropped because the FIFO `rx` was full, or by a
+    /// socket filter.
     pub drops: u64,
     /// Error reports that the program has not read yet (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
     /// Transmit timestamps that the program has not read yet, oldest first.
     pub sent: VecDeque<Stamp>,
-    /// Transmit timestamps that SO_TIMESTAMPING requests.
+    /// Kinds of transmit timestamps that the program has requested by SO_TIMESTAMPING.
     pub stamping: DatagramStamps,
     /// Whether the slot is in the queue `to_send` ([`crate::shard::sockets::queues`]).
     pub backlogged: bool,
     /// Number of bytes at the start of `tx` to which packets refer. The program must not overwrite
     /// them until the packets are sent.
     pub tx_lent: u32,
-    /// Connections in the accept queue or removed from it, but not claimed by a process, oldest
-    /// first. Peer shards may serve some of them.
+    /// Connections of the listener that no process has opened yet, oldest first: those in the
+    /// accept queue, and those just removed from it. Other shards may run some of them.
     pub children: VecDeque<Child>,
     /// Backlog that the program has passed to listen(2). As on Linux, one more connection can wait
     /// in the accept queue.
@@ -221,8 +224,8 @@ impl SlotEntry {
         self.rare.as_deref().unwrap_or(&ORDINARY)
     }
 
-    /// Changes options and states that few sockets have. Their box is freed when all have their
-    /// defaults again.
+    /// Changes options and states that few sockets have. Frees the box if all of them have default
+    /// values.
     pub fn set_rare(&mut self, change: impl FnOnce(&mut Rare)) {
         let mut rare = self.rare.take().unwrap_or_else(|| Box::new(ORDINARY.clone()));
         change(&mut rare);

@@ -14,14 +14,14 @@ pub(crate) struct Holder {
     pub last: LastEvent,
 }
 
-/// The processes that have a descriptor of a socket: usually one, but many for a listener that
-/// workers share.
+/// The processes that have a descriptor of a socket: usually one, but several if worker processes
+/// share a listener.
 #[derive(Debug, Default)]
 pub(crate) enum Holders {
     #[default]
     None,
-    /// No process: the socket is an unclaimed connection in an accept queue. Contains the slot and
-    /// generation of its listener.
+    /// No process: the socket is a connection in an accept queue. Contains the slot and generation
+    /// of the listener.
     Unclaimed(u32, u32),
     One(Holder),
     // The vector is in a box, because a box takes one word in each socket, and a vector three.

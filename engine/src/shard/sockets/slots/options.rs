@@ -1,5 +1,5 @@
-//! Options in the shared part of a slot: sets the defaults of a new socket, and those that a
-//! connection inherits from its listener.
+//! Options in the part of a slot that is shared with programs. Sets the defaults of a new socket,
+//! and copies options from a listener to its connections.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,9 +7,9 @@ use towpath_shm::layout::{RawAddr, Slot, option_bit};
 
 use crate::shard::sockets::linux::state;
 
-/// Sets all words of a slot to Linux's defaults, except FIFOs, locks and `asleep`. FIFO positions
-/// are set when a FIFO is created. Threads that use the previous socket may still take the locks or
-/// sleep in this slot, until they notice that the generation has changed.
+/// Sets all words of a slot to Linux's defaults, except FIFO positions, locks and `asleep`. FIFO
+/// positions are set when a FIFO is created. Threads that use the previous socket may still hold
+/// the locks or sleep, until they notice the new generation.
 pub(super) fn reset(slot: &Slot) {
     for word in [
         &slot.flags,

@@ -11,8 +11,8 @@ pub(crate) mod flag {
     pub const OPT_ID_TCP: u32 = 1 << 16;
 }
 
-/// Maximum number of sends of a stream that wait for timestamps, and of unread timestamps of a
-/// socket. As on Linux, a program that does not read its error queue loses further timestamps.
+/// Maximum number of sends of a stream that wait for timestamps, and of timestamps that the program
+/// has not read. Beyond the maximum, timestamps are lost, as on Linux.
 pub(crate) const STAMPS_MAX: usize = 256;
 
 /// Event of sent data that a timestamp reports. The numbers are Linux's SCM_TSTAMP_SND, _SCHED and
@@ -34,7 +34,7 @@ pub(crate) struct Stamp {
     pub unix_ns: u64,
 }
 
-/// Transmit timestamps that SO_TIMESTAMPING requests for a datagram socket.
+/// Transmit timestamps of a datagram socket (SO_TIMESTAMPING).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DatagramStamps {
     /// Flags of SO_TIMESTAMPING, which select the kinds of timestamps.
@@ -52,9 +52,9 @@ impl DatagramStamps {
         self.flags = flags;
     }
 
-    /// Returns the kinds of timestamps to report for a datagram that the stack has accepted, and
-    /// the number of the datagram. The datagram is scheduled and sent in the same turn of the event
-    /// loop.
+    /// Called when the stack has accepted a datagram. Returns the kinds of timestamps to report,
+    /// and the number of the datagram. The datagram is scheduled and sent in one iteration of the
+    /// event loop, so both timestamps are reported now.
     pub fn on_sent(&mut self) -> Option<(impl Iterator<Item = StampKind>, u32)> {
         let flags = self.flags;
         if flags & (flag::TX_SCHED | flag::TX_SOFTWARE) == 0 {
@@ -72,8 +72,8 @@ fn sent_kinds(flags: u32) -> impl Iterator<Item = StampKind> {
     kinds.into_iter().filter(move |(bit, _)| flags & bit != 0).map(|(_, kind)| kind)
 }
 
-/// Transmit timestamps that SO_TIMESTAMPING requests for a stream. Positions are those of its send
-/// FIFO.
+/// Transmit timestamps of a stream (SO_TIMESTAMPING). Positions are positions in the send FIFO of
+/// the socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StreamStamps {
     flags: u32,
@@ -104,14 +104,14 @@ impl StreamStamps {
         self.flags = flags;
     }
 
-    /// Discards the sends whose bytes a disconnect drops. The positions of the next connection
-    /// follow those of these bytes, so they would count as acknowledged.
+    /// Discards pending sends after a disconnect has dropped their bytes. Otherwise the bytes of
+    /// the next connection, which have higher positions, would make them count as acknowledged.
     pub fn forget_sends(&mut self) {
         self.sends.clear();
     }
 
-    /// Adds a send that has queued bytes up to position `end`. Returns false if too many sends wait
-    /// for timestamps.
+    /// Records a send of the program whose last byte is before position `end`. Returns false if too
+    /// many sends wait for timestamps.
     pub fn add(&mut self, end: u32) -> bool {
         if self.flags & (flag::TX_SCHED | flag::TX_SOFTWARE | flag::TX_ACK) == 0 {
             return true;
@@ -133,8 +133,8 @@ impl StreamStamps {
         self.flags == 0 && self.sends.is_empty() && self.unread.is_empty()
     }
 
-    /// Records timestamps for events up to now. Bytes before position `acked` were acknowledged,
-    /// and `sent` bytes from there on were sent. Returns the number of timestamps that were lost
+    /// Records timestamps at the time `unix_ns`. Bytes before position `acked` were acknowledged,
+    /// and the `sent` bytes after it were sent. Returns the number of timestamps that were lost
     /// because too many are unread.
     pub fn advance(&mut self, acked: u32, sent: u32, unix_ns: u64) -> u64 {
         let (flags, first) = (self.flags, self.first);
