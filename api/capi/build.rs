@@ -2,7 +2,8 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Otherwise programs that are linked with the path of the file would load it by this path.
+    // Set a soname. Without one, a program that is linked with the library's path would load it by
+    // this path.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtowpath_c.so");
     // dlclose(3) would unmap the code that the threads of the stacks run.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

@@ -9,17 +9,17 @@ use towpath_posix::{Errno, Posix, Result};
 use crate::stack::{OwnedDescriptor, find};
 
 thread_local! {
-    /// Message of the last error of a stack that this thread opened or closed.
+    /// Message of the last error when this thread opened or closed a stack.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call on the socket or epoll set with this number, and keeps it open during the call.
+/// Calls `work` with the socket or epoll set `number`, and keeps this object open during the call.
 pub fn with<T>(number: c_int, work: impl FnOnce(&OwnedDescriptor) -> Result<T>) -> Result<T> {
     ended_by_exit(find(number)?.descriptor()?, work)
 }
 
-/// Runs a call. If the stack ends because the process exits, this function does not return, so that
-/// the program sees no error in its last moments.
+/// Calls `work`. Does not return if the call fails because the process is exiting, so that the
+/// program does not see the error.
 pub fn ended_by_exit<T>(
     descriptor: &OwnedDescriptor,
     work: impl FnOnce(&OwnedDescriptor) -> Result<T>,
@@ -33,15 +33,15 @@ pub fn ended_by_exit<T>(
             }
             Err(Errno(libc::ENETDOWN))
         }
-        // ERESTART: a signal handler forked during the call, and this is the child, which has no
-        // stack.
+        // ERESTART: a signal handler called fork(2) during the call, and this process is the child.
+        // The stack belongs to the parent.
         Err(Errno(libc::ERESTART)) => Err(Errno(libc::ENETDOWN)),
         result => result,
     }
 }
 
-/// Runs a call of [`towpath_posix`] on the socket or epoll set with this number. `call` gets the
-/// kernel descriptor by which `towpath_posix` names it.
+/// Calls a function of [`towpath_posix`] for the socket or epoll set `number`. `call` gets the
+/// kernel descriptor that represents the object in `towpath_posix`.
 pub fn on<T>(number: c_int, call: impl FnOnce(&'static Posix, i32) -> Result<T>) -> Result<T> {
     with(number, |descriptor| call(descriptor.stack.posix(), descriptor.inner))
 }
@@ -70,8 +70,8 @@ fn fail(Errno(errno): Errno) -> ssize_t {
 
 /// Sets the message that [`towpath_error`] returns.
 pub fn set_message(text: &str) {
-    // Replace NUL bytes, because they would end the C string. Only a value from the program has
-    // them.
+    // Replace NUL bytes, because they would end the C string. The message may quote a value from
+    // the program that contains them.
     let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
     MESSAGE.with_borrow_mut(|message| *message = text);
 }

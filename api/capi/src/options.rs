@@ -41,7 +41,7 @@ pub struct PublishedAddress {
 const _: () = assert!(size_of::<StackOptions>() == 72 && size_of::<PublishedAddress>() == 144);
 
 impl StackOptions {
-    /// Converts the options to a builder of a stack.
+    /// Converts the C options to a stack builder.
     ///
     /// # Safety
     /// Each pointer must be null, a string, or a list of strings that ends with a null pointer.
@@ -123,8 +123,8 @@ unsafe fn list<'a>(
     Ok(all)
 }
 
-/// Returns the options if their size is that of this library's struct. A program that was built
-/// with another header may have a shorter one.
+/// Validates that `options` has the size of this library's struct. The struct of a program that was
+/// compiled with a different version of the header may be shorter.
 ///
 /// # Safety
 /// `options` must be null or point to a struct towpath_options, of which `size` bytes are readable.

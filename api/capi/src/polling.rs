@@ -57,7 +57,7 @@ fn poll_list(list: &mut [pollfd], timeout_ms: c_int) -> Result<c_int> {
         &mut large[..]
     };
     for (entry, object) in list.iter().zip(objects.iter_mut()) {
-        // An invalid number gives `None` here, and is reported as POLLNVAL below.
+        // An unknown number gives `None`, and is reported as POLLNVAL below.
         *object = if entry.fd >= FIRST { find(entry.fd).ok() } else { None };
     }
     let is_known = |object: &&ObjectInUse| object.descriptor().is_ok();
@@ -110,8 +110,7 @@ fn poll_stack(
                 invalid += 1;
                 INVALID
             }
-            // poll ignores every negative number. Replace it by -1, so that it differs from
-            // `INVALID`.
+            // poll(2) ignores all negative descriptors. Use -1, which differs from `INVALID`.
             None => entry.fd.max(-1),
         };
     }
@@ -229,9 +228,9 @@ fn wake(set: &OwnedDescriptor) -> Result<()> {
     }
 }
 
-/// Clears the wake-up of an epoll set if its event is among `count` events. The kernel may report
-/// the event to several threads; only the thread that clears the wake-up keeps it. Returns the
-/// number of remaining events.
+/// Clears the wake-up of an epoll set if its eventfd is among `count` reported events. If another
+/// thread has already cleared the wake-up, removes this event. Returns the number of remaining
+/// events.
 ///
 /// # Safety
 /// `events` must point to `count` events.
@@ -248,7 +247,8 @@ unsafe fn keep_own_wakeup(set: &OwnedDescriptor, events: *mut epoll_event, count
     }
 }
 
-/// Clears the wake-up of an epoll set. Returns false if another thread has already cleared it.
+/// Clears the eventfd that wakes threads waiting for the epoll set. Returns false if another thread
+/// has already cleared it.
 fn take_wakeup(set: &OwnedDescriptor) -> bool {
     let wakeup = set.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
     wakeup.as_ref().is_some_and(|eventfd| rustix::io::read(eventfd, &mut [0; 8]).is_ok())

@@ -28,10 +28,11 @@ pub enum NumberedObject {
 /// Reference to an object of [`OBJECTS`], which keeps the object alive during a call.
 pub type ObjectInUse = InUse<'static, NumberedObject, OBJECTS_MAX>;
 
-/// A stack: its engine, and the connection of this process to the engine.
+/// A stack that a C program has opened: its engine, and the connection of this process to the
+/// engine.
 pub struct NumberedStack {
     posix: MappedPosix,
-    /// Engine of the stack; `None` after [`Self::end`] has stopped it.
+    /// The engine; `None` after [`Self::end`] has stopped it.
     engine: Mutex<Option<EmbeddedEngine>>,
     pub addresses: Vec<std::net::IpAddr>,
     pub published: Vec<Published>,
@@ -40,7 +41,7 @@ pub struct NumberedStack {
 /// A socket or epoll set of a stack.
 pub struct OwnedDescriptor {
     pub stack: Arc<NumberedStack>,
-    /// Kernel descriptor by which [`towpath_posix`] names the socket or set.
+    /// Kernel descriptor that represents the socket or epoll set in [`towpath_posix`].
     pub inner: i32,
     /// Eventfd that wakes threads waiting for this epoll set; `None` until the first wake-up.
     pub wakeup: Mutex<Option<rustix::fd::OwnedFd>>,
@@ -64,15 +65,15 @@ impl NumberedStack {
         Ok(Self { posix, engine: Mutex::new(Some(engine)), addresses, published })
     }
 
-    /// Returns the client state of the stack, which must not be used after the stack is dropped.
-    /// Each call holds the stack while it uses this state.
+    /// Returns the state of the stack in this process. The caller must keep the stack alive while
+    /// it uses the result.
     pub fn posix(&self) -> &'static Posix {
         // SAFETY: every caller holds the stack during the call, and keeps no reference after it.
         unsafe { self.posix.get() }
     }
 
-    /// Returns ENETDOWN in a forked child, because the stack belongs to the parent. The child's
-    /// state is invalid there, since the kernel wipes its memory at fork.
+    /// Returns ENETDOWN in a forked child, because the stack belongs to the parent. The kernel
+    /// zeroes the client state in the child (MADV_WIPEONFORK).
     pub fn check_process(&self) -> Result<()> {
         self.posix().client().map(drop)
     }
@@ -85,8 +86,8 @@ impl NumberedStack {
         }
     }
 
-    /// Disconnects this process from the engine. The engine then closes all sockets and sends their
-    /// remaining data.
+    /// Disconnects this process from the engine. The engine then closes all sockets, and sends
+    /// their remaining data.
     fn hang_up(&self) {
         if let Ok(client) = self.posix().client() {
             // Ignore errors: the control socket may be disconnected already because the engine has
@@ -95,10 +96,11 @@ impl NumberedStack {
         }
     }
 
-    /// Begins to stop the engine when the process exits. [`Self::end`] then waits for it.
+    /// Begins to stop the engine when the process exits. [`Self::end`] waits until the engine has
+    /// ended.
     fn begin_end(&self) {
         self.posix().begins_to_end();
-        // If the lock is taken, another thread is already stopping the engine.
+        // If the lock is held, another thread is already stopping the engine.
         if let Ok(mut engine) = self.engine.try_lock()
             && let Some(engine) = &mut *engine
         {
@@ -107,10 +109,11 @@ impl NumberedStack {
         self.hang_up();
     }
 
-    /// Waits until all data was sent, and stops the engine. Calls in progress fail with ENETDOWN.
+    /// Waits until remaining data is sent, and stops the engine. Concurrent calls on the stack's
+    /// sockets fail with ENETDOWN.
     fn end(&self) -> std::result::Result<(), ShutdownError> {
-        // Hold the lock while waiting, so that a second call returns only after the engine has
-        // ended.
+        // Hold the lock while waiting. A second call then waits for the lock, and returns only
+        // after the engine has ended.
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = engine.take() else { return Ok(()) };
         self.hang_up();
@@ -120,7 +123,8 @@ impl NumberedStack {
 
 impl Drop for NumberedStack {
     fn drop(&mut self) {
-        // Ignore errors: `close` has reported them, or the stack was never given a number.
+        // Ignore errors: `close` has already reported them, or the stack was never passed to the
+        // program.
         let _ = self.end();
     }
 }
@@ -150,9 +154,10 @@ impl OwnedDescriptor {
         OBJECTS.open(NumberedObject::OwnedDescriptor(descriptor)).ok_or(Errno(libc::EMFILE))
     }
 
-    /// Wakes threads that wait for this epoll set. The end of the engine wakes only waits for sets
-    /// with sockets. Adds the control socket to the set, because it is readable after
-    /// [`NumberedStack::end`], and no free descriptor is needed.
+    /// Wakes threads that wait for this epoll set when the stack ends. The engine itself wakes them
+    /// only if the set contains sockets. We add the control socket to the set, which is readable
+    /// after [`NumberedStack::end`]. Unlike an eventfd, the control socket needs no free
+    /// descriptor.
     fn wake_waiters(&self) {
         let posix = self.stack.posix();
         if let Ok(client) = posix.client()
@@ -175,7 +180,7 @@ impl Drop for OwnedDescriptor {
     }
 }
 
-/// Returns the object with this number, and keeps it alive for the duration of a call.
+/// Returns the object `number`, and keeps it alive while the result exists.
 pub fn find(number: i32) -> Result<ObjectInUse> {
     OBJECTS.get(number).ok_or(Errno(libc::EBADF))
 }
@@ -185,8 +190,8 @@ pub fn open(builder: Builder) -> std::result::Result<i32, StartError> {
     static AT_EXIT: Once = Once::new();
     let stack = NumberedStack::start(builder)?;
     AT_EXIT.call_once(|| {
-        // SAFETY: the function has no arguments and does not unwind. If there is no memory to
-        // register it, the stacks are not shut down at the end of the process.
+        // SAFETY: the function has no arguments and does not unwind. If registration fails for lack
+        // of memory, the stacks are not shut down at the end of the process.
         unsafe { libc::atexit(end_stacks) };
     });
     let full = || StartError::System(std::io::Error::from_raw_os_error(libc::EMFILE));
@@ -218,17 +223,17 @@ pub fn close(number: i32) -> Result<()> {
     })
 }
 
-/// Shuts remaining stacks down at the end of the process, so that their data is sent.
+/// Shuts down all open stacks when the process exits, so that their data is sent.
 extern "C" fn end_stacks() {
-    // If a panic hook calls exit(3) on the thread of an engine, that engine cannot end while this
-    // function waits for it.
+    // A panic hook may call exit(3) on the thread of an engine. The engine could not end while its
+    // thread waits here.
     if EmbeddedEngine::is_current_thread() {
         return;
     }
     let stack = |number| Some(Arc::clone(OBJECTS.get(number)?.stack().ok()?));
     let stacks: Vec<_> = OBJECTS.numbers().into_iter().filter_map(stack).collect();
     let is_own = |stack: &&Arc<NumberedStack>| stack.check_process().is_ok();
-    // End all stacks before the first wait, so that they wait for their peers at the same time.
+    // Begin to end all stacks before waiting for the first one, so that the waiting times overlap.
     stacks.iter().filter(is_own).for_each(|stack| stack.begin_end());
     for stack in stacks.iter().filter(is_own) {
         // Ignore errors, because the exit status of the process is already set.

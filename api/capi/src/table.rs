@@ -7,10 +7,10 @@
 //!        0  1  generation   index of the entry
 //! ```
 //!
-//! The kernel gives no descriptor of 2^30 or above, so a call of the kernel fails with EBADF for a
-//! number of this table. A lookup is one atomic operation, without a lock. The entry counts the
-//! calls that use it. The last of them drops the object of a closed entry, as the kernel does with
-//! files.
+//! The kernel never assigns a descriptor of 2^30 or above, so a system call with a number of this
+//! table fails with EBADF. A lookup is one atomic operation, without a lock. The entry counts the
+//! calls that use it. If the program closes the number during calls, the last of these calls drops
+//! the object.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Lowest number that the table assigns.
+/// Lowest number that the table assigns to an object.
 pub const FIRST: i32 = 1 << 30;
 /// Number of low bits that contain the index of the entry.
 const INDEX_BITS: u32 = 20;
@@ -36,22 +36,24 @@ const USERS: u64 = (1 << GENERATION_SHIFT) - 1;
 /// A table of at most `N` objects, each named by a number.
 pub struct NumberTable<T, const N: usize> {
     entries: [NumberEntry<T>; N],
-    /// Indexes of free entries that were used before; the first one is reused first.
+    /// Indexes of entries that were used before and are free now, in the order in which they are
+    /// reused.
     free: Mutex<VecDeque<u32>>,
-    /// Number of entries that were ever used. Read without the lock, which a child of fork may find
-    /// locked by a thread of its parent.
+    /// Number of entries that were ever used. Readable without the lock, which may stay locked
+    /// forever in a forked child.
     used: AtomicU32,
 }
 
 struct NumberEntry<T> {
-    /// Bit [`OPEN`], then the generation, then the number of calls that use the object ([`USERS`]).
+    /// Three parts: bit [`OPEN`], the generation, and the number of calls that use the object
+    /// ([`USERS`]).
     word: AtomicU64,
     /// Pointer to the boxed object, valid from opening the number until its last user has left.
     object: AtomicPtr<T>,
 }
 
-/// Reference to an object of the table. The object stays alive until this is dropped, even if its
-/// number is closed meanwhile.
+/// Reference to an object of the table. The object stays alive until the reference is dropped, even
+/// if the program closes the number.
 pub struct InUse<'a, T: Send + Sync, const N: usize> {
     table: &'a NumberTable<T, N>,
     index: u32,
@@ -72,8 +74,8 @@ impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
         let index = self.take_free()?;
         let entry = &self.entries[index as usize];
         entry.object.store(Box::into_raw(Box::new(object)), Ordering::Relaxed);
-        // No other thread changes the word, because this thread has taken the entry from the free
-        // list.
+        // A relaxed load is sufficient: this thread has removed the entry from the free list, so no
+        // other thread changes the word.
         let generation = entry.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
         entry.word.store(OPEN | generation << GENERATION_SHIFT, Ordering::Release);
         Some(FIRST | (generation as i32) << INDEX_BITS | index as i32)
@@ -104,7 +106,7 @@ impl<T: Send + Sync, const N: usize> NumberTable<T, N> {
         Some(InUse { table: self, index })
     }
 
-    /// Returns all open numbers. Takes no lock, so it also works in a child of fork.
+    /// Returns all open numbers. Takes no lock, so it also works in a forked child.
     pub fn numbers(&self) -> Vec<i32> {
         let used = self.used.load(Ordering::Acquire);
         let number = |index: u32| {
@@ -178,7 +180,6 @@ mod tests {
 
     use super::*;
 
-    /// An object that counts its drops.
     struct Counted(Arc<AtomicU32>);
 
     impl Drop for Counted {

@@ -1,4 +1,4 @@
-//! Calls that send and receive.
+//! Functions that send and receive.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
