@@ -1,4 +1,4 @@
-//! The thread that answers messages of `towpath run`, the parent of this process.
+//! Thread that answers messages of `towpath run`, which has started this process.
 
 use std::thread::Builder;
 

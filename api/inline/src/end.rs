@@ -1,12 +1,12 @@
 //! Delays the exit of the process until peers have received all data that it has written. Otherwise
-//! this data would be lost with the engine. The kernel, too, sends it after exit(3), _exit(2), and
-//! a signal whose default action ends the process.
+//! the data would be lost, because the engine runs in this process. A kernel socket, too, sends
+//! remaining data after its process has ended.
 //!
 //! The wait continues while peers acknowledge data. `towpath run` is notified when the wait begins,
-//! tells the user, and stops the engine if the user interrupts. Other processes that use the engine
-//! are served meanwhile, but not waited for.
+//! informs the user, and stops the engine if the user interrupts. During the wait, the engine
+//! continues to serve other processes, but does not wait for their data.
 //!
-//! After SIGKILL, a fault or abort(3), no more data is sent. SIGKILL leaves no time, and after a
+//! After SIGKILL, a fault or abort(3), no more data is sent. SIGKILL cannot be handled, and after a
 //! fault the engine may be corrupt.
 
 use std::sync::OnceLock;
@@ -20,8 +20,7 @@ use towpath_engine::Remote;
 use towpath_posix::Posix;
 use towpath_uplink::{LaunchSocket, Said};
 
-/// Maximum time that the exiting process waits for the engine's thread to end after stopping the
-/// engine.
+/// Maximum time for which the exiting process waits until the engine's thread has ended.
 const STOPPED: Duration = Duration::from_secs(1);
 
 /// Handles by which the exiting process stops its engine.
@@ -34,14 +33,15 @@ struct InlineEngine {
 
 static ENGINE: OnceLock<InlineEngine> = OnceLock::new();
 
-/// Set if the user has interrupted the wait for delivery of remaining data.
+/// Set if the user has interrupted the wait at the exit of the process, in which remaining data is
+/// sent.
 static CUT_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Set by the first thread that waits for delivery at exit. A second thread that ends the process
-/// does not wait.
+/// Set by the first thread that waits at the exit of the process until remaining data is sent. A
+/// second thread that calls exit(3) does not wait.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Stores the handles that [`end`] needs when the process exits.
+/// Stores the handles that [`end`] needs to stop the engine when the process exits.
 pub fn remember(
     posix: &'static Posix,
     driver: &'static Driver,
@@ -60,8 +60,8 @@ unsafe extern "C" {
     fn at_quick_exit(function: extern "C" fn()) -> c_int;
 }
 
-/// Waits for delivery of data when exit(3) is called. A forked child must not end the engine, which
-/// belongs to its parent.
+/// Called by exit(3). Waits until remaining data is sent. In a forked child, does nothing, because
+/// the engine belongs to the parent.
 pub fn end() {
     let is_ours =
         |engine: &InlineEngine| engine.posix.client().is_ok_and(|it| it.driver().is_some());
@@ -85,9 +85,8 @@ extern "C" fn deliver() {
     towpath_symbols::hear_wishes_to_end();
     home.mention(&Said::Leaves);
     posix.begins_to_end();
-    // The engine handles this shutdown like the end of the process. The engine then closes the
-    // sockets, and ends when their data is delivered. Keep the descriptor open, because other
-    // threads may poll it.
+    // Disconnect from the engine. The engine then closes the sockets of this process, and ends when
+    // their data is delivered. Do not close the descriptor, because other threads may poll it.
     let _ = shutdown(client.control().borrow(), Shutdown::Both);
     driver.drive_to_end(|| !CUT_OFF.load(Relaxed));
     remote.stop();

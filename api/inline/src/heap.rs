@@ -1,15 +1,15 @@
 //! Memory allocator of this library.
 //!
-//! We cannot use malloc(3). A signal handler may interrupt it and then make a call that runs the
-//! engine, or the program's own malloc may use sockets. So memory comes from mmap(2), and no thread
-//! ever waits for a lock that it may hold. There are several heaps, and a thread skips those in
-//! use. If a signal handler interrupts an allocation and leaves by siglongjmp, that heap stays
-//! unusable.
+//! We cannot use malloc(3). A signal handler may interrupt malloc(3), and then call a socket
+//! function that runs the engine. The program's own malloc may even use sockets. So memory comes
+//! from mmap(2). There are several heaps, and a thread skips heaps that are locked, so it never
+//! waits for a lock that it holds itself. If a signal handler interrupts an allocation and leaves
+//! by siglongjmp, that heap stays locked.
 //!
-//! Small allocations use few size classes, with a free list per class and heap. After fork, a heap
-//! may be inconsistent, because the thread that used it does not exist in the child. Therefore the
-//! child starts with empty heaps: the kernel wipes the page that contains them (MADV_WIPEONFORK).
-//! Blocks that were free in the parent are leaked in the child.
+//! Small allocations are rounded up to size classes, with a free list for each class and heap. If a
+//! thread uses a heap during fork(2), the heap is inconsistent in the child. Therefore the child
+//! starts with empty heaps: the kernel zeroes their control page (MADV_WIPEONFORK). Blocks that
+//! were free in the parent are leaked in the child.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{self, null_mut};
@@ -37,24 +37,25 @@ pub struct Heap {
     heaps: AtomicPtr<Heaps>,
 }
 
-/// The heaps of this process. The kernel zeroes their pages in a child after fork, so the child
+/// The heaps of this process. The kernel zeroes this structure in a forked child, so that the child
 /// starts with empty heaps.
 #[repr(C)]
 struct Heaps([Pieces; HEAPS]);
 
-/// A heap of small blocks. The thread that has set `is_taken` owns all other fields.
+/// A heap of small blocks. The thread that has set `is_taken`, its lock, may access all other
+/// fields.
 #[repr(C)]
 struct Pieces {
     is_taken: AtomicBool,
     /// Free list of each size class: address of the first free block, or 0. The first word of a
     /// free block is the address of the next one.
     free: [AtomicUsize; SIZES],
-    /// First address of the current chunk that is not yet part of a block.
+    /// Address of the first byte of the current chunk that was not allocated yet.
     next: AtomicUsize,
     end: AtomicUsize,
 }
 
-/// Guard of a heap that this thread has locked; unlocks it when dropped.
+/// Guard of a heap that this thread has locked. Unlocks the heap when dropped.
 struct Taken<'a>(&'a Pieces);
 
 impl Heap {
@@ -63,7 +64,7 @@ impl Heap {
         Self { heaps: AtomicPtr::new(null_mut()) }
     }
 
-    /// Returns the heaps, and maps them on first use. Returns `None` if there is no memory.
+    /// Returns the heaps. Maps them on first use. Returns `None` if there is no memory.
     fn heaps(&self) -> Option<&Heaps> {
         let mut heaps = self.heaps.load(Ordering::Acquire);
         if heaps.is_null() {
@@ -115,7 +116,7 @@ impl Taken<'_> {
         Some(first)
     }
 
-    /// Allocates a block of `len` bytes from the unused part of the current chunk.
+    /// Allocates a block of `len` bytes at the end of the used part of the current chunk.
     fn carve(&self, len: usize) -> Option<*mut u8> {
         // Align the block to the largest power of two that divides its length.
         let align = 1 << len.trailing_zeros();
@@ -153,8 +154,8 @@ impl Drop for Taken<'_> {
 struct Size(u8);
 
 impl Size {
-    /// Returns the smallest size class that fits, or `None` if the allocation needs its own
-    /// mapping.
+    /// Returns the smallest size class for a layout, or `None` if the allocation is so large that
+    /// it is mapped separately.
     fn of(layout: Layout) -> Option<Self> {
         let (len, align) = (layout.size().max(layout.align()), layout.align());
         if len > 1 << SHIFT_MAX || align > PAGE {
@@ -162,8 +163,8 @@ impl Size {
         }
         let whole = len.next_power_of_two().trailing_zeros().max(SHIFT_MIN);
         let half = (1 << whole) / 4 * 3;
-        // A block halfway between two powers of two, such as 24 or 48, is aligned only to a third
-        // of its size.
+        // The size classes are powers of two, and the values halfway between them, such as 24 or
+        // 48. A block of a halfway size is aligned only to a third of its size.
         let fits = whole > SHIFT_MIN && len <= half && align <= half / 3;
         let index = 2 * (whole - SHIFT_MIN) - u32::from(fits);
         Some(Self(index as u8))
@@ -269,8 +270,8 @@ fn map(len: usize) -> Option<*mut u8> {
     at.ok().map(<*mut _>::cast).or_else(|| SPARE.map(len))
 }
 
-/// Pages that were mapped before the program began, as a reserve for mappings that the kernel
-/// refuses later.
+/// Pages that are mapped before the program's `main` runs. The allocator uses them if the kernel
+/// refuses a mapping later.
 ///
 /// After mlockall(2) with MCL_FUTURE, new mappings are locked and count against RLIMIT_MEMLOCK. An
 /// earlier mapping is not locked, and mremap(2) can still enlarge and move it. Therefore each of
@@ -283,7 +284,7 @@ pub struct Spare {
 /// Number of spare pages, each used at most once.
 const SPARE_MAX: usize = 16_384;
 
-/// The spare pages of this process.
+/// Spare pages of this process, used if the kernel refuses a new mapping.
 pub static SPARE: Spare = Spare::new();
 
 impl Spare {
@@ -356,7 +357,7 @@ mod tests {
         }
     }
 
-    /// Tests this allocator with threads, because it is the global allocator of the test program.
+    /// Tests the allocator with several threads. The test program uses it as its global allocator.
     #[test]
     fn what_threads_have_is_theirs() {
         let work = |seed: u64| {
@@ -383,8 +384,8 @@ mod tests {
         assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") > 0));
     }
 
-    /// Tests the spare pages: with MCL_FUTURE, RLIMIT_MEMLOCK refuses new mappings. Runs in a child
-    /// process, because both settings are permanent.
+    /// Tests that the spare pages are used when RLIMIT_MEMLOCK refuses a new mapping. Runs in a
+    /// child process, because MCL_FUTURE and the limit are permanent.
     #[test]
     fn memory_is_found_where_new_mappings_are_refused() {
         let heap = Heap::new();
@@ -406,7 +407,8 @@ mod tests {
                 if is_found {
                     all.iter().for_each(|at| at.write_bytes(7, 1 << 20));
                 }
-                // Without root privileges, setresuid(2) fails, so there is nothing to test.
+                // setresuid(2) fails without root privileges. There is nothing to test then, so
+                // exit with success.
                 libc::_exit(i32::from(is_limited && !(is_refused && is_found)));
             }
             let mut status = 0;
@@ -415,8 +417,8 @@ mod tests {
         }
     }
 
-    /// Tests fork while a thread uses a heap. The child lacks that thread, so the heap would stay
-    /// inconsistent there.
+    /// Tests fork(2) while a thread uses a heap. Without the wipe, the heap would stay locked in
+    /// the child, where that thread does not exist.
     #[test]
     fn a_heap_that_is_in_use_is_passed_over_and_free_in_a_child() {
         let heap = Heap::new();

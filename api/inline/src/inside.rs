@@ -1,4 +1,5 @@
-//! The engine that runs in the process of the program, used by the threads that drive it.
+//! The engine in the process of the program, with the functions by which threads of the program run
+//! it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -79,8 +80,8 @@ impl driver::TurnedEngine for Inside {
     }
 }
 
-/// Guard that disables cancellation of the thread (pthread_cancel(3)). Otherwise the thread could
-/// be cancelled at a system call while it runs the engine, and leave it inconsistent.
+/// Guard that disables pthread_cancel(3). Otherwise the thread could be cancelled in a system call
+/// while it runs the engine, and leave the engine inconsistent.
 struct CancellationGuard(c_int);
 
 impl CancellationGuard {

@@ -1,13 +1,16 @@
-//! `libtowpath_inline.so`: the library for a PROGRAM that runs the engine in its own process.
+//! `libtowpath_inline.so`: the library that runs the engine inside the process of a program.
+//! PROGRAM below is the program that `towpath run` executes.
 //!
-//! The library intercepts the same functions ([`towpath_symbols`]) as the one for all other
-//! programs. TOWPATH_CONTROL names the socket to `towpath run` ([`towpath_uplink::LaunchSocket`])
-//! instead of a control socket. On it PROGRAM receives the *launch spec*, from which it creates the
-//! engine. `docs/decisions/0009-inline.md` explains which thread runs the engine.
+//! The library intercepts the socket functions of libc ([`towpath_symbols`]). TOWPATH_CONTROL
+//! contains the number of a socket that is connected to `towpath run`
+//! ([`towpath_uplink::LaunchSocket`]). On this socket PROGRAM receives the *launch spec*, the
+//! configuration from which it creates the engine. `docs/decisions/0009-inline.md` explains which
+//! thread runs the engine.
 //!
-//! - `start`: creates the engine and attaches PROGRAM to it;
-//! - `inside`: the engine, for the threads that run it;
-//! - `desk`: the thread that handles towpath's messages; `end`: the wait in exit(3);
+//! - `start`: creates the engine, and connects PROGRAM to it;
+//! - `inside`: the engine, with the functions by which threads run it;
+//! - `desk`: the thread that answers messages of `towpath run`; `end`: sends remaining data in
+//!   exit(3);
 //! - `heap`: an allocator that does not use the program's malloc.
 
 #![warn(missing_docs)]

@@ -1,4 +1,5 @@
-//! Creates the engine from the launch spec, and attaches this process to it.
+//! Creates the engine from the launch spec (its configuration, sent by `towpath run`), and connects
+//! this process to it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,10 +18,10 @@ use towpath_uplink::{LaunchSocket, LaunchSpec, Said, Uplink};
 use crate::inside::{EngineEnd, Inside};
 use crate::{desk, end};
 
-/// Exit status if towpath itself fails, as env(1) uses it.
+/// Exit status if the engine cannot be started, as for a failure of env(1).
 const FAILED: usize = 125;
 
-/// Result that the driver thread sends after it has created the engine.
+/// Message of the driver thread, sent after it has created the engine.
 struct Made {
     driver: &'static Driver,
     remote: Remote,
@@ -28,14 +29,14 @@ struct Made {
     control: Fd,
 }
 
-/// Creates the engine, and attaches this process to it. Without TOWPATH_CONTROL, or in a
-/// set-user-id program, does nothing.
+/// Creates the engine, and connects this process to it. Does nothing without TOWPATH_CONTROL, or in
+/// a set-user-id program.
 ///
-/// If the engine cannot be created, reports the reason to towpath, and ends the process with the
-/// status of a failed `towpath run`.
+/// If the engine cannot be created, reports the reason to `towpath run`, and ends the process with
+/// status 125.
 ///
 /// # Errors
-/// Returns ENETDOWN if the socket to towpath does not exist.
+/// Returns ENETDOWN if the socket to `towpath run` does not exist.
 pub fn start(posix: &'static Posix) -> Result<()> {
     let Some((socket, descriptors_max)) = attach::socket_from_environment(posix) else {
         return Ok(());
@@ -88,8 +89,8 @@ fn begin(posix: &'static Posix, home: &LaunchSocket) -> io::Result<Made> {
     told.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
 }
 
-/// Runs the driver thread. When this thread ends, other processes that use the engine see that it
-/// has ended.
+/// Runs the driver thread, which drives the engine. When this thread ends, other processes see that
+/// the engine has ended.
 fn live(
     posix: &'static Posix,
     outfit: &LaunchSpec,
@@ -160,8 +161,8 @@ fn engine(
     Ok((engine, EngineEnd::new(home.clone(), counters)))
 }
 
-/// Replaces this library, which is first in LD_PRELOAD, by `library`. Returns the path of this one.
-/// Programs that this process executes then load `library`, whatever environment they get.
+/// Replaces the first library in LD_PRELOAD, which is this one, by `library`. Returns the path of
+/// this library. Programs that this process executes then load `library`.
 fn replace_library(library: &OsStr) -> Vec<u8> {
     let mut own = Vec::new();
     environment::replace_preload(|before| {
@@ -178,9 +179,9 @@ fn replace_library(library: &OsStr) -> Vec<u8> {
 /// this bound or the hard limit, and more if needed ([`widen`]).
 const HIGHEST: u64 = 65_536;
 
-/// Reserves descriptor numbers for the engine above the soft limit (RLIMIT_NOFILE), which is
-/// lowered if it is as high as the hard limit. `program` is the hard limit of the program that
-/// executed this one, if known. Returns the lowest reserved number.
+/// Reserves descriptor numbers above the soft limit (RLIMIT_NOFILE) for the engine. Lowers the soft
+/// limit if it equals the hard limit. `program` is the hard limit of the program that executed this
+/// one, if known. Returns the lowest reserved number.
 fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.unwrap_or(u64::MAX);
@@ -193,9 +194,9 @@ fn make_room(posix: &'static Posix, program: Option<u64>) -> u32 {
     lowest as u32
 }
 
-/// Reserves more descriptor numbers for an engine that can use `many`, before the program opens
-/// any. Each client connection takes one number of the engine and one of the program, so the engine
-/// gets at most half.
+/// Reserves more descriptor numbers for the engine, up to `many`, before the program opens
+/// descriptors. The engine gets at most half of the hard limit: each client connection needs one
+/// number of the engine and one of the program.
 fn widen(posix: &'static Posix, many: usize) {
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let lowest = hard.saturating_sub(many as u64).max(hard.min(HIGHEST) / 2);
