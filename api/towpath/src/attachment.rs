@@ -1,4 +1,5 @@
-//! The connection of this process to an engine, with the process tables that it needs.
+//! Connection of this process to an engine, with the tables of the process that the connection
+//! uses.
 
 use std::mem::ManuallyDrop;
 
@@ -19,8 +20,8 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches to the engine by its control socket. The engine must be running, so that it
-    /// answers.
+    /// Connects to an engine by its control socket. The engine must already be running, because
+    /// this call waits for its reply.
     ///
     /// # Errors
     /// As for [`Client::attach`] and [`MappedProcess::new`].
@@ -34,8 +35,8 @@ impl Attachment {
         match Client::attach(forever, control, none) {
             Ok(client) => Ok(Self { client: ManuallyDrop::new(client), process }),
             Err(error) => {
-                // Safe to unmap the tables, because the failed `attach` has dropped everything that
-                // uses them.
+                // The failed `attach` has dropped everything that refers to the tables, so they can
+                // be unmapped.
                 process.close();
                 Err(error)
             }

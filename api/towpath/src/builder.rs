@@ -19,11 +19,11 @@ use crate::handler::HandlerSpec;
 use crate::place::{Published, StackAddresses};
 use crate::stack::Stack;
 
-/// Default of [`Builder::linger`], long enough to retransmit a few lost packets. A peer that does
-/// not read can delay the end of a program by at most this time.
+/// Default of [`Builder::linger`]. Five seconds suffice to retransmit a few lost packets. A peer
+/// that does not read delays the end of a program by at most this time.
 const LINGER: Duration = Duration::from_secs(5);
-/// Divisor of the descriptors that the gateway may use: 1/GATEWAY_PART of RLIMIT_NOFILE. Each flow
-/// takes one; the program keeps the remaining ones.
+/// The gateway may use 1/GATEWAY_PART of the descriptors (RLIMIT_NOFILE), one for each flow. The
+/// program keeps the remaining ones.
 const GATEWAY_PART: u64 = 2;
 
 /// Configuration of a stack: see [`Stack::builder`].
@@ -135,8 +135,9 @@ impl Builder {
     /// create it once by `sudo ip tuntap add dev tw0 mode tap user $USER`.
     ///
     /// The stack uses the addresses of [`Self::address`]. The default is 10.77.0.2/24 and
-    /// fd00:77::2/64, or those of the next network that this machine does not use. The first other
-    /// address of the network becomes that of this machine, which is the stack's router.
+    /// fd00:77::2/64, or those of the next network that this machine does not use. The stack's
+    /// router is this machine, which gets the first address of the network that the stack does not
+    /// have.
     ///
     /// ```no_run
     /// let stack = towpath::Stack::builder().tap("tw0").address("10.77.0.2/24").start();
@@ -169,8 +170,9 @@ impl Builder {
     /// Adds an address of the stack with its prefix length, such as `10.77.0.2/24` or
     /// `fd00:77::2/64`.
     ///
-    /// May be called several times, with [`Self::rootless`] or [`Self::tap`]. The gateway or this
-    /// machine gets the first other address of the network.
+    /// May be called several times, with [`Self::rootless`] or [`Self::tap`]. The gateway, or this
+    /// machine for a TAP device, gets the first address of the network that the stack does not
+    /// have.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().rootless().address("192.0.2.7/24").start()?;
@@ -199,10 +201,11 @@ impl Builder {
     /// "delay 20ms loss 1%". Both directions are affected: a delay of 20 ms gives a round trip of
     /// 40 ms.
     ///
-    /// With [`Self::pair`] they apply to the link between the hosts. With [`Self::rootless`] and
-    /// [`Self::tap`] they apply between the stack and the gateway or device. The MTU is then 1500
-    /// unless [`Self::mtu`] is called. The last call counts. The syntax is that of `towpath run
-    /// --netem` without "in" and "out"; "seed NUMBER" determines which packets are lost.
+    /// With [`Self::pair`], the link between the two hosts is affected. With [`Self::rootless`] and
+    /// [`Self::tap`], it is the link between the stack and the gateway or device. The MTU is then
+    /// 1500 unless [`Self::mtu`] is called. A second call replaces the first one. The syntax is
+    /// that of `towpath run --netem` without "in" and "out"; "seed NUMBER" determines which packets
+    /// are lost.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -252,9 +255,9 @@ impl Builder {
 
     /// Sets the nameserver that `towpath::tokio::lookup_host` asks, at port 53.
     ///
-    /// The default are the nameservers of /etc/resolv.conf. Behind the gateway, those on this
-    /// machine's loopback are replaced by the gateway, which asks them. With a `nameserver`, the
-    /// gateway asks that one.
+    /// The default is the nameservers of /etc/resolv.conf. With [`Self::rootless`], the stack sends
+    /// queries to the gateway, which forwards them to `address`, or to nameservers on this
+    /// machine's loopback.
     ///
     /// ```
     /// let builder = towpath::Stack::builder().tap("tw0").nameserver([10, 77, 0, 1]);
@@ -264,7 +267,8 @@ impl Builder {
         self
     }
 
-    /// Returns the nameserver of a stack that reaches it directly.
+    /// Returns the configured nameserver, for a stack that can send queries to it without the
+    /// gateway.
     pub(crate) fn resolver(&self) -> Option<ResolverConfig> {
         self.nameserver.map(|address| ResolverConfig { address, only_loopback: false })
     }
@@ -287,7 +291,7 @@ impl Builder {
     /// derived. Random by default.
     ///
     /// Use this for reproducible tests. A peer that knows the seed can forge segments, so keep the
-    /// seed of a stack with peers secret.
+    /// seed secret if the stack has a real network.
     ///
     /// ```
     /// let stack = towpath::Stack::builder().loopback().seed([7; 32]).start()?;
@@ -356,8 +360,8 @@ impl Builder {
         Stack::begin(recipe, place, linger, origin)
     }
 
-    /// Opens the link, and returns everything that is needed to create the engine, with its
-    /// addresses.
+    /// Opens the link. Returns everything that is needed to create the engine, and the addresses of
+    /// the stack.
     pub(crate) fn recipe(self) -> Result<(Recipe, StackAddresses), StartError> {
         let link = match &self.links[..] {
             [] => return Err(StartError::NoLink),
@@ -430,9 +434,9 @@ impl Builder {
             message: format!("capture({}): {error}", path.unwrap_or(Path::new("")).display()),
         };
         let file = path.map(Recording::create).transpose().map_err(failed)?;
-        // Block signals before the threads of the recording and the gateway start, because they
-        // inherit the mask. The program's handlers must not run on them, and SIGPIPE of a FIFO must
-        // not end the program.
+        // Block signals while the threads for the packet capture and the gateway start, because
+        // threads inherit the signal mask. The program's signal handlers must not run on these
+        // threads. SIGPIPE, raised by writing to a FIFO, must not end the program.
         let _signals = SignalsBlocked::new();
         let recording = file.map(Recording::start).transpose().map_err(failed)?;
         plan.capture = recording.as_ref().map(Recording::file);

@@ -11,8 +11,8 @@ use crate::shared::SharedStack;
 static DEFAULT: RwLock<Option<Arc<SharedStack>>> = RwLock::new(None);
 
 std::thread_local! {
-    /// Stacks that this thread has entered, the innermost last. `None` marks a stack that was left
-    /// while a stack entered later is still current.
+    /// Stacks that this thread has entered, the innermost last. An entry is `None` if its guard was
+    /// dropped before the guard of a stack that was entered later.
     static ENTERED: RefCell<Vec<Option<Arc<SharedStack>>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn enter(stack: Arc<SharedStack>) -> Entered {
 /// Returns the stack that this thread has entered, or else the default stack of the process.
 ///
 /// # Errors
-/// Returns `NotConnected` with advice if there is neither.
+/// Returns `NotConnected` if there is no such stack. The message says how to set one.
 pub(crate) fn current() -> io::Result<Arc<SharedStack>> {
     let entered =
         ENTERED.try_with(|all| all.borrow().iter().rev().flatten().next().cloned()).ok().flatten();
@@ -62,7 +62,7 @@ pub(crate) fn current() -> io::Result<Arc<SharedStack>> {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // `try_with` fails if the thread is ending and has dropped its list already.
+        // `try_with` fails if the thread is ending, and its thread-local list was already dropped.
         let left = ENTERED.try_with(|all| {
             let mut all = all.borrow_mut();
             let left = all.get_mut(self.place).and_then(Option::take);
@@ -71,8 +71,8 @@ impl Drop for Entered {
             }
             left
         });
-        // Drop the stack after the borrow of the list ends, because dropping its last handle may
-        // take long.
+        // Drop the stack only after the borrow of the list has ended, because dropping its last
+        // handle waits for unsent data.
         drop(left);
     }
 }

@@ -1,5 +1,5 @@
-//! An engine for an API in another language, which attaches this process by itself. Not part of the
-//! Rust API.
+//! Engine for bindings to other languages, such as the C API. A binding connects this process to
+//! the engine itself. Not part of the Rust API.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,8 @@ use crate::error::{ShutdownError, StartError};
 use crate::fork::Origin;
 use crate::place::{Published, StackAddresses};
 
-/// An engine that runs on its own thread. The caller attaches this process to it.
+/// An engine that runs on its own thread. The caller connects this process to it by a control
+/// socket.
 #[derive(Debug)]
 pub struct EmbeddedEngine {
     engine: EngineThread,
@@ -19,12 +20,13 @@ pub struct EmbeddedEngine {
 }
 
 impl EmbeddedEngine {
-    /// Starts the engine, and returns the control socket of this process.
+    /// Starts the engine. Returns it with the control socket by which this process connects to it.
     ///
     /// # Errors
     /// As for [`Builder::start`].
     pub fn start(builder: Builder) -> Result<(Self, Fd), StartError> {
-        // Detect a fork: a forked child must forget the thread ids of its parent.
+        // Check whether this process was forked. A forked child must clear the thread ids that its
+        // parent has cached.
         Origin::here()?;
         let linger = builder.linger;
         let (recipe, place) = builder.recipe()?;

@@ -36,17 +36,18 @@ std::thread_local! {
 pub(crate) struct EngineThread {
     pub remote: Remote,
     thread: JoinHandle<()>,
-    /// Receives the number of lost bytes when the engine ends. If the engine panicked, the channel
-    /// is disconnected.
+    /// Channel on which the engine's thread sends the number of lost bytes when the engine ends. If
+    /// the thread panics, the channel is disconnected.
     ended: Receiver<u64>,
     linger: Duration,
-    /// End of the linger time if [`Self::begin_linger`] has started it; otherwise [`Self::finish`]
-    /// starts it.
+    /// Time at which [`Self::finish`] stops waiting for unsent data, if [`Self::begin_linger`] was
+    /// called. Otherwise `finish` waits for `linger`.
     lingers_until: Option<Instant>,
 }
 
 impl Recipe {
-    /// Creates the engine, and a control socket for this process. The engine ends with the process.
+    /// Creates the engine, and the control socket by which this process connects to it. The engine
+    /// ends when this process disconnects.
     fn make(self) -> Result<(Engine, Fd), StartError> {
         let engine = Engine::with_shards(self.config, self.ports, self.seed);
         let mut engine = engine.map_err(StartError::from_engine)?;
@@ -82,8 +83,7 @@ impl EngineThread {
             drop(tell);
             let report = engine.map(Engine::run);
             if let Some(recording) = recording {
-                // Ignore errors: an incomplete capture file is detected by the programs that read
-                // it.
+                // Ignore errors: programs that read the capture file detect that it is incomplete.
                 let _ = recording.finish();
             }
             // Ignore errors: if the stack could not be started, there is no receiver.
@@ -100,7 +100,8 @@ impl EngineThread {
                 Ok((Self { remote, thread, ended, linger, lingers_until: None }, control))
             }
             Err(error) => {
-                // Wait for the thread to end. `error` already says if it panicked.
+                // Wait for the thread to end. Ignore the result, because `error` already reports a
+                // panic.
                 let _ = thread.join();
                 Err(error)
             }
@@ -131,15 +132,16 @@ impl EngineThread {
         let rest = self.lingers_until.map_or(linger, rest);
         let ended = self.ended.recv_timeout(rest).or_else(|error| match error {
             RecvTimeoutError::Timeout => {
-                // Count unsent data now, because shards on other threads reset their connections
-                // before they stop.
+                // Count unsent bytes before the engine stops. When it stops, shards on other
+                // threads reset their connections, which discards these bytes.
                 let left = self.remote.left().map_or(0, |left| left.unsent);
                 self.remote.stop();
                 self.ended.recv().map(|lost| lost.max(left)).map_err(|_| ShutdownError::Failed)
             }
             RecvTimeoutError::Disconnected => Err(ShutdownError::Failed),
         });
-        // Wait for the thread to end. If it panicked, `ended` is an error already.
+        // Wait for the thread to end. Ignore the result: after a panic, `ended` is already an
+        // error.
         let _ = self.thread.join();
         match ended? {
             0 => Ok(()),

@@ -15,7 +15,7 @@ use towpath_uplink::PlanError;
 /// Converted to an [`io::Error`], its kind is that of the cause, such as `AddrInUse` for a used
 /// port.
 ///
-/// `Debug` prints the message, too, because that is what a `main` prints that returns the error.
+/// `Debug` prints the message, too: if `main` returns the error, the runtime prints it by `Debug`.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -82,9 +82,9 @@ impl StartError {
     pub(crate) fn from_client(error: Error) -> Self {
         match error {
             Error::Refused(errno) if errno == Errno::NOMEM.raw_os_error() => Self::AddressSpace,
-            // The reply lacked its descriptors. The kernel drops them if the process is at its
-            // limit of open descriptors. An engine of the same build sends no other invalid
-            // replies.
+            // EPROTO: the engine's reply lacks its descriptors. The kernel drops descriptors if the
+            // process has reached its limit of open ones. An engine of the same build causes this
+            // error for no other reason.
             Error::Refused(errno) if errno == Errno::PROTO.raw_os_error() => {
                 Self::System(Errno::MFILE.into())
             }
@@ -205,7 +205,7 @@ pub(crate) fn io_error(error: Error) -> io::Error {
         Error::Refused(errno) => return io::Error::from_raw_os_error(errno),
         Error::WouldBlock | Error::TimedOut => Errno::AGAIN,
         Error::Interrupted => Errno::INTR,
-        // A signal handler interrupted a call that holds a lock which this call needs.
+        // The call runs in a signal handler, and needs a lock that the interrupted call holds.
         Error::Interrupting => Errno::DEADLK,
         Error::NotConnected => Errno::NOTCONN,
         Error::NotListening => Errno::INVAL,

@@ -38,7 +38,7 @@ extern "C" fn end_stacks() {
     exiting::begin();
     let stacks = std::mem::take(&mut *STACKS.lock().unwrap_or_else(PoisonError::into_inner));
     let stacks: Vec<_> = stacks.iter().filter_map(Weak::upgrade).collect();
-    // End all stacks before the first wait, so that they wait for their peers at the same time.
+    // Begin to end all stacks before waiting for the first one, so that the waiting times overlap.
     stacks.iter().for_each(|stack| stack.begin_end());
     for stack in &stacks {
         // Ignore errors, because the exit status of the process is already set.

@@ -12,9 +12,9 @@ pub(crate) fn begin() {
     EXITING.store(gettid().as_raw_nonzero().get(), Relaxed);
 }
 
-/// Blocks the calling thread forever if another thread is exiting the process. Otherwise calls on
-/// this thread would fail because the stacks are shut down. Calls on kernel sockets do not fail
-/// then.
+/// Blocks the calling thread forever if another thread is exiting the process. Otherwise socket
+/// calls of this thread would fail, because the exiting thread shuts the stacks down. Kernel
+/// sockets do not fail at this time either.
 #[cold]
 pub(crate) fn wait() {
     let exiting = EXITING.load(Relaxed);

@@ -40,7 +40,7 @@ impl Origin {
         let pid = rustix::process::getpid().as_raw_nonzero().get().cast_unsigned();
         if page.swap(pid, Relaxed) != pid {
             // The process has created no stack before. If the process is a forked child, the thread
-            // has a new id, so clear the cached one.
+            // has a new id, so clear the cached id of the parent's thread.
             towpath_ring::forget_thread_id();
         }
         Ok(Self { pid, page })
@@ -53,7 +53,7 @@ impl Origin {
         PAGE.get().is_some_and(|page| page.load(Relaxed) == pid)
     }
 
-    /// Returns whether this process is a forked child of the process that created the stack.
+    /// Returns whether this process is a forked child of the process that `self` describes.
     #[inline]
     pub fn is_elsewhere(self) -> bool {
         self.page.load(Relaxed) != self.pid

@@ -63,7 +63,8 @@ impl Builder {
         });
         let mut config = shape.config(&port);
         config.resolver = self.resolver();
-        // The other host is no kernel that could divide large packets into segments for us.
+        // Do not let the stack send packets larger than the MTU. A kernel would divide them into
+        // segments, but the host at the other end is a stack of this library.
         config.interfaces.iter_mut().for_each(|interface| interface.kernel_cuts = false);
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let place = StackAddresses { addresses, published: Vec::new() };

@@ -56,8 +56,8 @@ impl SharedStack {
         }
     }
 
-    /// Returns the client, through which sockets call the engine. In a forked child of the process
-    /// that created the stack, all its calls fail.
+    /// Returns the client, through which sockets send requests to the engine. All its calls fail in
+    /// a forked child of the process that created the stack.
     #[inline]
     pub fn client(&self) -> &Client {
         if self.origin.is_elsewhere() {
@@ -66,8 +66,8 @@ impl SharedStack {
         self.attachment.client()
     }
 
-    /// Returns the client without checking whether this process is a forked child. Callers check
-    /// this themselves.
+    /// Returns the client without checking whether this process is a forked child. The caller must
+    /// check this itself.
     #[inline]
     pub fn attached(&self) -> &Client {
         self.attachment.client()
@@ -85,8 +85,8 @@ impl SharedStack {
         }
     }
 
-    /// Tells the engine to close the sockets. [`Self::shutdown`] then waits for this. Does nothing
-    /// in a forked child.
+    /// Requests the engine to close all sockets. [`Self::shutdown`] waits until they are closed.
+    /// Does nothing in a forked child.
     pub fn begin_end(&self) {
         if !self.origin.is_elsewhere() {
             self.hang_up();
@@ -125,8 +125,8 @@ impl Drop for SharedStack {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.origin.is_elsewhere() {
-            // In this forked child, leak the engine's handle, because the parent still uses the
-            // thread and the mappings.
+            // Leak the handle of the engine in this forked child, because the parent still uses the
+            // engine's thread and mappings.
             self.disown();
             std::mem::forget(engine);
             return;
@@ -163,7 +163,6 @@ mod tests {
     }
 
     fn wait_for_engine(stack: &Stack) {
-        // When the engine ends, it wakes the thread that waits in a call.
         let has_ended = || {
             let engine = stack.shared.engine.lock().expect("no panic");
             engine.as_ref().is_none_or(EngineThread::has_ended)

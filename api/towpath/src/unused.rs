@@ -12,11 +12,11 @@ use towpath_client::syscall::SignalsBlocked;
 use crate::engine::EngineThread;
 use crate::fork::Origin;
 
-/// Threads that wait for engines to end, each with the process that created the engine.
+/// Threads that wait for engines to end, each with the process that has created the engine.
 static WAITING: Mutex<Vec<(Origin, JoinHandle<()>)>> = Mutex::new(Vec::new());
 
-/// Waits until `engine` has sent its data and ended, for at most the linger time. In an async
-/// runtime, a new thread waits. A drop cannot return errors, so they are ignored.
+/// Waits until `engine` has sent its data and ended, for at most the linger time. Within an async
+/// runtime, a new thread waits instead. Ignores errors, because the caller is a destructor.
 pub(crate) fn finish(engine: EngineThread, origin: Origin) {
     let engine = if is_in_runtime() { finish_later(engine, origin) } else { Some(engine) };
     if let Some(engine) = engine {
@@ -24,8 +24,8 @@ pub(crate) fn finish(engine: EngineThread, origin: Origin) {
     }
 }
 
-/// Waits for the threads that wait for engines, so that unsent data is not lost. Called when the
-/// process exits.
+/// Waits for the threads that wait for engines to end, so that unsent data is not lost. Called when
+/// the process exits.
 pub(crate) fn wait() {
     let waiting = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
     for (origin, thread) in waiting {

@@ -26,8 +26,8 @@ pub struct ReservedBytes<'a> {
     scratch: &'a mut Vec<u8>,
     was_written: &'a mut bool,
     len: usize,
-    /// Whether the reserved space wraps around the end of the buffer, so that `scratch` is used
-    /// instead.
+    /// Whether the reserved space wraps around the end of the ring buffer. The handler then writes
+    /// into `scratch`, because the space is not contiguous.
     wraps: bool,
 }
 

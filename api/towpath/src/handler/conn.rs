@@ -1,4 +1,4 @@
-//! A connection as a handler sees it during one call.
+//! [`Conn`], the access to a connection during one call of its handler.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};

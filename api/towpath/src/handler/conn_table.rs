@@ -6,12 +6,12 @@ use towpath_direct::{PrivateSockets, SocketHandle};
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{Instant, TimerId, TimerWheel};
 
-/// Maximum number of timers that fire or are moved in one turn of the stack's event loop. Further
-/// timers wait for the next turn.
+/// Maximum number of timers that fire or are moved within the timer wheel in one iteration of the
+/// stack's event loop. Further timers wait for the next iteration.
 const TIMERS_A_TURN: usize = 1024;
 /// Minimum time after which an idle connection frees its buffers. May take up to twice as long.
 const IDLE: Duration = Duration::from_secs(5);
-/// Maximum number of connections examined for idleness in one turn of the stack's event loop.
+/// Maximum number of connections that one iteration of the stack's event loop checks for idleness.
 const EXAMINED_A_TURN: usize = 256;
 
 /// State that decides which calls of the handler a connection currently gets.
@@ -74,7 +74,7 @@ pub(super) struct ConnTable {
     /// Time at which the next examination for idle connections begins; `None` if no connection has
     /// buffers to free.
     examine_at: Option<Instant>,
-    /// Index of the connection to examine next.
+    /// Index of the connection that is examined for idleness next.
     examined: usize,
     /// Whether the current pass over all connections found one that is active, or has bytes in its
     /// buffers.
@@ -166,8 +166,8 @@ impl ConnTable {
         None
     }
 
-    /// Returns the maximum number of timers that [`Self::next_fired`] handles in one turn of the
-    /// event loop.
+    /// Returns the maximum number of timers that [`Self::next_fired`] handles in one iteration of
+    /// the event loop.
     pub fn timer_budget() -> usize {
         TIMERS_A_TURN
     }

@@ -79,7 +79,7 @@ impl SharedCounters {
         }
     }
 
-    /// Counts a call of the handler that took the given time.
+    /// Counts a call of the handler and its duration.
     pub(super) fn count_call(&self, took: Duration) {
         self.calls.add(1);
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);

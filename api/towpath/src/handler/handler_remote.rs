@@ -186,7 +186,7 @@ impl<H, S> fmt::Debug for HandlerRemote<H, S> {
 mod tests {
     use super::*;
 
-    /// Test value whose destructor sends a message.
+    /// Value whose destructor sends a message to a handler.
     struct SendsAtDrop(HandlerRemote<(), ()>);
 
     impl Drop for SendsAtDrop {

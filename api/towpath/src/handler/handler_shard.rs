@@ -1,4 +1,4 @@
-//! View of a handler on one thread of the stack, with all its connections and sockets.
+//! Access to the connections and sockets that a handler has on one thread of the stack.
 
 use std::net::SocketAddr;
 use std::{fmt, io};

@@ -13,7 +13,8 @@ use super::handler_trait::Handler;
 use super::service::HandlerService;
 
 /// Default backlog of a listener, equal to Linux's default `somaxconn`. Connections are accepted in
-/// the turn of the event loop that completes their handshake, so only a flood fills the backlog.
+/// the iteration of the event loop that completes their handshake, so only a flood fills the
+/// backlog.
 const BACKLOG: u32 = 4096;
 
 /// Addresses and limits of a handler: see [`Builder::serve`](crate::Builder::serve).
@@ -84,7 +85,7 @@ impl ServeOptions {
     }
 
     /// Sets the maximum number of connections that may wait to be accepted. Connections are
-    /// accepted once per turn of the event loop. The default is 4096.
+    /// accepted once per iteration of the event loop. The default is 4096.
     pub fn backlog(mut self, count: u32) -> Self {
         self.backlog = count;
         self
@@ -142,7 +143,7 @@ impl From<SocketAddr> for ServeOptions {
     }
 }
 
-/// The engine service that runs a handler on one shard, with the handler's counters.
+/// Result of creating a handler on one shard of the engine: its engine service and its counters.
 pub(super) type MadeService = io::Result<(Box<dyn Service>, Arc<SharedCounters>)>;
 type MakeService = dyn Fn(usize, FirstSockets) -> MadeService + Send + Sync;
 

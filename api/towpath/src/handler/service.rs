@@ -1,8 +1,8 @@
 //! The engine service that runs a handler: converts events of sockets to calls of the handler.
 //!
 //! Each call of the handler is followed by [`HandlerService::apply`], and every connection ends in
-//! [`HandlerService::end`]. Actions that a call requests for connections are taken later, in
-//! `on_turn`, so that calls of the handler are never nested.
+//! [`HandlerService::end`]. A call may request actions for further connections. The actions are
+//! applied later, in `on_turn`, so that calls of the handler are never nested.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -25,8 +25,8 @@ use super::handler_trait::Handler;
 use super::options::FirstSockets;
 use super::service_core::ServiceCore;
 
-/// Maximum number of messages from other threads that are handled in one turn of the event loop, so
-/// that packets are not delayed. Further messages wait for the next turn.
+/// Maximum number of messages from other threads that are handled in one iteration of the event
+/// loop, so that packets are not delayed. Further messages wait for the next iteration.
 const MESSAGES_A_TURN: usize = 256;
 
 /// A handler on one shard, with its connections and their states.
@@ -40,7 +40,8 @@ pub(super) struct HandlerService<H: Handler> {
     mailbox: Arc<HandlerMailbox<H, H::State>>,
     /// Messages that other threads have sent and that are not handled yet.
     mail: VecDeque<HandlerMail<H, H::State>>,
-    /// Actions requested by handler calls in the current turn. A field only to reuse its memory.
+    /// Actions for connections that handler calls have requested. Stored in a field only to reuse
+    /// the memory of the list.
     requested: Vec<(SocketHandle, ConnAction)>,
 }
 
@@ -153,15 +154,16 @@ impl<H: Handler> HandlerService<H> {
     ) {
         let before = self.core.table.get(handle).map(|entry| entry.gate);
         let gate = match action {
-            // A timer or a message does not end the wait for room, so `writable` is still called
-            // later.
+            // A timer or a message does not end the wait for send buffer space. `writable` is still
+            // called later.
             ConnAction::Continue
                 if kind == CallKind::Message && before == Some(CallGate::AwaitsRoom) =>
             {
                 return;
             }
             ConnAction::Continue => CallGate::Open,
-            // The send buffer is empty and cannot get more room, so no event would call `writable`.
+            // The send buffer is empty and cannot grow, so no event would ever call `writable`.
+            // Treat the action as `Continue`.
             ConnAction::AwaitRoom if is_send_empty(handle, sockets) => CallGate::Open,
             ConnAction::AwaitRoom => CallGate::AwaitsRoom,
             ConnAction::Pause => CallGate::Paused,
@@ -173,7 +175,8 @@ impl<H: Handler> HandlerService<H> {
         if let Some(entry) = self.core.table.get_mut(handle) {
             entry.gate = gate;
         }
-        // The peer has sent its FIN, and the handler has seen it, so close the connection.
+        // The peer has sent its FIN, and this call has reported it to the handler, so close the
+        // connection.
         let is_over = kind == CallKind::Bytes && gate == CallGate::Open;
         if is_over && sockets.status(handle).is_none_or(|status| status.ended) {
             self.end(handle, ConnAction::Finish, CloseReason::Finished, sockets);
@@ -194,8 +197,8 @@ impl<H: Handler> HandlerService<H> {
         match how {
             ConnAction::Reset => sockets.abort(handle),
             _ => {
-                // Discard unread bytes first, because the stack would reset a connection that is
-                // closed with them.
+                // Discard unread bytes first. The stack would reset a connection that is closed
+                // with unread bytes.
                 let _ = sockets.discard(handle, usize::MAX);
                 sockets.shutdown(handle);
                 sockets.close(handle);

@@ -73,7 +73,7 @@ pub struct Intercepted {
     pub udp: UdpSocket,
     /// Socket that receives echo requests, if [`EchoPolicy::Deliver`] is set.
     pub echo: Option<EchoSocket>,
-    /// Handle that returns the counters.
+    /// Handle by which the program reads the counters.
     pub interceptor: Interceptor,
 }
 
@@ -107,13 +107,13 @@ impl InterceptBuilder {
     /// for this user, and brings it up with the MTU of the builder. Needs CAP_NET_ADMIN unless the
     /// device is prepared.
     ///
-    /// Replaces a source that was set before, as do the following methods.
+    /// A later call of this or another method that selects the source of packets replaces this one.
     pub fn tun(self, name: &str) -> Self {
         self.from(PacketOrigin::Device(Kind::Tun, name.to_owned()))
     }
 
-    /// Takes packets from the TAP device `name`. Hosts on its link use an address of [`Self::own`]
-    /// as their router.
+    /// Intercepts packets from the TAP device `name`. Hosts on the device's link must use an
+    /// address of [`Self::own`] as their router.
     pub fn tap(self, name: &str) -> Self {
         self.from(PacketOrigin::Device(Kind::Tap, name.to_owned()))
     }
@@ -160,15 +160,16 @@ impl InterceptBuilder {
         self
     }
 
-    /// Gives this machine an address on the device, with the prefix length of its network. Only for
-    /// devices by name.
+    /// Assigns an address with the prefix length of its network to the device on this machine. Only
+    /// valid for a device that was given by name.
     pub fn host_address(mut self, ip: IpAddr, prefix_len: u8) -> Self {
         self.host.push((ip, prefix_len));
         self
     }
 
-    /// Adds a route of this machine to the device for a network. Only for devices by name. The
-    /// program's own connections must avoid this route: see `docs/library/intercept.md`.
+    /// Adds a route of this machine for a network, which leads to the device. Only valid for a
+    /// device that was given by name. The program's own connections must avoid this route: see
+    /// `docs/library/intercept.md`.
     pub fn route(mut self, ip: IpAddr, prefix_len: u8) -> Self {
         self.routes.push((ip, prefix_len));
         self

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Key of a source: its IPv4 address, or the first 64 bits of its IPv6 address.
+/// Key of a client, for which limits apply: its IPv4 address, or the first 64 bits of its IPv6
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ClientKey(IpAddr);
 

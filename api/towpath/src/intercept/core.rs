@@ -21,12 +21,14 @@ use super::source::StagedSource;
 use super::streams::{IdleLimits, MemoryLimits, StreamTable, SweepStep};
 use super::syns::SynTable;
 
-/// Interface of the source of packets. The only other interface is loopback.
+/// Interface of the stack on which intercepted packets arrive. The only other interface is
+/// loopback.
 const SOURCE_IFACE: IfaceId = IfaceId(1);
 
 /// Stack, sockets and queues. The lock of [`SharedCore`](super::handle::SharedCore) protects it.
 pub(super) struct Core {
-    /// Network stack. The runner lends it the source of packets for each turn of the event loop.
+    /// Network stack. For each iteration of its event loop, the runner lends the source of packets
+    /// to it.
     pub(super) node: Node<StagedSource>,
     streams: StreamTable,
     syns: SynTable,
@@ -80,8 +82,8 @@ impl Core {
 
     // ---- Calls of the runner
 
-    /// Runs one turn of the stack, and passes received data and events to the sockets. Returns
-    /// whether more work is pending.
+    /// Runs one iteration of the stack's event loop, and passes received data and events to the
+    /// sockets. Returns whether more work is pending.
     pub(super) fn turn(&mut self) -> bool {
         (self.is_due, self.is_pausing) = (false, false);
         // The runner is awake, so calls of sockets need not wake it.
@@ -112,8 +114,8 @@ impl Core {
         node.into_iter().chain(self.streams.next_sweep_ns()).min()
     }
 
-    /// Returns whether the runner must pause to let the program read datagrams. The call that has
-    /// read enough of them wakes the runner.
+    /// Returns whether the runner must pause, because too many datagrams are queued. The program
+    /// then reads datagrams, and the call that has read enough of them wakes the runner.
     pub(super) fn pauses(&mut self) -> bool {
         self.is_pausing = self.datagrams.is_crowded(&self.limits);
         self.is_pausing
@@ -172,7 +174,8 @@ impl Core {
     ) -> Poll<io::Result<(PendingSyn, ReceivedFields)>> {
         self.check()?;
         while let Some(syn) = self.syns.pop() {
-            // A SYN without stored fields was dropped by the stack meanwhile, so skip it.
+            // The stack has already dropped this SYN, since its fields are no longer stored. Skip
+            // it.
             if let Some(fields) = self.node.syn_fields(syn.id) {
                 return Poll::Ready(Ok((syn, fields)));
             }
@@ -407,7 +410,7 @@ impl Core {
         }
     }
 
-    // ---- Results of a turn
+    // ---- Events of the stack
 
     fn on_event(&mut self, event: NodeEvent) {
         let due = &mut self.due;
@@ -446,7 +449,7 @@ impl Core {
         let counters = &mut self.counters;
         let counter = if !self.is_listening {
             counters.refused += 1;
-            // The next turn sends the reset.
+            // Run the event loop again without delay, which sends the reset.
             self.is_due = true;
             return self.node.refuse_syn(syn.id, Refusal::Reset);
         } else if self.streams.len() + self.syns.len() >= connections {

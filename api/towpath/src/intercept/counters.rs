@@ -44,7 +44,7 @@ pub struct InterceptCounters {
     /// Number of datagrams dropped because of the limit `datagram_bytes_per_source`.
     pub over_datagram_bytes_per_source: u64,
     /// Number of datagrams, echo requests and ICMP errors dropped because more than 1024 arrived in
-    /// one turn of the event loop.
+    /// one iteration of the event loop.
     pub over_turn: u64,
     /// Number of datagrams and echo requests dropped because no socket receives them.
     pub without_socket: u64,

@@ -15,8 +15,8 @@ use super::wakers::Wakers;
 /// Bytes counted for each queued datagram in addition to its payload, because an empty datagram
 /// takes memory, too.
 const OVERHEAD: usize = 64;
-/// Number of queued datagrams whose unused buffer capacity is kept. Together they waste at most 256
-/// KiB; buffers of further datagrams are shrunk.
+/// Number of queued datagrams whose buffers may be larger than their payload. At most 256 KiB are
+/// wasted in total. Buffers of further datagrams are shrunk.
 const SPARE_MAX: usize = 64;
 
 /// Queue of received datagrams, and of ICMP errors about sent ones.
@@ -34,7 +34,8 @@ pub(super) struct DatagramQueue {
 }
 
 impl DatagramQueue {
-    /// Queues a datagram. If a limit is reached, drops and counts it, and returns its memory.
+    /// Queues a datagram. If a limit is reached, drops and counts the datagram, and returns its
+    /// buffer.
     pub(super) fn push(
         &mut self,
         meta: DatagramMeta,
@@ -73,13 +74,14 @@ impl DatagramQueue {
         Some((meta, bytes))
     }
 
-    /// Returns whether so many datagrams are queued that the next turn of the event loop may drop
-    /// some.
+    /// Returns whether so many datagrams are queued that the next iteration of the event loop may
+    /// drop some.
     pub(super) fn is_crowded(&self, limits: &InterceptLimits) -> bool {
         self.bytes > Self::bytes_max(limits) / 2
     }
 
-    /// Returns whether so few datagrams are queued that a turn of the event loop drops none.
+    /// Returns whether so few datagrams are queued that the next iteration of the event loop drops
+    /// none.
     pub(super) fn has_room(&self, limits: &InterceptLimits) -> bool {
         self.bytes < Self::bytes_max(limits) / 8
     }

@@ -128,7 +128,8 @@ impl EchoQueue {
         Self { policy, queue: MessageQueue::default(), receivers: Wakers::default() }
     }
 
-    /// Handles a received request by the policy: queues it, drops it, or returns it to be answered.
+    /// Handles a received echo request according to the policy: queues it, drops it, or returns it
+    /// to be answered.
     pub(super) fn push(
         &mut self,
         meta: EchoMeta,
@@ -154,7 +155,7 @@ impl EchoQueue {
         self.receivers.wake(due);
     }
 
-    /// Drops the queued requests and all later ones.
+    /// Drops the queued echo requests, and ignores all later ones.
     fn stop(&mut self) {
         self.policy = EchoPolicy::Ignore;
         self.queue = MessageQueue::default();

@@ -40,9 +40,9 @@ pub struct InterceptLimits {
     /// Time without a byte in either direction after which a connection is reset. Default: 2 h 4
     /// min (RFC 5382, REQ-5).
     pub idle: Duration,
-    /// Idle time like [`Self::idle`], applied instead when a limit is reached: to a source that has
-    /// `connections_per_source` connections, or to all if there are `connections`. Resetting idle
-    /// connections makes room for new ones. Default: 2 h 4 min.
+    /// Idle time that replaces [`Self::idle`] while a limit is reached. Applies to a source that
+    /// has `connections_per_source` connections, or to all sources if there are `connections`
+    /// connections. Resetting idle connections makes room for new ones. Default: 2 h 4 min.
     pub idle_at_limit: Duration,
     /// Maximum number of bytes of received datagrams that the program has not read. Each datagram
     /// counts 64 bytes more than its payload. Further datagrams are dropped. Default: 4 MiB.

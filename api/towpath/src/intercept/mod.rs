@@ -49,10 +49,11 @@
 //! to any address, by calls of the node. An engine would add a queue and a wake-up between the
 //! program and each packet.
 //!
-//! A lock protects the node. Calls of sockets copy bytes under the lock, and the runner holds it
-//! for one turn, which handles at most 64 packets in each direction. The runner receives before the
-//! turn, and sends after it, without the lock. Only packets with data of connections are sent
-//! during the turn. Devices with virtio headers pass up to 64 KiB of a connection as one packet.
+//! A lock protects the node. Calls of sockets copy bytes under the lock. The runner holds the lock
+//! for one iteration of the event loop, which handles at most 64 packets in each direction. The
+//! runner receives packets before this iteration, and sends packets after it, without the lock.
+//! Only packets with data of connections are sent during the iteration. Devices with virtio headers
+//! pass up to 64 KiB of a connection as one packet.
 //!
 //! # Limits
 //!

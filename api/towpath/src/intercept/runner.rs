@@ -14,8 +14,8 @@ use towpath_uplink::now_ns;
 use super::handle::SharedCore;
 use super::source::StagedSource;
 
-/// Maximum number of turns of the stack's event loop in one poll. Afterwards the runner yields to
-/// other tasks of the thread.
+/// Maximum number of iterations of the stack's event loop in one poll. Afterwards the runner yields
+/// to other tasks of the thread.
 const TURNS_A_POLL: usize = 4;
 /// Maximum time, in ns, that the runner sleeps before it reads its next timer again. Tokio's timers
 /// reach at most about two years ahead.
@@ -33,12 +33,12 @@ const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 #[must_use = "nothing is received or sent while the runner is not polled"]
 pub struct InterceptRunner {
     shared: Arc<SharedCore>,
-    /// Source of packets, lent to the stack (`Node`) for each turn of its event loop; empty after
-    /// the runner has ended.
+    /// Source of packets, lent to the stack (`Node`) for each iteration of its event loop; empty
+    /// after the runner has ended.
     #[expect(clippy::vec_box, reason = "exchanged with the ports of the node")]
     ports: Vec<Box<StagedSource>>,
-    /// Pool of packet buffers, exchanged with the pool of the stack (`Node`) at each turn. Buffers
-    /// that the stack allocated return to it at the next exchange.
+    /// Pool of packet buffers, exchanged with the pool of the stack (`Node`) in each iteration of
+    /// its event loop. Buffers that the stack allocated return to it at the next exchange.
     pool: Pool,
     sleep: Option<Pin<Box<Sleep>>>,
     /// Time at which `sleep` wakes the task, in ns.
@@ -50,9 +50,9 @@ pub struct InterceptRunner {
 /// Duration of the pause in which the program reads queued datagrams, in ns.
 const CROWDED_NS: u64 = 1_000_000;
 
-/// Result of [`InterceptRunner::advance`]'s part that holds the lock.
+/// Result of the part of [`InterceptRunner::advance`] that runs with the lock held.
 enum TurnOutcome {
-    /// More work is pending, so run another turn at once.
+    /// More work is pending, so start another iteration at once.
     More,
     /// Pause, so that the program can read queued datagrams.
     Pause,
@@ -62,9 +62,9 @@ enum TurnOutcome {
     Over,
 }
 
-/// Result of one turn of the runner.
+/// Result of one iteration of the stack's event loop, run by the runner.
 enum PollOutcome {
-    /// More work is pending, so run another turn at once.
+    /// More work is pending, so start another iteration at once.
     More,
     /// No work is pending. Sleep until the given time in ns, if any.
     Idle(Option<u64>),
@@ -84,8 +84,8 @@ impl InterceptRunner {
         Self { shared, ports, pool, sleep: None, sleep_ns: u64::MAX, due }
     }
 
-    /// Receives packets, runs one turn of the stack, and sends packets. Only the turn holds the
-    /// lock.
+    /// Receives packets, runs one iteration of the stack's event loop, and sends packets. Holds the
+    /// lock only while the event loop runs.
     fn advance(&mut self, cx: &mut Context<'_>) -> PollOutcome {
         let started_ns = now_ns();
         for source in &mut self.ports {
@@ -93,8 +93,8 @@ impl InterceptRunner {
         }
         let outcome = self.turn(cx);
         self.due.drain(..).for_each(Waker::wake);
-        // `ports` contains the one source of packets between turns, and is empty after the runner's
-        // end.
+        // `ports` contains the only source of packets while the event loop does not run. After the
+        // end of the runner, `ports` is empty.
         let Some(source) = self.ports.first_mut() else { return PollOutcome::Ended(Ok(())) };
         source.send(started_ns, &mut self.pool);
         if let Some(result) = source.take_end() {
@@ -123,8 +123,9 @@ impl InterceptRunner {
             return TurnOutcome::Over;
         }
         if core.pauses() {
-            // The program takes the lock for each datagram. A busy runner would take it again at
-            // once, so let it sleep. Meanwhile packets wait in the source.
+            // Let a busy runner sleep, because the program needs the lock for each datagram that it
+            // reads. Otherwise the runner would take the lock again at once. Packets wait in the
+            // source meanwhile.
             core.sleep(cx);
             return TurnOutcome::Pause;
         }
@@ -144,7 +145,8 @@ impl InterceptRunner {
             return true;
         }
         // Set the timer only if the deadline moved to an earlier time. Each acknowledgement
-        // postpones deadlines, and a timer that fires too early costs only one turn.
+        // postpones deadlines, and a timer that fires too early costs only one iteration of the
+        // event loop.
         if at_ns < self.sleep_ns {
             self.sleep_ns = at_ns.min(now_ns + SLEEP_MAX_NS);
             let deadline = TokioInstant::now() + Duration::from_nanos(self.sleep_ns - now_ns);

@@ -145,8 +145,8 @@ impl AsyncWrite for TcpStream {
             for slice in slices.iter().filter(|slice| !slice.is_empty()) {
                 match core.poll_write(self.socket, cx, slice) {
                     Poll::Ready(Ok(bytes)) => written += bytes,
-                    // If a part was already written, return its length. The next call reports the
-                    // error, or waits.
+                    // If some bytes were already written, return their number. The next call then
+                    // reports the error, or waits.
                     _ if written > 0 => break,
                     other => return other,
                 }

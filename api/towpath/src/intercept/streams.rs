@@ -63,8 +63,8 @@ pub(super) struct MemoryLimits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdleLimits {
     idle_ns: u64,
-    /// Idle limit in ns for a source that has `per_source` connections, and for all if there are
-    /// `connections`.
+    /// Idle limit in ns that applies to a source with `per_source` connections, and to all sources
+    /// if there are `connections` connections.
     at_limit_ns: u64,
     connections: usize,
     per_source: usize,
@@ -128,7 +128,7 @@ impl StreamTable {
         is_free.then_some(BufferSizes { recv: max, recv_max: max, send: max, send_max: max })
     }
 
-    /// Returns whether another connection of the source would exceed `memory`, its limit in bytes.
+    /// Returns whether a further connection of the client would exceed its limit of `memory` bytes.
     pub(super) fn has_spent(&self, client: ClientKey, memory: u64) -> bool {
         self.memory_of(client) + 2 * u64::from(BUFFER_INITIAL) > memory
     }
@@ -255,7 +255,8 @@ impl StreamTable {
         }
     }
 
-    /// Wakes the waiting writer if the send buffer has enough room, given in bytes.
+    /// Wakes the task that waits to write, if the send buffer has enough space. `room` is this
+    /// space, in bytes.
     pub(super) fn wake_writer(&mut self, handle: SocketHandle, room: usize, due: &mut Vec<Waker>) {
         if let Some(entry) = self.get(handle)
             && room >= WAKE_ROOM

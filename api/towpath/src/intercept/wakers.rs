@@ -1,4 +1,4 @@
-//! Tasks that wait for one event, such as a received datagram.
+//! List of tasks that wait for the same event, such as the arrival of a datagram.
 
 use std::task::{Context, Waker};
 

@@ -94,7 +94,7 @@ impl OwnedSocket {
         towpath_client::Handle { client: self.shared.attached(), socket: self.socket }
     }
 
-    /// Returns the socket's slot, its state in memory shared with the engine.
+    /// Returns the socket's slot: its state in the memory that this process shares with the engine.
     ///
     /// # Errors
     /// If the engine has ended, returns [`Error::Dead`], converted by [`io_error`].

@@ -23,7 +23,8 @@ pub(super) fn each<T>(
     }))
 }
 
-/// Does the same as [`each`], and passes the current stack of this thread to `open`.
+/// Calls `open` with the current stack of this thread and each address that `addr` resolves to,
+/// until a call succeeds.
 pub(super) fn each_here<T>(
     addr: impl ToSocketAddrs,
     mut open: impl FnMut(&Arc<SharedStack>, SocketAddr) -> io::Result<T>,

@@ -363,8 +363,8 @@ async fn write_all(mut stream: &TcpStream, mut bytes: &[u8]) {
 fn loses_no_wakeup_among_tasks_that_cancel_waits() {
     const PAIRS: usize = 12;
     const ROUNDS: usize = 300;
-    /// Number of bytes to send: more than the initial buffers hold, so that some writers wait for
-    /// room.
+    /// Number of bytes to send. Larger than the initial send buffers, so that some writers must
+    /// wait for space.
     const LONG: usize = 1 << 20;
     let stack = stack();
     let dispatcher = dispatcher(&stack);

@@ -23,8 +23,8 @@ use towpath_client::reactor::Dispatcher;
 use crate::error::io_error;
 use crate::shared::SharedStack;
 
-/// Receives the events of a stack for the sockets of one runtime. Each of these sockets holds a
-/// reference to it.
+/// Receives the events of a stack for the sockets of one runtime. Each of these sockets has a
+/// reference to the dispatcher.
 pub(crate) struct RuntimeDispatcher {
     /// Event source, dropped before `shared` because it uses the process tables of the stack.
     source: std::mem::ManuallyDrop<AsyncFd<EventSource>>,
@@ -120,7 +120,8 @@ impl RuntimeDispatcher {
         let dispatcher = Self::new(shared)?;
         let mut known = lock();
         if let Some(faster) = known.find(runtime.id()) {
-            // Another thread has created a dispatcher meanwhile. Unlock before this one is dropped.
+            // Another thread has created a dispatcher for this runtime at the same time. Release
+            // the lock before the superfluous dispatcher is dropped.
             drop(known);
             return Ok(faster);
         }
@@ -151,9 +152,9 @@ impl RuntimeDispatcher {
     /// Dispatches events to their tasks until none is left. The I/O driver then calls the waker
     /// again at the next event.
     fn run(&self) {
-        // Run without tokio's cooperative budget. If the calling task had used up its budget,
-        // `poll_read_ready` would call the waker at once. Outside of a worker thread, the waker
-        // runs this function again, without end.
+        // Run without tokio's cooperative budget. If the calling task has used up its budget,
+        // `poll_read_ready` calls the waker at once. Outside of a worker thread, the waker would
+        // then call this function again, without end.
         let take = coop::unconstrained(poll_fn(|cx| {
             self.take_events(cx);
             Poll::Ready(())
@@ -175,8 +176,8 @@ impl RuntimeDispatcher {
         }
     }
 
-    /// Wakes all tasks that wait for sockets of this runtime. Tasks on other runtimes would
-    /// otherwise wait forever, because this dispatcher no longer runs.
+    /// Wakes all tasks that wait for sockets of this runtime, which is shutting down. The
+    /// dispatcher no longer runs, so tasks on other runtimes would otherwise wait forever.
     fn end(&self) {
         self.has_ended.store(true, SeqCst);
         // Remove the dispatcher from the table: sockets may keep it alive, and tokio may give the

@@ -13,7 +13,7 @@
 //! between tasks and threads.
 //!
 //! A runtime polls one descriptor for each stack, and no descriptor for each socket. Creating,
-//! binding and listening wait for the engine, normally for one turn of its thread.
+//! binding and listening wait for the engine, normally for one iteration of its event loop.
 //!
 //! # Cancel safety
 //!

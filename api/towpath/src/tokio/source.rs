@@ -16,8 +16,8 @@ use crate::net::handle::OwnedSocket;
 use crate::net::{TcpListener, TcpStream, UdpSocket};
 use crate::shared::SharedStack;
 
-/// Maximum number of attempts in one poll. An attempt fails although the socket was ready if
-/// another task is faster. After the last attempt, the task yields to other tasks.
+/// Maximum number of attempts in one poll. An attempt fails if another task reads or writes the
+/// ready socket first. After the last attempt, the task yields to other tasks.
 const ATTEMPTS: usize = 4;
 
 /// A socket in non-blocking mode, with the registrations of tasks that wait for it.
@@ -73,8 +73,8 @@ struct FutureWakeup<'a> {
 
 impl Drop for FutureWakeup<'_> {
     fn drop(&mut self) {
-        // In a forked child, this call detects the fork. Otherwise dropping the registration would
-        // lock the parent's table of waiting tasks.
+        // Detect whether this process is a forked child. Otherwise dropping the registration in a
+        // child would lock the parent's table of waiting tasks.
         self.shared.client();
     }
 }
@@ -188,8 +188,8 @@ impl<S: HasSocket> IoSource<S> {
         }
     }
 
-    /// Requests memory for the send buffer before the first write. Otherwise a task that waits for
-    /// room would find the socket ready, fail to write, and wait again.
+    /// Requests memory for the send buffer before the first write. Without memory, the socket
+    /// counts as ready although a write fails, so that the task would poll it again and again.
     fn request_memory(&self, is_writer: bool) {
         if is_writer {
             let owned = self.socket.owned();
@@ -248,8 +248,8 @@ impl<S: HasSocket> IoSource<S> {
 
 impl<S: HasSocket> Drop for IoSource<S> {
     fn drop(&mut self) {
-        // In a forked child, this call detects the fork. Otherwise dropping the registrations would
-        // lock the parent's table of waiting tasks.
+        // Detect whether this process is a forked child. Otherwise dropping the registrations in a
+        // child would lock the parent's table of waiting tasks.
         self.dispatcher.shared().client();
     }
 }
@@ -279,7 +279,8 @@ fn events_of(interest: Interest) -> u32 {
     events
 }
 
-/// Repeats `attempt` while it returns `WouldBlock` and `wait` reports that the socket is ready.
+/// Repeats `attempt` while it returns `WouldBlock` although `wait` reports that the socket is
+/// ready.
 fn poll_attempts<T>(
     cx: &mut Context<'_>,
     mut attempt: impl FnMut() -> io::Result<T>,

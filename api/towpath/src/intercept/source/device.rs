@@ -40,8 +40,9 @@ impl DeviceSource {
 /// Returns whether the descriptor is ready for reading or for writing, by `flag`. If not, the task
 /// is woken when it becomes ready.
 ///
-/// Tokio reports only changes of readiness, but a turn may leave packets in the device. Therefore
-/// we ask the kernel by poll(2), and clear the readiness stored by Tokio only if it is outdated.
+/// Tokio reports only changes of readiness, but the runner may leave packets in the device.
+/// Therefore we query the kernel by poll(2), and clear the readiness stored by Tokio only if it is
+/// outdated.
 fn is_ready(cx: &mut Context<'_>, watch: &AsyncFd<OwnedFd>, flag: PollFlags) -> io::Result<bool> {
     loop {
         let stored = match flag {

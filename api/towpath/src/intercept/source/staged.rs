@@ -1,4 +1,5 @@
-//! A source of packets that receives and sends outside of the turn, without the interceptor's lock.
+//! A source of packets that receives and sends without the interceptor's lock, before and after
+//! each iteration of the stack's event loop.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,22 +9,22 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 
 use super::SourcePort;
 
-/// Maximum number of packets, up to 64 KiB each, that one turn of the event loop receives and
-/// sends. The maximum limits the time for which sockets wait for the lock to about 1 ms.
+/// Maximum number of packets, up to 64 KiB each, that one iteration of the event loop receives and
+/// sends. Sockets wait for the lock during the iteration, which therefore takes at most about 1 ms.
 pub(crate) const TURN_PACKETS: usize = 64;
 
-/// A source whose system calls are made before and after a turn of the event loop, without the lock
-/// that sockets need. During the turn, it is the port of the stack.
+/// A source of packets for the stack. Its system calls are made before and after an iteration of
+/// the stack's event loop, without the lock that sockets need. During the iteration, it is a port
+/// of the stack.
 pub(crate) struct StagedSource {
     source: SourcePort,
-    /// Received packets that the next turn handles.
+    /// Received packets that the stack has not processed yet.
     received: Batch,
-    /// Packets that the last turn has created and that are not sent yet.
+    /// Packets that the stack has created, and that are not sent yet.
     outgoing: Batch,
-    /// Whether the stack still holds packets of the last turn, because this port did not accept
-    /// them.
+    /// Whether the stack has further packets to send, which this port has not accepted yet.
     is_behind: bool,
-    /// Whether the source has room again for packets that the stack still holds.
+    /// Whether this port can now accept packets that the stack could not send before.
     has_room: bool,
 }
 
@@ -33,8 +34,8 @@ impl StagedSource {
         Self { source, received, outgoing, is_behind: false, has_room: false }
     }
 
-    /// Receives packets for the next turn. The task is woken when the source has packets or room
-    /// again.
+    /// Receives packets for the next iteration of the event loop. The task is woken when the source
+    /// has more packets, or can send again.
     pub(crate) fn receive(&mut self, now_ns: u64, pool: &mut Pool, cx: &Context<'_>) {
         (self.is_behind, self.has_room) = (false, false);
         self.source.set_waker(cx);

@@ -57,7 +57,7 @@ where
                         sink.as_mut().start_send(packet).map_err(Into::into)?;
                     }
                 }
-                // A full sink needs a flush to get room again.
+                // Flush a full sink, so that it can accept packets again.
                 Poll::Pending => {
                     let _ = sink.as_mut().poll_flush(cx).map_err(Into::into)?;
                     return Poll::Pending;

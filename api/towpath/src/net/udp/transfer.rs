@@ -157,8 +157,8 @@ impl UdpSocket {
         // SAFETY: the buffers are valid for writes, by the contract of this function.
         let received =
             unsafe { datagram::recv(handle.client(), handle.socket, buffers, keep.then_some(0)) }?;
-        // Without a datagram, use an unspecified source. In fact there is always one: `None` is
-        // returned only after shutdown for reading, for which this API has no method.
+        // Use an unspecified address if there is no datagram. In fact there is always one: `None`
+        // is returned only after shutdown for reading, for which this API has no method.
         let from = received.map_or(RawAddr::default(), |received| received.header.remote);
         Ok((received.map_or(0, |received| received.copied), shown(from, handle.family)))
     }
@@ -261,8 +261,8 @@ fn ask(handle: &OwnedSocket) -> io::Result<Box<[Ipv4Addr]>> {
     Ok(interfaces.filter_map(broadcast).collect())
 }
 
-/// Returns a datagram's header with the current socket options. Otherwise options that the program
-/// changes later could apply to this datagram, too.
+/// Returns a datagram's header, which contains the current socket options. The options are copied,
+/// because the program may change them before the datagram is sent.
 fn header(handle: &OwnedSocket, remote: RawAddr, len: u32) -> io::Result<DatagramHeader> {
     let slot = handle.slot()?;
     let to = if remote.family == 0 { slot.remote.load() } else { remote };
