@@ -1,7 +1,7 @@
 //! Axes and text of charts in SVG.
 //!
-//! An [`Axis`] places values and has round ticks; an [`Area`] converts places to coordinates. The
-//! owner of a chart draws it, and its page has the styles.
+//! An [`Axis`] converts values to positions, and has ticks at round values. An [`Area`] converts
+//! positions to coordinates. The caller draws the chart, and its HTML page contains the styles.
 //!
 //! ```
 //! use towpath_chart::{Area, Axis, escaped};
