@@ -70,8 +70,8 @@ impl FlowsMax {
         }
     }
 
-    /// Returns the limits of one of `gateways` gateways. Divides the limits that are not part of
-    /// the common [`FlowBudget`].
+    /// Returns the limits for one of `gateways` gateways. Limits that are part of the shared
+    /// [`FlowBudget`] are not divided.
     pub(crate) fn of_one_of(self, gateways: usize) -> Self {
         let share = |all: usize| (all / gateways).max(1);
         let Self { udp, udp_clients, echo, dns, .. } = self;
@@ -184,8 +184,8 @@ impl FlowBudget {
         self.descriptors
     }
 
-    /// Returns all counters, from the narrowest scope to the widest. If a limit is reached, `take`
-    /// then fails before it has changed a wider counter.
+    /// Returns the counters of this reservation, the narrowest scope first. If a limit is reached,
+    /// `take` fails before it has incremented a counter with a wider scope.
     fn counts(&self) -> [&BoundedCount; 3] {
         [&self.clients, &self.tcp, &self.all]
     }
@@ -198,7 +198,7 @@ impl Share {
         if client.has_share() {
             let counts = self.budget.counts();
             let free = counts[self.whose as usize..].iter().map(|count| count.free()).min();
-            // Count the descriptor of this reservation as free, because it was free before.
+            // Add one, because the descriptor of this reservation was free before.
             let most = free.unwrap_or(0).saturating_add(1).saturating_mul(CLIENT_PART);
             let mut by_client = self.budget.by_client();
             let flows = by_client.entry(client).or_default();

@@ -21,11 +21,11 @@ impl Client {
         })
     }
 
-    /// Returns whether per-client limits apply. The limits apply neither to the program, nor to
-    /// clients with a loopback address of this host.
+    /// Returns whether per-client limits apply to this client. The limits do not apply to the
+    /// program, or to clients with a loopback address of this host.
     pub(crate) fn has_share(self) -> bool {
-        // The address of an IPv6 client is truncated to 64 bits, so ::1 appears as ::, the
-        // unspecified address. No other unicast address has this prefix.
+        // An IPv6 address is truncated to 64 bits, so ::1 becomes ::, the unspecified address. No
+        // other unicast address has this prefix.
         !self.0.is_loopback() && !self.0.is_unspecified()
     }
 }

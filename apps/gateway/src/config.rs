@@ -130,11 +130,11 @@ impl GatewayConfig {
         }
     }
 
-    /// Returns the source address with which an ICMP error is shown to the program. Returns `None`
-    /// if the real reporter's address belongs to another host in the program's network.
+    /// Returns the source address of an ICMP error for the program. Returns `None` if the address
+    /// of the host that reported the error belongs to another host in the program's network.
     pub(crate) fn reporter_seen(&self, reporter: IpAddr) -> Option<IpAddr> {
-        // Hide addresses that, in the program's network, belong to the program itself or to another
-        // host.
+        // Do not use addresses that belong to the program itself, or to another host, in the
+        // program's network.
         let (hidden, gateway) = match reporter {
             IpAddr::V4(ip) => {
                 let own = ip.is_loopback() || ip.is_unspecified() || self.program_v4 == Some(ip);
@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(second.client, addr("10.0.2.2:0"));
         let [first, _] = seen("[::1]:5000").map(Option::unwrap);
         assert_eq!((first.client, first.program), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
-        // Exclude the addresses that the program's network assigns to the program, the gateway and
-        // the DNS forwarder. Clients in the host's networks may have the same addresses.
+        // The program's network assigns these addresses to the program, the gateway and the DNS
+        // forwarder. Clients in the host's networks may have the same addresses.
         let ours =
             ["10.0.2.15:53", "10.0.2.2:53", "10.0.2.3:53", "[fd00:2::2]:53", "[fd00:2::3]:53"];
         for other in ["[fe80::1%3]:5000"].into_iter().chain(ours) {

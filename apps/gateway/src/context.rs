@@ -37,7 +37,7 @@ pub(crate) struct Context<'a, H: Host> {
     /// Number of packets of the inner stack that are queued on the link to the program.
     pub(crate) on_link: usize,
     pub(crate) pool: &'a mut Pool,
-    /// Whether the inner stack has new input, and needs another turn of its event loop.
+    /// Whether the inner stack has new input, so that its event loop must run again.
     pub(crate) touched: bool,
 }
 

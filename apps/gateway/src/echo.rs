@@ -1,11 +1,11 @@
 //! Echo flows: forwards the program's pings through ICMP sockets of the host.
 //!
 //! A datagram ICMP socket needs no privilege, but `net.ipv4.ping_group_range` must contain our
-//! group. A raw socket needs CAP_NET_RAW. Both replace the program's identifier: the host chooses
-//! one for a datagram socket, and [`EchoFlows`] one for a raw socket. So two clients may use the
-//! same identifier. A `ping` on this host receives only replies to its own requests. Replies get
-//! the program's identifier back. TTL and traffic class are copied in both directions, and errors
-//! are passed back, so `traceroute -I` shows the host's routers.
+//! group. A raw socket needs CAP_NET_RAW. With both kinds, requests leave with another identifier
+//! than the program's, so that two clients may use the same one. The host chooses it for a datagram
+//! socket, and [`EchoFlows`] for a raw socket. Replies are passed to the program with its own
+//! identifier. TTL and traffic class are copied in both directions, and errors are passed back, so
+//! `traceroute -I` shows the host's routers.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +35,8 @@ use crate::slab;
 use crate::source::PeerSilence;
 use crate::sys::{self, Destination, IpOption};
 
-/// Table of all echo flows: pings of one program address to one peer with one identifier.
+/// Table of echo flows. A flow consists of the pings with one identifier from one address of the
+/// program to one peer.
 #[derive(Debug)]
 pub(crate) struct EchoFlows {
     flows: IdleTable<EchoKey, Flow>,
@@ -81,7 +82,8 @@ enum Lost {
     Failed,
 }
 
-/// Eviction class of flows whose peer has not answered. `CLASS` below is that of answered flows.
+/// Eviction class of flows whose peer has not answered yet. [`CLASS`] is the class of answered
+/// flows.
 const CLASS_NEW: usize = 0;
 const CLASS: usize = 1;
 /// Length of an ICMP echo header in bytes, equal for ICMPv4 and ICMPv6.
@@ -153,7 +155,7 @@ impl EchoFlows {
         shared.scratch = scratch;
     }
 
-    /// Sends a request on its existing flow, or creates a flow for it.
+    /// Sends an echo request on its existing flow, or creates a flow for it.
     fn pass_on(
         &mut self,
         shared: &mut Shared,
@@ -320,8 +322,8 @@ impl EchoFlows {
                     more = false;
                     break;
                 }
-                // Ignore an error of an earlier request here. `hear` passes the ICMP report about
-                // it to the program.
+                // Ignore the error, which concerns an earlier request. `hear` reads its report from
+                // the error queue, and passes it to the program.
                 Err(_) => {
                     flow.hear(cx.shared, key, &[]);
                 }

@@ -1,4 +1,5 @@
-//! Byte FIFOs of spliced flows, backed by pooled memory.
+//! Byte FIFOs between the two sockets of a TCP flow: the program's and the host's. A pool provides
+//! their memory.
 //!
 //! A flow holds memory only while its FIFO contains bytes. Usually the FIFO is empty, because the
 //! host socket accepts bytes at once. Therefore, a few mappings serve thousands of flows. The pool
@@ -32,7 +33,7 @@ pub(crate) struct FifoPool {
 
 #[derive(Debug)]
 struct State {
-    /// Unused memory mappings: those for large FIFOs, and those for small ones.
+    /// Unused memory mappings: first those for large FIFOs, then those for small ones.
     free: [Vec<Arc<Mapping>>; 2],
     /// Number of large FIFOs, including those that back a receive window but have no memory.
     large: usize,
@@ -176,7 +177,8 @@ impl FlowFifo {
         {
             let Some(to) = self.pool.take(self.size) else { return false };
             for stretch in self.fragments(head, len).iter() {
-                // Copy to the same offsets, so that positions remain valid.
+                // Copy the bytes to the same offsets in the new mapping, so that positions in the
+                // FIFO remain valid.
                 to.copy_from(stretch.offset(), mapping, stretch.offset(), stretch.len() as usize);
             }
             self.mapping = Some(to);
@@ -361,7 +363,7 @@ impl ToProgram {
         self.fifo.tail = self.fifo.tail.wrapping_add(n.min(self.room()));
     }
 
-    /// Frees the memory of the FIFO if it is empty, and gives up its place among the large FIFOs.
+    /// Frees the memory of the FIFO if it is empty. The FIFO then no longer counts as large.
     pub(crate) fn trim(&mut self) {
         if self.fifo.len() == 0 {
             self.fifo.give_back();
@@ -543,8 +545,8 @@ mod tests {
         let all: usize = stuck.iter().map(held).sum();
         assert_eq!(all, 3 * FIFO_LEN as usize + (FLOWS - 3) * FIFO_LEN_SMALL as usize);
         assert_eq!(pool.small(), FLOWS as u64 - 3);
-        // New FIFOs get only the first half of the large ones. Flows that need more get the
-        // remaining three.
+        // Fill the remaining three large FIFOs by flows that need more. New FIFOs are large only
+        // while less than half of the large ones are in use.
         let mut quick: Vec<_> = (0..4).map(|_| FromProgram::new(&pool)).collect();
         quick.iter_mut().for_each(|recv| recv.want_capacity(FIFO_LEN));
         let capacities: Vec<_> = quick.iter().map(RecvBuffer::capacity).collect();

@@ -46,8 +46,8 @@ pub(crate) struct Flow {
     pub(crate) readable: bool,
     /// Whether the host socket may have room for more bytes.
     pub(crate) writable: bool,
-    /// Whether to read until EAGAIN. Otherwise a read that returns less than requested is the last
-    /// one. Set if a FIN, an error or urgent data may follow.
+    /// Whether to read until EAGAIN, because a FIN, an error or urgent data may follow. Otherwise a
+    /// read that returns less than requested is the last one.
     pub(crate) drain: bool,
     pub(crate) urgent_reads: UrgentReads,
     pub(crate) host_side: HostSide,
@@ -61,8 +61,8 @@ pub(crate) struct Flow {
     /// Last event of the inner stack's connection that was not handled yet.
     pub(crate) news: Option<FlowUpdate>,
     pub(crate) queued: bool,
-    /// Guard that makes other connections of the client to the program wait until this one is
-    /// established.
+    /// Guard that delays other connections of the client until this connection is established with
+    /// the program.
     pub(crate) flight: Option<FlightGuard>,
     /// Nameservers that a DNS flow may use; it is connected or connecting to one of them. `None`
     /// for other flows.
@@ -228,7 +228,8 @@ impl Flow {
         if gone && failed {
             return Outcome::HostFailed;
         }
-        // After its FIN, the host socket is no longer read, so no read would return this error.
+        // Report the failure of the host socket. After the FIN of its peer, the socket is not read
+        // any more, so no read would return the error.
         if came.is_err() || ended && failed {
             self.host_side = HostSide::Gone;
             return self.wait_for_program(cx, socket);
@@ -339,7 +340,8 @@ impl Flow {
     /// before the host socket is reset. As on Linux, bytes for which the host socket has no room
     /// are lost.
     pub(crate) fn move_last_out(&mut self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) {
-        // Try even if epoll has not reported it: the host socket may have room now.
+        // Try to write even if epoll has not reported the host socket as writable, because the
+        // socket may have space now.
         self.writable = true;
         // Ignore errors, because the host connection is reset in any case.
         let _ = self.move_out(cx, socket);

@@ -52,17 +52,18 @@ pub(crate) struct Forwards {
 #[derive(Debug, Default)]
 struct AcceptPause {
     refuses: bool,
-    /// Spare descriptor. If the process has reached its descriptor limit, it is closed, so that a
-    /// client can be accepted and reset.
+    /// Spare descriptor, closed when the process has reached its descriptor limit. A client can
+    /// then be accepted and reset.
     spare: Option<Fd>,
 }
 
 /// Result of accepting connections from a listener.
 enum ListenerLeft {
     Going,
-    /// The next connection must wait for earlier connections of its client.
+    /// The next connection must wait, because earlier connections of its client are not established
+    /// yet.
     Waits,
-    /// The gateway that owns the next connection has no room in its inbox.
+    /// The next connection belongs to another gateway, whose inbox is full.
     Busy,
     /// Descriptors or flows ran out.
     Full,
@@ -152,8 +153,8 @@ impl Forwards {
         }
     }
 
-    /// Creates flows for connections that other gateways have accepted for this one, up to a limit
-    /// per turn.
+    /// Creates flows for connections that other gateways have accepted and handed to this one.
+    /// Limits their number per iteration of the event loop.
     fn take_handed(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(accepted) = cx.shared.place.take() else {
@@ -165,7 +166,7 @@ impl Forwards {
     }
 }
 
-/// Counts a pause in accepting, and returns the time in ns at which it ends.
+/// Counts a pause in accepting connections, and returns the time in ns at which the pause ends.
 fn pause(cx: &mut Context<'_, impl FifoHost>, for_ns: u64) -> u64 {
     cx.shared.counters.accept_paused += 1;
     cx.shared.now_ns + for_ns
@@ -184,7 +185,8 @@ enum Came {
 }
 
 impl ForwardedListener {
-    /// Accepts connections, up to a limit per turn, and hands them to the gateways that own them.
+    /// Accepts connections, and hands them to the gateways of the shards that own them. Limits
+    /// their number per iteration of the event loop.
     fn accept(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -205,7 +207,7 @@ impl ForwardedListener {
         filled
     }
 
-    /// Accepts connections for this gateway itself, the only one of the host.
+    /// Accepts connections if there is only one gateway, which then owns all connections.
     fn accept_alone(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -244,8 +246,7 @@ impl ForwardedListener {
         ListenerLeft::Going
     }
 
-    /// Gives a held connection to the gateway that owns it. Keeps holding the connection if it must
-    /// wait.
+    /// Hands a held connection to the gateway that owns it. Keeps the connection if it must wait.
     fn give(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,

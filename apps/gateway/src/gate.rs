@@ -16,8 +16,8 @@ use crate::config::ForwardProtocol;
 use crate::events::{Events, Interest, Token};
 use crate::sys;
 
-/// Switch of a passed socket: whether the gateway accepts from it. Shared by the gateway and the
-/// part of its stack that observes whether the program listens.
+/// Switch that determines whether the gateway accepts clients from a passed socket. Shared by the
+/// gateway and the part of its stack that observes whether the program listens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<State>>);
 
@@ -58,7 +58,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Opens or closes the gate. Opening also reports clients that are already waiting.
+    /// Sets whether the gateway accepts clients from the socket. Opening also reports clients that
+    /// already wait in its accept queue.
     pub(crate) fn set(&self, socket: &Fd, is_open: bool) -> Result<(), Errno> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut state.is_open, is_open) == is_open {

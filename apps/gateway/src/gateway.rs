@@ -50,7 +50,7 @@ pub struct Gateway {
     ports: [Box<dyn Port + Send>; 1],
     link: Link,
     outer: Outer,
-    /// Whether the inner stack has received input and needs another turn of its event loop.
+    /// Whether the inner stack has received input, so that its event loop must run again.
     unsettled: bool,
     /// Whether more epoll events of the host sockets may be pending than the last call returned.
     unheard: bool,
@@ -123,8 +123,8 @@ impl Gateway {
 
     fn one(outer: Outer, shared: Shared, max: FlowsMax) -> Self {
         let mut stack_config = StackConfig::default();
-        // Disable Nagle's algorithm in the inner stack: the program's stack has already applied it,
-        // and applying it again would only add delay.
+        // Disable Nagle's algorithm in the inner stack. The program's stack has already applied it,
+        // so a second application would only add delay.
         stack_config.tcp.nodelay = true;
         if outer.in_process {
             stack_config.tcp.time_wait = TIME_WAIT;
@@ -277,7 +277,7 @@ impl Gateway {
             || now_ns.saturating_sub(self.listened_ns) >= LISTEN_EVERY_NS
     }
 
-    /// Takes epoll events of the host sockets, and passes them to the flows.
+    /// Reads epoll events of the host sockets, and passes them to the flows.
     fn listen_to_host(&mut self) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         self.listened_ns = shared.now_ns;
@@ -325,8 +325,8 @@ impl Gateway {
         self.unsettled |= cx.touched;
     }
 
-    /// Runs turns of the inner stack and serves its flows, until both are idle, the link is half
-    /// full, or `ROUNDS_MAX` is reached.
+    /// Runs the inner stack and serves its flows, until both are idle, the link is half full, or
+    /// after [`ROUNDS_MAX`] iterations.
     fn work(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..ROUNDS_MAX {
             self.unsettled = false;
@@ -378,9 +378,9 @@ impl Port for Gateway {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        // The program's stack submits packets at the end of a turn. By then it has processed the
-        // packets that it took before, and has notified other shards. So connections whose packets
-        // it took no longer count as in flight.
+        // The program's stack submits packets at the end of an iteration of its event loop. By
+        // then, the stack has processed all packets that it received before, and has notified other
+        // shards. Connections that are established by these packets no longer count as in flight.
         self.host.tcp.landings.settle();
         let n = batch.len();
         if n == 0 {

@@ -210,11 +210,11 @@ impl About {
 }
 
 impl Message {
-    /// Creates the ICMP message for a report from a socket's error queue. `v4` is the program's IP
-    /// version.
+    /// Creates the ICMP message for a report from a socket's error queue. `v4` is true if the
+    /// program uses IPv4.
     fn from_report(report: &QueuedError, v4: bool) -> Option<Self> {
-        // ICMPv4 and ICMPv6 use different numbers. If the report is of the other version, translate
-        // it by its errno.
+        // ICMPv4 and ICMPv6 use different numbers. If the report is of the other IP version, derive
+        // the ICMP type from its errno.
         let Some((kind, code)) = report.icmp.filter(|_| report.v6 != v4) else {
             return match report.errno {
                 Errno::MSGSIZE => Some(Self::too_big(report.info, v4)),

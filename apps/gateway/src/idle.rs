@@ -31,7 +31,8 @@ pub(crate) struct IdleTable<K, V> {
     /// Nonempty lists of flows, sorted by the time at which their oldest flow may expire. If that
     /// flow was used in the meantime, `expire` moves its list to the later deadline.
     deadlines: BTreeSet<IdleDeadline>,
-    /// Clients of each kind of flows, sorted by how many of these flows they have.
+    /// Clients with their numbers of flows of each kind, in ascending order. A kind is an owner and
+    /// a worth, see [`Class::kind`].
     ranks: BTreeSet<Rank>,
     /// Number of changes of `ranks`. Used to order clients with the same number of flows by the
     /// time of their last change.
@@ -76,10 +77,10 @@ struct Entry<K, V> {
 #[derive(Debug)]
 struct Group {
     client: Client,
-    /// The client's lists of flows, by the index of their class.
+    /// The client's lists of flows, one for each class, by the index of the class.
     lists: Vec<IdleList>,
-    /// The client's ranks among clients, by the index of the kind of flows. `None` if it has no
-    /// flow of that kind.
+    /// The client's entries in `IdleTable::ranks`, by the index of the kind of flows. `None` if the
+    /// client has no flow of that kind.
     ranks: Vec<Option<Rank>>,
 }
 
@@ -236,10 +237,9 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         None
     }
 
-    /// Evicts a flow to make room for a new flow of `client` in `class`. Chooses among flows of the
-    /// owner's class with the lowest worth. Among the clients of these flows, takes the one with
-    /// the most flows, and evicts its longest idle one. So if `client` itself has the most flows,
-    /// it loses one.
+    /// Evicts a flow to make room for a new flow of `client` in `class`. The candidates are the
+    /// flows with the lowest worth that belong to the class's owner. Evicts the longest idle
+    /// candidate of the client that has the most of them, possibly `client` itself.
     pub(crate) fn evict(&mut self, class: usize, client: Client) -> Option<Evicted<K, V>> {
         let owner = self.classes[class].owner;
         let mut kinds = self.kinds.iter().enumerate().filter(|(_, (of, _))| *of == owner);
@@ -259,8 +259,8 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.remove(id).map(|(key, value)| Evicted { key, value, class })
     }
 
-    /// Returns the rank of the client with the most flows of a kind. Among clients with the same
-    /// number, returns the one that reached it first.
+    /// Returns the rank of the client with the most flows of a kind. If several clients have the
+    /// same number, returns the one that reached it first.
     fn most(&self, kind: usize) -> Option<Rank> {
         let from = |kind, flows| Rank { kind, flows, since: 0, group: SlabKey::from_bits(0) };
         let most = self.ranks.range(from(kind, 0)..from(kind + 1, 0)).next_back()?;
@@ -367,8 +367,8 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
 }
 
 impl Class {
-    /// Returns the kind of the class's flows, its owner and worth. Clients are ranked for eviction
-    /// by their flows of one kind.
+    /// Returns the owner and worth of the class, which together are the kind of its flows. Clients
+    /// are ranked for eviction by their flows of one kind.
     fn kind(&self) -> (u8, u8) {
         (self.owner, self.worth)
     }
@@ -467,7 +467,7 @@ mod tests {
         );
     }
 
-    /// Inserts a flow as a gateway does: evicts another one first if the limit is reached.
+    /// Inserts a flow as a gateway does: evicts an existing flow first if the limit is reached.
     fn begin(
         table: &mut IdleTable<u32, ()>,
         client: Client,

@@ -10,16 +10,17 @@
 //!                      Gateway                 tcp udp echo
 //! ```
 //!
-//! - The gateway answers the program only after the host has connected. Therefore the program sees
-//!   refusals, unreachable hosts and resets as they are.
-//! - The gateway's address is translated to the host's loopback, a second one to its nameservers.
+//! - The gateway answers a SYN of the program only after the host has connected. Therefore the
+//!   program sees refusals, unreachable hosts and resets.
+//! - The gateway's address is translated to the host's loopback, and a second address to the host's
+//!   nameservers.
 //! - Forwarded ports work in the opposite direction: the host listens and the gateway connects to
 //!   the program.
 //!
-//! [`Gateway`] is a [`towpath_pool::Port`]: the owner of the program's stack runs it on the same
-//! thread and sleeps on its descriptor. Besides system calls, outgoing bytes are copied once, from
-//! the program's FIFO to the inner stack's. Incoming bytes are copied only into the program's FIFO.
-//! Idle flows hold no buffer memory.
+//! [`Gateway`] is a [`towpath_pool::Port`]: the thread of the program's stack runs it, and sleeps
+//! on its descriptor. Besides system calls, outgoing bytes are copied once, from the program's FIFO
+//! to a FIFO of the inner stack. Incoming bytes are copied only into the program's FIFO. Idle flows
+//! hold no buffer memory.
 //!
 //! [`Outer`] describes the kind of link. The peer on the link may also be a device instead of a
 //! program's stack. [`Runner`] connects a gateway to a device such as a TUN with arbitrary clients.

@@ -5,10 +5,11 @@ pub const TCP_FLOWS_MAX: usize = 16_384;
 /// Divisor: 1/FLOWS_LEFT_TO_PROGRAM of the TCP flows is reserved for connections that the program
 /// initiates. Otherwise, idle clients of published ports could use up all flows.
 pub const FLOWS_LEFT_TO_PROGRAM: usize = 8;
-/// Factor: a client may have at most CLIENT_PART times as many TCP flows as are still free. So a
-/// single client can use at most CLIENT_PART / (CLIENT_PART + 1) of all flows.
+/// Factor: a client may have at most CLIENT_PART times as many TCP flows as are still free. If 1
+/// flow in 8 is free, for example, a single client may have the other 7.
 pub const CLIENT_PART: usize = 7;
-/// Divisor: echo flows may use 1/SMALL_PART of the unreserved descriptors, and DNS queries as many.
+/// Divisor: echo flows may use 1/SMALL_PART of the unreserved descriptors. DNS queries may use
+/// another 1/SMALL_PART.
 pub const SMALL_PART: usize = 32;
 /// Maximum number of UDP flows that the program initiates. The descriptor limit may reduce it. At
 /// the limit, a new flow evicts a flow of the client with the most flows, unanswered ones first.
@@ -24,10 +25,10 @@ pub const ECHO_FLOWS_MAX: usize = 256;
 /// ([`BACKLOG`]).
 pub const HANDED_MAX: usize = 256;
 /// Pause in accepting, in ns, after the queue of another gateway ([`HANDED_MAX`] connections) was
-/// full. A gateway empties its queue within a few turns.
+/// full. A gateway empties its queue within a few iterations of its event loop.
 pub const HANDED_PAUSE_NS: u64 = 1_000_000;
-/// Maximum number of accepted connections per published port that are held before they are divided
-/// among the gateways of the shards. Each counts as a TCP flow.
+/// Maximum number of accepted connections per published port that are held until they are
+/// distributed to the gateways of the shards. Each counts as a TCP flow.
 pub const HELD_MAX: usize = 64;
 /// Maximum number of clients per published port whose connections reach the program in the order in
 /// which they were accepted. Connections of further clients may be reordered.
@@ -37,8 +38,8 @@ pub const CLIENTS_IN_ORDER_MAX: usize = 256;
 /// CPUs are busy. The handshake can take longer if the program's stack drops the SYN, e.g. because
 /// of a full accept queue; in this case we stop waiting.
 pub const ORDER_WAIT_NS: u64 = 50_000_000;
-/// Maximum number of source ports tried for a client whose own port cannot be used. In the worst
-/// case, with 16 shards, only every sixteenth port is suitable.
+/// Maximum number of source ports that are tried for a client whose own port cannot be used. With
+/// the maximum of 16 shards, only one port in 16 leads to the shard that must own the connection.
 pub const PORTS_TRIED_MAX: usize = 1_024;
 /// Minimum number of descriptors that are not used for flows. Enough for the engine, its threads
 /// and about twenty processes of a run with three descriptors each.
@@ -71,8 +72,8 @@ pub const LOOPS_REMEMBERED_MAX: usize = 1_024;
 pub const LINK_PACKETS_MAX: usize = 1_024;
 
 /// Initial time in ns to wait until the program's stack answers the SYN for a client of a published
-/// port. The program's stack is on the same thread and answers in the same turn, unless it drops
-/// the SYN. The first client in line (`lines`) then retransmits, with exponential backoff.
+/// port. The program's stack runs on the same thread and answers at once, unless it drops the SYN.
+/// The first client in the queue (`lines`) then retransmits, with exponential backoff.
 pub const SYN_WAIT_NS: u64 = 1_000_000;
 /// Maximum of [`SYN_WAIT_NS`] after exponential backoff. If a program accepts no connections, it
 /// gets 20 SYNs a second for each port, whatever the number of clients.
@@ -90,8 +91,9 @@ pub const UDP_IDLE_NS: u64 = 300_000_000_000;
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle timeout of an echo flow in ns.
 pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
-/// Maximum time in ns for an upstream server (a proxy) to establish a connection, counted from the
-/// gateway's own connection to the server. Equals nginx's default for proxy_connect_timeout.
+/// Maximum time in ns for an upstream server (a proxy) to establish a connection. Measured from the
+/// time when the gateway has connected to the server. Equals nginx's default for
+/// proxy_connect_timeout.
 pub const NEGOTIATION_NS: u64 = 60_000_000_000;
 /// Maximum number of bytes that an upstream server (a proxy) may send before its connection to the
 /// destination is established. Equals Node.js's limit on HTTP headers (--max-http-header-size).
@@ -121,7 +123,7 @@ pub const NAMESERVER_TIMEOUT_S: u64 = 5;
 pub const NAMESERVER_TIMEOUT_S_MAX: u64 = 30;
 /// Default number of times that each nameserver is tried: RES_DFLRETRY of resolv.conf(5).
 pub const NAMESERVER_ATTEMPTS: usize = 2;
-/// Maximum value of the option `attempts:` of resolv.conf(5): RES_MAXRETRY of <resolv.h>.
+/// Maximum of the option `attempts:` of resolv.conf(5). Equals RES_MAXRETRY of <resolv.h>.
 pub const NAMESERVER_ATTEMPTS_MAX: usize = 5;
 /// Time in ns for which a nameserver that timed out is tried after all others. Equals the maximum
 /// `timeout:`, so that a dead server is tried at most twice per minute.
@@ -142,12 +144,12 @@ pub const READ_ROOM_MIN: u32 = 16 * 1024;
 /// Backlog of listening sockets; Linux limits it to `somaxconn`.
 pub const BACKLOG: i32 = 4_096;
 
-/// Length of the FIFO for each direction of a TCP flow in bytes, a power of two. Also the maximum
-/// number of bytes moved before the next flow is served. The link's round trip is one turn, so a
-/// window of a few maximum-size packets keeps the link busy.
+/// Length in bytes of the FIFO for each direction of a TCP flow, a power of two. Also the maximum
+/// number of bytes that are moved before the next flow is served. The round-trip time of the link
+/// is one iteration of the event loop, so a window of a few packets suffices.
 pub const FIFO_LEN: u32 = 256 * 1024;
-/// Length in bytes of further FIFOs when [`FIFOS_LARGE_MAX`] are in use: one packet of the link,
-/// and the smallest read from the host.
+/// Length in bytes of FIFOs that are created while [`FIFOS_LARGE_MAX`] large ones are in use. Fits
+/// one packet of the link, and the smallest read from the host socket.
 pub const FIFO_LEN_SMALL: u32 = READ_ROOM_MIN;
 /// Maximum number of FIFOs with the length [`FIFO_LEN`]. A busy flow uses two. When all are full,
 /// they use 256 MiB. New flows may take only half of them, so that the other half is left for busy

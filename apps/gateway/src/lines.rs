@@ -1,10 +1,10 @@
-//! Queues of clients that wait for places in the accept queues of the program's listeners.
+//! Queues of clients that wait because the accept queues of the program's listeners are full.
 //!
 //! The program's stack drops a SYN while the accept queue is full, and does not signal when there
 //! is room. If each client retransmitted its SYN, clients would overtake each other and send many
-//! useless packets. Therefore clients form a line in order of arrival, and only the first
-//! retransmits. Whenever a client gets in, two more leave the line and send their SYNs. Thus the
-//! number of SYNs doubles per round trip while there is room, as in slow start.
+//! useless packets. Therefore clients are queued in order of arrival, and only the first one
+//! retransmits. Whenever a client is connected, the next two leave the queue and send their SYNs.
+//! Thus the number of SYNs doubles per round trip while there is room, as in slow start.
 //!
 //! ```text
 //!   first SYN ── no answer ──► line, by arrival ── first: SYN after 1, 2, 4 … 50 ms
@@ -34,8 +34,8 @@ pub(crate) struct ClientArrival(u64);
 #[derive(Debug, Default)]
 struct Line {
     waiting: BTreeMap<ClientArrival, SlabKey>,
-    /// Number of consecutive SYNs of the first client that were not answered. Not incremented any
-    /// more once the wait has reached its maximum.
+    /// Number of consecutive SYNs of the first client that were not answered. Stops at the number
+    /// with which the wait reaches its maximum.
     in_vain: u32,
 }
 
@@ -51,8 +51,8 @@ impl ClientLines {
         !self.lines.contains_key(&program)
     }
 
-    /// Adds a client whose SYN was not answered to the queue. If the queue already contains it,
-    /// doubles the wait of the queue instead.
+    /// Adds a client to the queue whose SYN was not answered. If the client is already in the
+    /// queue, doubles the time until the next SYN instead.
     pub(crate) fn enter(&mut self, program: SocketAddr, arrival: ClientArrival, key: SlabKey) {
         let line = self.lines.entry(program).or_default();
         if line.waiting.insert(arrival, key).is_some() {

@@ -15,9 +15,9 @@ pub(crate) const LINK: IfaceId = IfaceId(1);
 pub(crate) const OFFLOADS: Offloads =
     Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
 
-/// In-memory link with one packet queue for each direction. Both stacks run on one thread. The
-/// mutex is needed because the inner stack owns a port to the link; it costs two uncontended
-/// operations per batch of packets.
+/// Link in memory between the program's stack and the inner stack, with one packet queue for each
+/// direction. Both stacks run on one thread. The mutex is needed because the inner stack owns a
+/// port to the link. Locking costs two uncontended operations per batch of packets.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
     outer: Outer,

@@ -1,8 +1,8 @@
 //! Host sockets of published ports, which refuse clients while the program does not listen.
 //!
-//! The socket is open while the program listens, and shut otherwise. The socket stays bound in both
-//! states, so that no other process gets the port. While it is shut, the host's kernel refuses
-//! clients:
+//! A host socket is "open" while the program listens, and "shut" otherwise. The socket stays bound
+//! in both states, so that no other process gets the port. While it is shut, the host's kernel
+//! refuses clients:
 //!
 //! ```text
 //!        shut                                         open
@@ -38,22 +38,22 @@ pub(crate) fn reserve(
 ) -> Result<(Fd, SocketAddr), Errno> {
     let (mut socket, mut bound) = bound(addr, protocol)?;
     if addr.port() == 0 {
-        // Bind a second socket to the port by number while the first one still holds it. Otherwise
-        // Linux would release the port that it chose when the first socket stops listening or is
-        // disconnected (SOCK_BINDPORT_LOCK).
+        // Bind a second socket to the port by number while the first one is still bound. Otherwise
+        // Linux would release a port that it has chosen itself when the first socket stops
+        // listening or is disconnected (SOCK_BINDPORT_LOCK).
         if protocol == ForwardProtocol::Udp {
             sockopt::set_socket_reuseport(&socket, true)?;
         }
         (socket, bound) = named(bound, protocol)?;
     }
     match protocol {
-        // Listen once to reserve the port. With SO_REUSEADDR, bind(2) succeeds even if other
-        // sockets with this option have bound the port, but listen(2) fails then. Afterwards other
-        // sockets with this option cannot bind the port (`fastreuse`).
+        // Listen once to reserve the port. With SO_REUSEADDR, bind(2) succeeds even if another
+        // socket with this option is bound to the port, but listen(2) then fails. After listen(2),
+        // no other socket can bind the port.
         ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
         ForwardProtocol::Udp => {
-            // Allow UDP flows of the program to share this port. Set the option only after bind(2),
-            // which would otherwise succeed on a port of another process of this user.
+            // Allow UDP flows of the program to share this port. Set the option only after bind(2).
+            // Otherwise bind(2) would succeed even if another process of this user uses the port.
             sockopt::set_socket_reuseport(&socket, true)?;
             sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
@@ -68,8 +68,8 @@ pub(crate) fn reserve(
 pub(crate) fn open(socket: &Fd, protocol: ForwardProtocol) -> Result<(), Errno> {
     match protocol {
         ForwardProtocol::Tcp => {
-            // SO_REUSEADDR is needed because connections of earlier clients, which have this option
-            // too, hold the port.
+            // Set SO_REUSEADDR, because connections of earlier clients may still be bound to the
+            // port.
             sockopt::set_socket_reuseaddr(socket, true)?;
             listen(socket, BACKLOG)
         }
@@ -108,7 +108,7 @@ fn bound(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr)
     Ok((socket, bound))
 }
 
-/// Creates a further socket that is bound to the same port as a socket of [`bound`].
+/// Creates an additional socket that is bound to the same port as a socket of [`bound`].
 fn named(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(Fd, SocketAddr), Errno> {
     let socket = unbound(addr, protocol)?;
     if protocol == ForwardProtocol::Udp {

@@ -17,8 +17,8 @@ use crate::mapping::Port;
 use crate::order::Order;
 use crate::siblings::{Accepted, Place};
 
-/// Host sockets of all forwarded ports. A listener's index is part of its epoll token. All gateways
-/// of a host have the same list, and each of them polls some of the sockets.
+/// Host sockets of all forwarded ports. All gateways of a host have the same list, and each polls
+/// some of the sockets. The index of a socket is part of its epoll token.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<ForwardedListener>,
@@ -41,7 +41,7 @@ pub(crate) struct ForwardedListener {
     pub(crate) listed: bool,
     /// Whether error reports about sent datagrams are pending in the host socket's error queue.
     pub(crate) failed: bool,
-    /// Accepted connections that were not yet handed to a gateway. Empty if there is only one
+    /// Accepted connections that are not handed to a gateway yet. Always empty if there is only one
     /// gateway.
     pub(crate) held: VecDeque<Accepted>,
     pub(crate) order: Order,
@@ -61,7 +61,8 @@ pub struct Bound {
     pub socket: Arc<Fd>,
     /// Bound host address, with the port that the kernel chose if port 0 was requested.
     pub host: SocketAddr,
-    /// For a socket passed by another process: the switch that opens and closes it for clients.
+    /// Switch that determines whether clients are accepted, for a socket passed by another process;
+    /// otherwise `None`.
     pub(crate) gate: Option<Gate>,
 }
 
@@ -84,11 +85,11 @@ impl Bound {
         Self { which, socket: Arc::new(socket), host, gate: None }
     }
 
-    /// Wraps a socket that another process bound to the host's address in `which`: a TCP listener
-    /// or an unconnected UDP socket. Clients wait while the program does not listen.
+    /// Wraps a socket that another process has bound to the host address in `which`: a TCP listener
+    /// or an unconnected UDP socket. Clients wait in its queue while the program does not listen.
     ///
     /// # Errors
-    /// Returns an error if the socket is of another kind.
+    /// Returns an error for other kinds of sockets.
     pub fn passed(which: Forward, socket: Fd) -> Result<Self, ForwardError> {
         let host = which.host;
         let gate = Gate::new(&socket, which.protocol, host.is_ipv6()).map_err(failed(which))?;
@@ -112,7 +113,7 @@ fn failed(which: Forward) -> impl Fn(Errno) -> ForwardError {
     move |error| ForwardError { which, source: io::Error::from(error) }
 }
 
-/// Part of [`Bound`] that all gateways of a host share.
+/// The parts of [`Bound`] that all gateways of a host share.
 #[derive(Debug)]
 pub(crate) struct Opened {
     socket: Arc<Fd>,

@@ -1,8 +1,9 @@
-//! Detects flows of the gateway's own host sockets that the host routes back into the gateway.
+//! Detects loops: packets of the gateway's own host sockets that the host's routes lead back into
+//! the gateway's device.
 //!
-//! Each looped flow would create another flow, until the process runs out of descriptors. The
+//! Otherwise each flow would create another flow, until the process runs out of descriptors. The
 //! kernel delivers the first packet of such a flow to the device within the system call that sends
-//! it. Therefore, it suffices to remember the most recent flows.
+//! it. Therefore it suffices to remember the most recent flows.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -15,8 +16,8 @@ use crate::limits::LOOPS_REMEMBERED_MAX;
 /// Addresses of the most recent connections of the gateway's host sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Loops {
-    /// Whether flows are recorded. Not needed for a program in this process, because the host has
-    /// no route to its stack.
+    /// Whether flows are recorded. Not needed if the program's stack is in this process, because
+    /// the host then has no route to it.
     on: bool,
     order: VecDeque<Pair>,
     known: HashSet<Pair>,
@@ -41,8 +42,8 @@ impl Loops {
         }
     }
 
-    /// Records a host socket that sends echo requests. The ICMP identifier is recorded as the local
-    /// port; it is `raw` for a raw socket. The peer's port is recorded as 0.
+    /// Records a host socket that sends echo requests. The ICMP identifier is recorded in place of
+    /// the local port. For a raw socket, `raw` is the identifier. The peer's port is recorded as 0.
     pub(crate) fn note_echo(&mut self, host: &Fd, to: IpAddr, raw: Option<u16>) {
         let local = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
         if let Some(mut local) = local.filter(|_| self.on) {

@@ -1,9 +1,9 @@
 //! Maps UDP ports of the program to ports of the host, like a NAT.
 //!
-//! The first flow of a port uses the same port number on the host if it is free. Otherwise the host
-//! chooses a port. Further flows from the same port of the program share this host port, so that
-//! all peers see the program at one port. Clients behind a device have different addresses, so the
-//! same port of two clients maps to two host ports.
+//! The first flow from a port of the program uses the same port number on the host if it is free.
+//! Otherwise the host chooses a port. Further flows from this port of the program share the host
+//! port, so that all peers see the program at one port. If several clients use the gateway through
+//! a device, the same port of two clients maps to two host ports.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

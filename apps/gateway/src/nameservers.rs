@@ -3,7 +3,7 @@
 //! A thread reads resolv.conf, because opening it may block (network file system, sleeping disk)
 //! and must not delay connections. The thread checks the file only after a query, so that an idle
 //! host stays idle. The query does not wait for the check and starts with the known nameservers. If
-//! the file names others, [`crate::dns::Forwarder`] redirects the query.
+//! the file has changed, [`crate::dns::Forwarder`] sends the query to the new nameservers.
 
 mod resolv_conf;
 
@@ -60,11 +60,11 @@ pub(crate) struct ServerRotation {
     order: [Option<SocketAddr>; NAMESERVERS_MAX],
     len: usize,
     attempts: usize,
-    /// Number of attempts so far; a nameserver that was tried twice counts twice.
+    /// Number of attempts so far. If a nameserver was tried twice, both attempts count.
     steps: usize,
 }
 
-/// Handle of one gateway to the thread that reads resolv.conf.
+/// Access of one gateway to the thread that reads resolv.conf.
 #[derive(Debug)]
 struct Follower {
     /// Channel that requests a check of resolv.conf. Its capacity is one, because a second pending
@@ -109,9 +109,9 @@ impl Nameservers {
         self.conf.nameservers.contains(&nameserver)
     }
 
-    /// Returns the order in which to try the nameservers for a new query: that of resolv.conf, but
-    /// nameservers that timed out come last. Otherwise, if the first nameserver is dead, the
-    /// program's own timeout would end before the second one is tried.
+    /// Returns the order in which the nameservers are tried for a new query: the order in
+    /// resolv.conf, but nameservers that timed out come last. If a dead nameserver were first, the
+    /// program's own timeout would end before the second nameserver is tried.
     pub(crate) fn rotation(&mut self, now_ns: u64) -> ServerRotation {
         if let Some(file) = &mut self.file {
             file.look(now_ns);
@@ -173,8 +173,8 @@ impl ServerRotation {
         *self.order.get(step % self.len.max(1))?
     }
 
-    /// Advances to the next nameserver and returns it. If there is none, returns `None` and keeps
-    /// the current one.
+    /// Advances to the next nameserver, and returns it. If no attempts are left, returns `None` and
+    /// keeps the current nameserver.
     pub(crate) fn advance(&mut self) -> Option<SocketAddr> {
         if !self.goes_on() {
             return None;
@@ -230,7 +230,7 @@ impl Follower {
     }
 }
 
-/// Channel and eventfd by which the thread sends changes to one gateway.
+/// Channel and eventfd by which the thread that reads resolv.conf sends changes to one gateway.
 struct NameserverReader {
     tell: Sender<ResolvConf>,
     /// Eventfd that is signalled after a new configuration was sent. Owned by the thread, so that
@@ -249,8 +249,9 @@ fn follow(file: &Path, mut known: ResolvConf, asked: &Receiver<()>, readers: &[N
         if now != known {
             known = now;
             for NameserverReader { tell, bell } in readers {
-                // Ignore errors: the gateway may have ended, and the write fails only if the
-                // counter is full, so that the eventfd is readable already.
+                // Ignore errors of the channel: the gateway may have ended. Ignore errors of the
+                // write: it fails only if the counter is at its maximum, and the eventfd is then
+                // readable already.
                 let _ = tell.send(known.clone());
                 let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
             }

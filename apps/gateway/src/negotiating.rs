@@ -87,8 +87,8 @@ impl Negotiating {
             if self.is_done {
                 return Ok(true);
             }
-            // Check whether the server has closed the connection before peeking. If it has, the
-            // peek returns all of its bytes.
+            // Check whether the server has closed the connection before the bytes are peeked. If
+            // so, the peek returns all remaining bytes.
             let is_ended = has_ended(host);
             let mut seen = [0; LOOK_LEN];
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -142,7 +142,8 @@ impl Negotiating {
         Ok(taken)
     }
 
-    /// Sends bytes that the protocol has written. Returns whether the socket accepted all of them.
+    /// Sends bytes that the negotiation has produced. Returns whether the socket accepted all of
+    /// them.
     fn flush(&mut self, host: &Fd) -> Result<bool, NegotiationFailure> {
         while !self.unsent.is_empty() {
             match send(host, &self.unsent, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {

@@ -1,10 +1,10 @@
 //! Order in which clients' connections to a published port reach the program.
 //!
-//! Programs rely on the order of connections of one client: iperf3 uses it to tell its streams
-//! apart. However, the gateways of several shards connect to the program concurrently. Therefore,
-//! the accepting gateway gives successive connections of a client to one gateway (a *run*), before
-//! it gives further ones to another gateway. A *flight* is a connection that the program does not
-//! have yet:
+//! Programs rely on the order of connections of one client: iperf3, for example, identifies its
+//! streams by their order. However, the gateways of several shards connect to the program
+//! concurrently. Therefore, the accepting gateway gives successive connections of a client to one
+//! gateway (a *run*), before it gives further connections to another gateway. A *flight* is a
+//! connection that has not reached the program yet:
 //!
 //! ```text
 //!  accepted ─► run: those given to one gateway ─► flights: not with the program yet
@@ -12,15 +12,15 @@
 //! ```
 //!
 //! - Connections of one run do not wait for each other, because a gateway keeps their order.
-//! - Connections that any gateway may own are divided among all gateways, one run for each.
-//! - Clients do not wait for other clients, unless a waiting connection is before them in the same
-//!   queue.
+//! - Connections that any gateway may own are distributed evenly: each gateway gets one run.
+//! - Connections of one client do not wait for those of other clients, except behind a waiting
+//!   connection in the accept queue.
 //! - A connection waits for at most [`ORDER_WAIT_NS`]. A flight that takes longer delays no further
 //!   connection.
 //!
-//! A flight ends when the program's stack has received the last packet of the handshake and
-//! completed a turn. Thus its messages to other shards about this connection are sent before those
-//! about later connections.
+//! A flight ends when the program's stack has received the last packet of the handshake, and its
+//! event loop has completed the iteration. Thus the stack sends its messages to other shards about
+//! this connection before those about later connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -39,8 +39,8 @@ pub(crate) struct Order {
     /// Latest run of each client. A run is a series of connections given to one gateway. All
     /// connections of a run may already have reached the program.
     runs: HashMap<IpAddr, Run>,
-    /// Time in ns until which the next connection waits for earlier ones; `None` if it does not
-    /// wait.
+    /// Time in ns until which the next connection waits for earlier connections of its client;
+    /// `None` if it does not wait.
     until_ns: Option<u64>,
 }
 
@@ -48,7 +48,8 @@ pub(crate) struct Order {
 #[derive(Debug)]
 struct Run {
     owner: usize,
-    /// Number of further connections that this run may take, of those that any gateway may own.
+    /// Number of further connections that this run may take. Connections that a particular gateway
+    /// must own do not count.
     left: usize,
     flights: Arc<Flights>,
 }
@@ -63,8 +64,8 @@ struct Flights {
     bell: Arc<Fd>,
 }
 
-/// Guard of a flight, a connection that has not reached the program yet. The flight ends when this
-/// is dropped.
+/// Guard of a flight: a connection that has not reached the program yet. Dropping the guard ends
+/// the flight.
 #[derive(Debug)]
 pub(crate) struct FlightGuard(Arc<Flights>);
 
@@ -74,7 +75,7 @@ pub(crate) enum Next {
     /// Give the connection to the gateway with this index, which keeps the guard until the program
     /// has the connection.
     Goes(usize, Option<FlightGuard>),
-    /// Hold the connection, because it must wait. `since_now` is true if it did not wait before.
+    /// Hold the connection, because it must wait. `since_now` is true if it did not wait until now.
     Waits { since_now: bool },
 }
 
@@ -132,8 +133,8 @@ impl Order {
 }
 
 impl Run {
-    /// Returns whether a connection belongs to this run. If so, counts the connection. `owner` is
-    /// the gateway that must own it; `None` if any gateway may.
+    /// Returns whether a connection can be added to this run, and counts it. `owner` is the gateway
+    /// that must own the connection, or `None` if any gateway may own it.
     fn takes(&mut self, owner: Option<usize>, place: &mut Place) -> bool {
         if let Some(owner) = owner {
             return owner == self.owner;
@@ -159,9 +160,9 @@ impl Flights {
         self.up.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether flights of the run are pending. If so, requests a signal on the eventfd when
-    /// the last one ends. Sequentially consistent with [`FlightGuard::drop`]: either the drop sees
-    /// `awaited`, or this call sees that the flights have ended.
+    /// Returns whether flights of the run are pending. If so, the eventfd is signalled when the
+    /// last one ends. Sequential consistency with [`FlightGuard::drop`] is needed: either the drop
+    /// sees `awaited`, or this call sees that the flights have ended.
     fn are_awaited(&self) -> bool {
         self.awaited.store(true, Ordering::SeqCst);
         self.are_up()
@@ -184,8 +185,8 @@ impl Drop for FlightGuard {
 #[derive(Debug, Default)]
 pub(crate) struct Landings {
     new: Vec<FlightGuard>,
-    /// Flights with the total number of packets that the program's stack must have taken before the
-    /// flight ends.
+    /// Flights, each with the total number of packets that the program's stack must have taken from
+    /// the link before the flight ends.
     marked: VecDeque<(u64, FlightGuard)>,
     /// Total number of packets that the program's stack has taken from the link.
     taken: u64,
@@ -322,8 +323,8 @@ mod tests {
         landings.on_taken(5, 3);
         landings.push(goes(order.next(candidate(1, Some(0)), place, 0)).1);
         let up = |order: &Order| order.runs[&client(1)].flights.are_up();
-        // The packet of this flight is the third, after two packets that were queued on the link
-        // before.
+        // The packet that ends this flight is the third one: two packets were already queued on the
+        // link.
         for taken in 1..=3 {
             landings.settle();
             assert!(up(&order) && !landings.is_empty(), "{taken}");

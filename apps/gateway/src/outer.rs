@@ -17,7 +17,7 @@ pub struct Outer {
     pub link: LinkType,
     /// Ethernet address of the gateway; ignored on IP links.
     pub mac: MacAddr,
-    /// Offloads that the peer on the link performs for packets of the gateway.
+    /// Offloads (such as checksums) that the peer on the link performs for packets of the gateway.
     pub offloads: Offloads,
     /// Whether the peer on the link is a stack in this process. Otherwise packets may be forged or
     /// lost, and the host may route the gateway's own connections back to it.

@@ -57,10 +57,10 @@ pub struct PolledPorts {
 struct Port {
     protocol: ForwardProtocol,
     doors: Vec<PublishedPort>,
-    /// Addresses of the program at which clients of these ports are connected to it.
+    /// Addresses of the program to which clients of these published ports are connected.
     programs: Vec<SocketAddr>,
-    /// The program's port on its loopback addresses. Empty after the user was notified that the
-    /// program listens only there.
+    /// The program's loopback addresses, with this port. Empty after the user was notified that the
+    /// program listens only on loopback.
     loopbacks: Vec<SocketAddr>,
 }
 
@@ -141,8 +141,9 @@ impl Port {
         all.map(|program| SocketQuestion { protocol: self.protocol, program: *program })
     }
 
-    /// Opens or shuts the published ports of this port of the program. `reached` are the addresses
-    /// at which the program would receive packets. Returns whether any port changed its state.
+    /// Opens or shuts the host ports that are published for this port of the program. `reached`
+    /// contains the addresses at which the program would receive packets. Returns whether any port
+    /// changed its state.
     fn settle(
         &mut self,
         reached: &[SocketAddr],

@@ -24,7 +24,8 @@ pub struct PublishWatch {
     tell: Box<dyn Fn(Notice) + Send + Sync>,
 }
 
-/// A port of the program, with the host ports that forward to it, and the program's sockets on it.
+/// A port of the program, with the host ports that forward to it, and the sockets that the program
+/// has bound to it.
 #[derive(Debug, Default)]
 struct Port {
     doors: Vec<PublishedPort>,
@@ -36,14 +37,14 @@ struct Port {
 /// Published port of the host, with its socket and state.
 #[derive(Debug)]
 pub(crate) struct PublishedPort {
-    /// Host socket, shared with the gateways that accept from it.
+    /// Host socket, shared by the gateways that accept clients from it.
     socket: Arc<Fd>,
-    /// Switch of a socket passed by another process; `None` for a socket that this process has
-    /// bound.
+    /// Switch that determines whether clients are accepted, for a socket passed by another process.
+    /// `None` for a socket that this process has bound.
     gate: Option<Gate>,
     protocol: ForwardProtocol,
     host: SocketAddr,
-    /// Addresses of the program at which clients of this port are connected to it.
+    /// Addresses of the program to which clients of this published port are connected.
     pub(crate) programs: Vec<SocketAddr>,
     pub(crate) is_open: bool,
 }
@@ -93,8 +94,8 @@ impl fmt::Debug for PublishWatch {
 }
 
 impl Port {
-    /// Opens the published ports if a socket of the program would receive from their clients;
-    /// otherwise closes them.
+    /// Opens the published ports while a socket of the program would receive packets of their
+    /// clients. Otherwise closes them.
     fn settle(&mut self, tell: &dyn Fn(Notice)) {
         let Self { doors, sockets, told } = self;
         for door in doors.iter_mut() {

@@ -229,7 +229,7 @@ impl<P: Port + ?Sized> Runner<P> {
     }
 }
 
-/// Number of connections to reset before their reset segments are passed to the device. Limited so
+/// Number of connections that are reset before the segments are passed to the device. Limited so
 /// that the segments fit into the gateway's queues.
 const RESETS_AT_ONCE: usize = LINK_PACKETS_MAX / 4;
 

@@ -13,8 +13,8 @@ use crate::context::{Context, Shared};
 use crate::icmp::About;
 use crate::limits::PLAIN_TTL;
 
-/// Returns TTL and traffic class of an IP packet, or defaults if it is malformed. Called for every
-/// packet of the program, so it avoids parsing the whole header.
+/// Returns TTL and traffic class of an IP packet, or defaults if the packet is malformed. Reads
+/// only these fields, because it is called for every packet of the program.
 pub(crate) fn ttl_and_tos(packet: &[u8]) -> (u8, u8) {
     match packet {
         [first, tos, _, _, _, _, _, _, ttl, ..] if first >> 4 == 4 => (*ttl, *tos),
@@ -76,9 +76,9 @@ pub(crate) fn report_why(
     counters.icmp_errors > before
 }
 
-/// Returns how to refuse the program's SYN after the host connection failed with `error`. Returns
-/// `Ignore` if the program should retransmit its SYN until its own timeout. Reasons are that the
-/// peer timed out, or that resources ran out and a later SYN may succeed.
+/// Returns how to refuse the program's SYN after the host connection has failed with `error`.
+/// Returns `Ignore` if the program should retransmit the SYN until its own timeout: the peer timed
+/// out, or a later attempt may find free resources.
 pub(crate) fn refusal_for(error: Errno) -> Refusal {
     match error {
         // EADDRNOTAVAIL means that the host has no source address of the family, or no free port.

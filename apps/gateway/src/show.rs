@@ -126,13 +126,14 @@ fn connection<H: Host>(now: Instant, stack: &Stack<H>, flow: &Flow) -> Option<Fl
     })
 }
 
-/// End of a TCP flow, with its byte counts.
+/// End of a TCP flow, with its address and byte counts.
 struct ShownEnd {
     addr: SocketAddr,
     ended: bool,
-    /// Bytes that were accepted from this end, or that its peer has acknowledged.
+    /// Number of bytes that the gateway has accepted from this end, or that the opposite end has
+    /// acknowledged.
     sent: u64,
-    /// Bytes from this end that are queued in the gateway.
+    /// Number of bytes from this end that are queued in the gateway.
     unread: u32,
 }
 

@@ -3,11 +3,13 @@
 //!
 //! Flows are private to a gateway. The following state is shared:
 //!
-//! - The program's segments leave through the shard that owns the flow, so a client's connection
-//!   must be in that shard's gateway. A single gateway accepts the connections, and hands each to
-//!   the owner's gateway in an order that the program observes (`order`).
-//! - A single gateway receives the clients' datagrams, but answers leave through the shard of the
-//!   program's socket. The gateway of that shard looks up the client at the first answer.
+//! - The program sends segments through the shard that owns the flow, so a client's connection must
+//!   be in that shard's gateway. A single gateway accepts all connections of a published port, and
+//!   hands each to the gateway of the owning shard. `order` ensures that the program sees them in
+//!   order.
+//! - A single gateway receives all datagrams of clients of a published port, but answers leave
+//!   through the shard of the program's socket. The gateway of that shard looks up the client at
+//!   the first answer.
 //! - A UDP port of the program maps to one host port, whichever shards its sockets are in.
 //! - All gateways together report each notice to the user only once.
 //!
@@ -37,9 +39,11 @@ use crate::order::FlightGuard;
 pub(crate) struct Place {
     pub(crate) siblings: Arc<Siblings>,
     number: usize,
-    /// Accepted connections that sibling gateways have handed over; `None` if there are none.
+    /// Connections that sibling gateways have accepted and handed to this one; `None` if there are
+    /// no siblings.
     inbox: Option<Receiver<Accepted>>,
-    /// Number of connections given to each gateway, counting only those that any gateway may own.
+    /// For each gateway, the number of connections that were given to it although any gateway could
+    /// own them.
     given: Vec<u64>,
     /// Source port that was last chosen for a client whose own port cannot be used.
     port: u16,
@@ -91,10 +95,10 @@ pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     /// Host address to which the client last sent a datagram.
     host: Mutex<Option<IpAddr>>,
-    /// Number of changes of `host`. A reader locks `host` only if this number has changed.
+    /// Number of changes of `host`. Lets readers skip locking `host` while the number has not
+    /// changed.
     moves: AtomicU32,
-    /// Whether the program's answers leave through another gateway than the one that receives from
-    /// the client.
+    /// Whether one gateway receives from the client, and another one sends the program's answers.
     answered: AtomicBool,
 }
 
@@ -181,27 +185,29 @@ impl Place {
     }
 
     /// Returns the index of the gateway that must own a connection. Returns `None` if the program
-    /// does not see the client's own port, so that any gateway can choose a port that suits it.
+    /// does not see the client's real port. Any gateway can then choose a port that leads to
+    /// itself.
     pub(crate) fn owner(&self, accepted: &Accepted) -> Option<usize> {
         let first = accepted.presented[0].filter(|first| first.client.port() != 0)?;
         Some(self.siblings.owners.owner(first.client, first.program).index())
     }
 
-    /// Returns the gateway that was given the fewest connections, counting only those that any
-    /// gateway may own.
+    /// Returns the index of the gateway that was given the fewest connections, as counted by
+    /// [`Self::note_given`].
     pub(crate) fn least_given(&self) -> usize {
         let least = self.given.iter().enumerate().min_by_key(|(_, given)| **given);
         least.map_or(self.number, |(owner, _)| owner)
     }
 
-    /// Counts a connection that was given to `owner` and that any gateway may own.
+    /// Counts a connection that was given to the gateway `owner`, although any gateway could own
+    /// it.
     pub(crate) fn note_given(&mut self, owner: usize) {
         if let Some(given) = self.given.get_mut(owner) {
             *given += 1;
         }
     }
 
-    /// Hands a connection to another gateway. Returns the connection if that gateway's inbox is
+    /// Hands a connection to the gateway `to`. Returns the connection if that gateway's inbox is
     /// full.
     pub(crate) fn hand_over(&self, to: usize, accepted: Accepted) -> Option<Accepted> {
         let Some(inbox) = self.siblings.inboxes.get(to) else { return Some(accepted) };
@@ -218,7 +224,7 @@ impl Place {
         }
     }
 
-    /// Takes the next connection that was handed over.
+    /// Takes the next connection that a sibling gateway has handed to this one.
     pub(crate) fn take(&self) -> Option<Accepted> {
         self.inbox.as_ref()?.try_recv().ok()
     }
@@ -257,8 +263,7 @@ impl Siblings {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether no notice on this topic was reported before, and records that it is reported
-    /// now.
+    /// Returns whether `topic` was not reported to the user before, and records it as reported.
     pub(crate) fn is_first(&self, topic: Topic) -> bool {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(topic)
     }
@@ -285,8 +290,8 @@ impl Siblings {
             answered: AtomicBool::new(false),
         };
         let mut clients = self.clients();
-        // The entry may exist already: a sibling may still use it after this gateway has dropped
-        // its flow.
+        // The entry may already exist, because a sibling gateway still uses it after this gateway
+        // has dropped its flow.
         let client = clients.entry(ends).or_insert_with(|| Arc::new(new()));
         if (client.listener, client.address) != (listener, address) {
             return Err(Taken);
@@ -303,7 +308,8 @@ impl Siblings {
             return None;
         }
         let client = Arc::clone(self.clients().get(ends)?);
-        // Make `seen` differ from `moves`, so that the first call of `updates` returns the address.
+        // Choose `seen` different from `moves`, so that the first call of `updates` returns the
+        // address.
         let seen = client.moves.load(Ordering::Acquire).wrapping_sub(1);
         Some(KnownClient { client, seen })
     }
@@ -313,7 +319,7 @@ impl Siblings {
     pub(crate) fn forget(&self, ends: &SiblingEnds, known: &KnownClient) {
         let mut clients = self.clients();
         let is_last = |client: &Arc<Client>| {
-            // A count of 2 means that only the table and the flow that ends refer to the client.
+            // If the count is 2, only the table and the flow that is ending refer to the client.
             Arc::ptr_eq(client, &known.client) && Arc::strong_count(client) == 2
         };
         if clients.get(ends).is_some_and(is_last) {

@@ -1,7 +1,7 @@
 //! Slab (vector with reused slots) whose keys contain a generation.
 
-/// Slab whose keys are never reused. A lookup by an outdated key, such as that of a late socket
-/// event, finds nothing instead of another entry.
+/// Slab whose keys are never reused. A lookup by an outdated key, such as that of a delayed socket
+/// event, returns `None` instead of a newer entry.
 #[derive(Debug)]
 pub(crate) struct KeyedSlab<T> {
     slots: Vec<(u64, Option<T>)>,

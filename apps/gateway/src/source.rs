@@ -1,12 +1,12 @@
 //! Detects flows whose host sockets send from a source address that does not fit the host's current
 //! routes.
 //!
-//! Linux finds a source address for a new socket even if the interface has none. The kernel may
-//! then use another address of the host, possibly that of the gateway's own device. If a socket is
-//! bound to an interface without a route, Linux assumes that the peer is on the link. The socket
-//! keeps this source address after the interface has got its own address and routes, so no answer
-//! reaches it. Therefore, after the host's addresses have changed, we check flows without answers:
-//! would the kernel choose another source now?
+//! Linux finds a source address for a new socket even if the interface has no address. The kernel
+//! may then use another address of the host, possibly that of the gateway's own device. If a socket
+//! is bound to an interface without a route, Linux assumes that the peer is on the link. The socket
+//! keeps this source address when the interface gets its own address and routes, so no answer
+//! reaches the socket. Therefore we check flows without answers after each change of the host's
+//! addresses. If the kernel would now choose another source address, the flow is moved to it.
 
 use std::net::{IpAddr, SocketAddr};
 

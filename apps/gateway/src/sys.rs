@@ -1,7 +1,7 @@
 //! System calls that take iovecs or control messages; the crate's only unsafe code.
 //!
 //! FIFO memory must not become a `&[u8]` (see [`towpath_shm`]). Therefore we pass addresses to the
-//! kernel, which copies between FIFOs and host sockets as another thread would.
+//! kernel, which copies between FIFOs and host sockets.
 
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -427,7 +427,8 @@ fn send_message(
     unsafe { transfer(libc::SYS_sendmsg, fd, &raw const message, flags) }
 }
 
-/// Returns iovecs for the bytes of `linear` followed by those of `tail`, and their number.
+/// Returns iovecs for the bytes of `linear` followed by the bytes of `tail`, and the number of
+/// these iovecs.
 fn iovecs(linear: &[u8], tail: &Fragments) -> ([libc::iovec; 3], usize) {
     let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut iov = [empty; 3];

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Bytes sent before a reset are delivered before it. After a reset by the host's peer, the program
-//! has limited time to read the bytes that are queued here. After a reset by the program, we send
-//! as many of its bytes as the host socket has room for.
+//! has limited time to read the bytes that are queued in the gateway. After a reset by the program,
+//! we send as many of its bytes as the host socket has room for.
 //!
 //! The program's bytes are acknowledged once they are in the receive FIFO, before the host has
 //! them. A truncated stream must not look complete to the host. Therefore SO_LINGER with zero
@@ -111,7 +111,7 @@ impl TcpFlows {
     }
 
     /// Returns the number of bytes and FINs that were acknowledged to the program, but not yet sent
-    /// to the host. If `ended`, counts only streams whose FIN has arrived.
+    /// to the host. If `ended` is true, counts only flows in which the program has sent its FIN.
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>, ended: bool) -> u64 {
         let counts = |flow: &&Flow| !ended || flow.program_side != ProgramSide::Open;
         let of_flow = |flow: &Flow| match flow.phase {
@@ -144,7 +144,7 @@ impl TcpFlows {
         self.pending.enqueue(shared.now_ns, client, Syn { pending, local, remote });
     }
 
-    /// Drops the flow of a SYN that the inner stack has dropped before it was answered.
+    /// Drops the flow of a SYN that the inner stack has dropped before the SYN was answered.
     pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
         if let Some(connecting) = self.pending.remove(pending) {
             shared.counters.tcp_forgotten += 1;
@@ -170,8 +170,8 @@ impl TcpFlows {
         Some(pending)
     }
 
-    /// Removes the flow of a SYN that was dropped. A SYN without a flow is still queued. The queue
-    /// skips it later, because the inner stack no longer has it.
+    /// Removes the flow of a SYN that was dropped. If the SYN has no flow yet, it is still queued.
+    /// The queue skips the SYN later, because the inner stack no longer has it.
     fn abandon(&mut self, connecting: Option<SlabKey>) {
         if let Some(key) = connecting {
             self.remove(key);
@@ -190,8 +190,8 @@ impl TcpFlows {
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(SocketError::TimedOut) => flow.news = Some(FlowUpdate::TimedOut),
             SocketEvent::Error(_) => flow.news = Some(FlowUpdate::Failed),
-            // `Closed` only confirms that we closed the socket, which may be that of an earlier
-            // attempt.
+            // `Closed` only confirms that we have closed a socket, possibly that of an earlier
+            // attempt to connect.
             SocketEvent::Closed => return,
             _ => {}
         }
@@ -233,8 +233,8 @@ impl TcpFlows {
         self.enqueue(key);
     }
 
-    /// Serves the queued SYNs and flows. Flows that are queued during this call wait for the next
-    /// one.
+    /// Serves the queued SYNs and flows. Flows that are queued during this call are served by the
+    /// next call.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         for _ in 0..self.pending.waiting() {
             let Some(syn) = self.pending.pop() else { break };
@@ -270,10 +270,11 @@ impl TcpFlows {
                     if let Some(silent) = flow.nameserver() {
                         cx.shared.nameservers.on_silence(now_ns, silent);
                     }
-                    // If there is no further nameserver, the current one may still answer.
+                    // Ignore the result: if there is no further nameserver, the current one may
+                    // still answer.
                     self.try_next_nameserver(cx, key, pending);
                 }
-                // The program still reads, though slowly, so extend its deadline.
+                // The program has read bytes since the deadline was set, so extend the deadline.
                 FlowPhase::Open(_) if std::mem::take(&mut flow.progress) => {
                     self.deadlines.note_failure(now_ns, key, flow);
                 }
@@ -320,7 +321,7 @@ impl TcpFlows {
         open.len()
     }
 
-    /// Removes a flow with its deadline, and its SYN if the SYN is not answered yet.
+    /// Removes a flow and its deadline. Also removes the program's SYN if it is not answered yet.
     fn remove(&mut self, key: SlabKey) -> Option<Flow> {
         let flow = self.flows.remove(key)?;
         self.deadlines.remove(key, &flow);
@@ -442,14 +443,16 @@ impl TcpFlows {
         }
     }
 
-    /// Connects an unanswered flow again if a new host socket would have another source address.
+    /// Connects a flow without answers again if a new host socket would have another source
+    /// address.
     fn leave_source(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
         key: SlabKey,
         pending: PendingId,
     ) {
-        // Skip queued flows: if an answer has already arrived, the next step handles it.
+        // Skip flows that are queued to be served: an answer may have arrived, which is handled
+        // then.
         let Some(flow) = self.flows.get_mut(key).filter(|flow| !flow.queued) else { return };
         let headers = cx.stack.pending_headers(pending);
         let (ttl, _) = ttl_and_tos(headers);
@@ -459,8 +462,7 @@ impl TcpFlows {
             && let Ok(dialed) = cx.shared.dial(to, SynMarks { ttl, class: flow.class })
         {
             let host = dialed.host;
-            // The new socket has the same source address, for example because of a policy route for
-            // TCP alone. So connecting again would not help.
+            // A new socket would have the same source address, so connecting again would not help.
             if source_of(&host) == source_of(&flow.host)
                 || cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err()
             {
@@ -536,9 +538,9 @@ impl TcpFlows {
             },
             FlowPhase::Open(socket) => match flow.news.take() {
                 None | Some(FlowUpdate::Connected) => self.splice(cx, key, socket),
-                // The program had already closed its socket, which then timed out in FIN-WAIT-2, or
-                // reset the connection because of the host's bytes. Its FIN has arrived, so its
-                // stream is complete and must still be sent to the host.
+                // The program's FIN has arrived before, so its stream is complete and must still be
+                // sent to the host. Its socket then timed out in FIN-WAIT-2, or has reset the
+                // connection because of bytes from the host.
                 Some(FlowUpdate::Failed | FlowUpdate::TimedOut)
                     if flow.program_side == ProgramSide::Ended =>
                 {
@@ -649,8 +651,8 @@ impl TcpFlows {
     fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
-        // Check for a failure now: a read or write that returned the socket's error has cleared it,
-        // so epoll does not report it again.
+        // Check for a failure now. The read or write above may have returned and cleared the
+        // socket's error, so epoll does not report it again.
         self.deadlines.note_failure(cx.shared.now_ns, key, flow);
         match outcome {
             Outcome::Goes => {}

@@ -17,7 +17,7 @@ pub(crate) struct Train {
     bytes: Box<[u8]>,
 }
 
-/// Datagrams of a train, taken out of it to be sent.
+/// Datagrams that were taken out of a train, to be sent by one system call.
 pub(crate) struct Load {
     pub(crate) flow: SlabKey,
     pub(crate) marks: IpMarks,
@@ -46,8 +46,8 @@ impl Train {
         Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
     }
 
-    /// Returns whether a datagram of `flow` may be appended to the train. A datagram that is
-    /// shorter than the preceding ones must be the last.
+    /// Returns whether a datagram of `flow` may be appended to the train. Nothing may be appended
+    /// after a datagram that is shorter than the first one.
     pub(crate) fn takes(&self, flow: SlabKey, marks: IpMarks, len: usize) -> bool {
         self.count > 0
             && self.count < TRAIN_DATAGRAMS_MAX

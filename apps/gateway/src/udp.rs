@@ -78,7 +78,7 @@ struct Flow {
     bytes: [u64; 2],
 }
 
-/// Host side of a flow: its own host socket, or the client of a forwarded port.
+/// Host side of a flow: either a host socket of its own, or a client of a forwarded port.
 #[derive(Debug)]
 enum Side {
     /// The flow has its own host socket, which is connected to the peer.
@@ -104,8 +104,8 @@ enum Side {
     Client {
         listener: u32,
         client: SocketAddr,
-        /// Host address to which the client sent its last datagram. Answers to the client leave
-        /// from it.
+        /// Host address to which the client has sent its last datagram. Answers to the client are
+        /// sent from this address.
         host: Option<IpAddr>,
         /// State of the client that all gateways share; `None` if there is only one gateway.
         known: Option<KnownClient>,
@@ -183,7 +183,7 @@ impl UdpFlows {
         }
     }
 
-    /// Ends flows whose idle timeout has passed.
+    /// Removes flows whose idle timeout has passed.
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
         while let Some((key, flow)) = self.flows.expire(shared.now_ns) {
             shared.counters.udp_expired += 1;
@@ -204,7 +204,8 @@ impl UdpFlows {
         }
     }
 
-    /// Handles a datagram of the program. Creates a flow if there is none for its addresses.
+    /// Handles a datagram of the program. Creates a flow if none exists for its source and
+    /// destination.
     pub(crate) fn on_datagram(
         &mut self,
         shared: &mut Shared,
@@ -400,8 +401,8 @@ impl UdpFlows {
         true
     }
 
-    /// Returns the listener and the host address that a flow's client uses, whether the flow is in
-    /// this gateway or in a sibling.
+    /// Returns the listener and the host address that a flow's client uses. The flow may be in this
+    /// gateway or in a sibling.
     fn client_at(&self, key: &Key) -> Option<(u32, Option<IpAddr>)> {
         match self.flows.find(key).and_then(|id| self.flows.get(id)) {
             Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) => {
@@ -452,8 +453,8 @@ impl Side {
         }
     }
 
-    /// Updates the host address to which the client sends, which the gateway that receives from it
-    /// has stored.
+    /// Updates the host address from which answers to the client leave. The gateway that receives
+    /// from the client has stored a new address.
     fn catch_up(&mut self) {
         if let Self::Client { host, known: Some(known), .. } = self
             && let Some(news) = known.updates()

@@ -8,15 +8,15 @@ use towpath_pool::Fragments;
 use crate::events::Readiness;
 use crate::sys;
 
-/// Reads a host's stream so that the urgent byte is always read alone.
+/// Reads a TCP stream from the host so that an urgent byte is always returned alone.
 ///
 /// The kernel ends a read before an urgent byte, but a read that begins with the urgent byte may
-/// return further bytes. So we must know whether the next read begins with it. Urgent data can
-/// arrive after the last epoll events, so events alone do not show this. But the first read after
-/// an event without EPOLLPRI begins with the ordinary bytes that the event has reported.
+/// return further bytes. So we must know whether the next byte is urgent. Urgent data can arrive
+/// after the last epoll event, so events alone do not show this. But the first read after an event
+/// without EPOLLPRI begins with the ordinary bytes that the event has reported.
 #[derive(Debug, Default)]
 pub(crate) struct UrgentReads {
-    /// Whether it is known that the next read does not begin with an urgent byte.
+    /// Whether the next byte is known not to be urgent.
     is_ordinary: bool,
 }
 

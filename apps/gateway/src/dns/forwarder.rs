@@ -40,7 +40,8 @@ use crate::sys::{self, Destination, IpOption};
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     queries: IdleTable<Asked, Query>,
-    /// Keys of queries to be handled in the next turn, each at most once.
+    /// Keys of queries that are handled in the next iteration of the event loop. Contains each key
+    /// at most once.
     due: VecDeque<SlabKey>,
     /// Whether the thread that watches /etc/resolv.conf has detected a change.
     renamed: bool,
@@ -63,7 +64,7 @@ struct Query {
     /// Host socket, connected to the nameserver.
     host: Fd,
     asked_ns: u64,
-    /// Whether the program has repeated the query. Then another nameserver should be tried.
+    /// Whether the program has repeated the query, so that another nameserver should be tried.
     repeated: bool,
     queued: bool,
 }
@@ -186,8 +187,8 @@ impl Forwarder {
         }
     }
 
-    /// Stops waiting for nameservers that resolv.conf no longer lists, because the host may have
-    /// moved to another network.
+    /// Stops waiting for nameservers that resolv.conf no longer lists. The host may have moved to
+    /// another network, where they cannot be reached.
     fn leave_nameless(&mut self, cx: &mut Context<'_, impl Host>) {
         for key in self.queries.keys() {
             let current = self.queries.get(key).and_then(|(_, query)| query.wanted.tour.current());
@@ -206,8 +207,8 @@ impl Forwarder {
             .is_some_and(|(_, query)| message::is_same(&query.wanted.message, message))
     }
 
-    /// Handles a repetition of a query, which the program sends after its own timeout. If the
-    /// current nameserver has also had its full time, tries another one.
+    /// Handles a repetition of a query, which the program sends after its own timeout. Tries the
+    /// next nameserver if the current one has not answered for [`NAMESERVER_REPEAT_NS`].
     fn on_repeated(&mut self, now_ns: u64, key: SlabKey) {
         let Some((_, query)) = self.queries.get_mut(key) else { return };
         let waited_ns = now_ns.saturating_sub(query.asked_ns);

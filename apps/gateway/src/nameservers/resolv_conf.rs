@@ -87,8 +87,8 @@ fn nameserver(word: &str) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(address.parse().ok()?, PORT, 0, index).into())
 }
 
-/// Returns the index of a host interface by its name. `None` if it does not exist, although it may
-/// exist when resolv.conf is checked again.
+/// Returns the index of a host interface by its name. `None` if it does not exist; it may exist
+/// when resolv.conf is checked again.
 fn interface(name: &str) -> Option<u32> {
     let flags = SocketFlags::CLOEXEC;
     let any = Fd::from(socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok()?);
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Tests link-local nameserver addresses, which may be the only ones that a router announces.
+    /// Tests link-local addresses of nameservers, because some routers announce only these.
     #[test]
     fn a_nameserver_may_be_of_a_link() {
         let text = "nameserver fe80::1%7\nnameserver fe80::2%lo\nnameserver fe80::3%nolink\n";

@@ -16,8 +16,8 @@ use crate::notice::Notice;
 use crate::siblings::{Accepted, Topic};
 use crate::slab::SlabKey;
 
-/// Number of waiting clients that leave the queue and send their SYNs whenever one client was
-/// connected. More than one, because the accept queue may have room for several.
+/// Number of waiting clients that leave the queue and send their SYNs when a client was connected.
+/// Two, because the accept queue may have room for several.
 const CALLED: usize = 2;
 
 impl TcpFlows {
@@ -38,7 +38,8 @@ impl TcpFlows {
         self.approach(cx, key);
     }
 
-    /// Connects a client to the program, or queues the client if other clients already wait.
+    /// Connects a client to the program. If other clients already wait, adds the client to their
+    /// queue.
     fn approach(&mut self, cx: &mut Context<'_, impl FifoHost>, key: SlabKey) {
         let Some(Connecting { shown, arrival, .. }) = self.connecting_to_program(key) else {
             return;
@@ -68,7 +69,7 @@ impl TcpFlows {
                 let due = cx.shared.now_ns + wait_ns;
                 self.deadlines.set(key, flow, Some(due));
             }
-            // Handle the failure later: the clients that leave the queue next may fail as well, and
+            // Handle the failure later. The next clients that leave the queue may fail as well, so
             // handling it here would recurse through the whole queue.
             Err(_) => self.on_not_connected(key),
         }
@@ -141,8 +142,8 @@ impl TcpFlows {
         self.attend_first(shared, program);
     }
 
-    /// Sets the time at which the first client in the queue sends its SYN, after the deadlines of
-    /// clients that left the queue before.
+    /// Sets the time at which the first client in the queue sends its SYN. Clients that have just
+    /// left the queue have earlier deadlines.
     fn attend_first(&mut self, shared: &Shared, program: SocketAddr) {
         if let Some(first) = self.lines.first(program)
             && let Some(flow) = self.flows.get_mut(first)
@@ -159,8 +160,8 @@ impl TcpFlows {
         }
     }
 
-    /// Tries the program's other address after the program has refused the connection. If there is
-    /// none, refuses the client.
+    /// Called when the program has refused the connection. Tries the other address of the program,
+    /// or refuses the client if there is none.
     pub(super) fn on_program_refused(
         &mut self,
         cx: &mut Context<'_, impl FifoHost>,
@@ -199,8 +200,8 @@ impl TcpFlows {
     }
 }
 
-/// Connects to the program from the address that represents the client. If its port is in use,
-/// connects from another port.
+/// Connects to the program from the address that represents the client. If the client's port is in
+/// use, connects from another port of this address.
 fn connect_from(
     cx: &mut Context<'_, impl FifoHost>,
     key: SlabKey,

@@ -6,13 +6,13 @@ use crate::flow::{Flow, FlowPhase};
 use crate::limits::FAILED_WAIT_NS;
 use crate::slab::SlabKey;
 
-/// Deadlines of TCP flows, sorted by time. A flow waits for:
+/// Deadlines of TCP flows, sorted by time. A flow has a deadline in these states:
 ///
-/// - open, but the host connection failed: the program to read the remaining bytes;
-/// - a client of a published port: the program to answer the SYN;
-/// - negotiating: the upstream server;
-/// - connecting to a nameserver: this nameserver, unless it is the last one;
-/// - connecting, while host addresses change: the next check of the source address.
+/// - open, but the host connection has failed: for the program to read the remaining bytes;
+/// - connecting a client of a published port: for the program to answer the SYN;
+/// - negotiating: for the upstream server to answer;
+/// - connecting to a nameserver: for this nameserver to answer, unless it is the last one;
+/// - connecting, while host addresses change: for the next check of the source address.
 ///
 /// Removing a flow removes its deadline, so the set is never larger than the flow table.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use crate::client::Client;
 use crate::idle::{Class, Evicted, IdleTable};
 use crate::slab::SlabKey;
 
-/// SYNs of the program that are not answered yet, each with the flow whose host socket is
-/// connecting, if there is one.
+/// SYNs of the program that are not answered yet. If a host socket is connecting for a SYN, its
+/// flow is stored with the SYN.
 #[derive(Debug)]
 pub(super) struct PendingSyns {
     /// Unanswered SYNs in the order of their last transmission.
@@ -31,9 +31,10 @@ pub(super) struct Syn {
 const CONNECTING: usize = 0;
 
 impl PendingSyns {
-    /// Creates a table for at most `max` unanswered SYNs, the limit of the inner stack.
+    /// Creates a table for at most `max` unanswered SYNs. The inner stack has the same limit.
     pub(super) fn new(max: usize) -> Self {
-        // Entries never expire here, because the inner stack reports when it drops a SYN.
+        // Use an infinite timeout. Entries are removed when the inner stack reports that it has
+        // dropped a SYN.
         let class = Class { idle_ns: u64::MAX, owner: 0, max, worth: 0 };
         Self { connecting: IdleTable::new(&[class]), waiting: VecDeque::new() }
     }
@@ -79,7 +80,7 @@ impl PendingSyns {
         self.connecting.remove(id).map(|(_, key)| key)
     }
 
-    /// Evicts an unanswered SYN to make room for one of `client`.
+    /// Evicts an unanswered SYN to make room for a SYN of `client`.
     pub(super) fn evict(&mut self, client: Client) -> Option<(PendingId, Option<SlabKey>)> {
         let Evicted { key, value, .. } = self.connecting.evict(CONNECTING, client)?;
         Some((key, value))

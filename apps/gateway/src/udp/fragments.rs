@@ -1,9 +1,9 @@
 //! Fragments IPv6 datagrams that exceed the path MTU and sends them by a raw socket.
 //!
-//! The kernel fragments according to the MTU of the socket's route. If the socket is bound to an
-//! interface, a router's report may update another route, because `ip6_update_pmtu` ignores the
-//! binding. If the route that it finds leads into the gateway's own device, the socket's route
-//! keeps its larger MTU. The kernel then sends long datagrams unfragmented, and each one is lost.
+//! The kernel fragments according to the MTU of the socket's route. When a router reports a smaller
+//! MTU, `ip6_update_pmtu` looks up a route without regard to the interface to which the socket is
+//! bound. If this route leads into the gateway's own device, the socket's route keeps its larger
+//! MTU. The kernel then sends long datagrams unfragmented, and each one is lost.
 
 use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;

@@ -26,8 +26,8 @@ use crate::{dialer, nameservers, slab, sys};
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
-    /// Creates a flow for a client whose datagrams another gateway receives, while the program's
-    /// answers leave through this gateway.
+    /// Creates a flow for a client of a sibling gateway. The sibling receives the client's
+    /// datagrams, but the program's answers leave through this gateway.
     pub(super) fn adopt(&mut self, shared: &mut Shared, key: Key) -> Option<slab::SlabKey> {
         let mut known = self.siblings.client(&key)?;
         known.client.set_answered();
@@ -99,8 +99,8 @@ impl UdpFlows {
         if self.others.is_new(key.program)
             && let Some(share) = self.siblings.budget.take(Whose::Datagrams)
         {
-            // Ignore errors: without this socket, the program receives only from the peer's port to
-            // which it has sent.
+            // Ignore errors: without this socket, the program receives datagrams only from ports of
+            // the peer to which it has sent.
             let _ = self.others.open(shared, key.program, flow, to, share);
         }
         self.others.enter(key.program, to, key.peer.ip());
@@ -147,8 +147,9 @@ impl UdpFlows {
         Ok((host, mapped))
     }
 
-    /// Creates a flow for a client that the program sees at the address `shown`. If its port is in
-    /// use, the program sees another port of the same address. Returns `None` if no port is free.
+    /// Creates a flow for a client that the program sees at the address `shown`. If the port of
+    /// `shown` is in use, chooses another port of the same address. Returns `None` if no port is
+    /// free.
     pub(super) fn open_client(
         &mut self,
         shared: &mut Shared,

@@ -8,8 +8,8 @@
 //!
 //! All these sockets are bound to one port of the host. The kernel prefers a socket that is
 //! connected to the datagram's sender. So the socket without a peer receives only datagrams from
-//! ports to which the program has not sent. Datagrams from these ports create no flows; the
-//! program's answers do.
+//! ports to which the program has not sent. A datagram from such a port creates no flow, but an
+//! answer of the program does.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};

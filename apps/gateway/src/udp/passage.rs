@@ -33,7 +33,7 @@ impl UdpFlows {
     ) -> bool {
         let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
         let Some((_, flow)) = self.flows.get_mut(id) else {
-            // The flow of these datagrams was evicted while they were queued, so drop them.
+            // The flow was evicted while these datagrams were queued, so drop them.
             shared.counters.udp_dropped += count as u64;
             return true;
         };
@@ -68,8 +68,8 @@ impl UdpFlows {
         if result.is_err_and(|error| error != Errno::AGAIN) {
             told = self.hear(shared, id, host);
             if told > 0 && result != Err(Errno::MSGSIZE) {
-                // The first call only returned the error of an earlier datagram, and sent nothing.
-                // So try again.
+                // The first call has sent nothing, but only returned the error of an earlier
+                // datagram. Send again.
                 result = sys::send_datagram(host, bytes, &empty, &destination);
             }
         }
@@ -138,8 +138,8 @@ impl UdpFlows {
             };
             let key = *key;
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
-                // Drop datagrams of other senders, which arrived after the socket was bound, but
-                // before it was connected.
+                // Drop a datagram of another sender. The datagram has arrived between bind(2) and
+                // connect(2) of the socket.
                 Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
                     cx.shared.counters.udp_dropped += 1;
                 }

@@ -18,7 +18,7 @@ pub(super) fn to_program(
     let Received { segment, ttl, tos, .. } = *received;
     let out = DatagramFrom { local: key.peer, remote: key.program, ttl, tos };
     let size = segment.map_or(bytes.len(), usize::from).max(1);
-    // Begin with `Some`, so that an empty datagram is passed on, too.
+    // An empty datagram must be passed on, too, so run the loop at least once.
     let mut rest = Some(bytes);
     while let Some(bytes) = rest {
         let (one, left) = bytes.split_at(size.min(bytes.len()));
