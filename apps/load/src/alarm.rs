@@ -35,7 +35,7 @@ impl RunClock {
     }
 }
 
-/// Timer of the kernel (timerfd). mio reports its expiry as an event with its token.
+/// Kernel timer (timerfd). When the timer expires, mio reports an event with the timer's token.
 pub struct TimerAlarm {
     timer: OwnedFd,
     /// Time at which the timer expires, or has expired.
@@ -52,9 +52,9 @@ impl TimerAlarm {
         Ok(Self { timer, at: 0 })
     }
 
-    /// Ensures that the timer expires at the time `at` or earlier. If an earlier time is set
-    /// already, it is kept, which avoids a system call per sleep. The thread then wakes too early,
-    /// and sets the timer again.
+    /// Ensures that the timer expires at the time `at` or earlier. Keeps an earlier time that is
+    /// already set, which avoids a system call per sleep. The thread then wakes too early, and sets
+    /// the timer again.
     pub fn set(&mut self, now: u64, at: u64) -> io::Result<()> {
         if self.at > now && self.at <= at {
             return Ok(());

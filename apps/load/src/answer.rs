@@ -64,8 +64,8 @@ impl Dialogue {
     }
 
     /// Returns bytes for one write, so that several requests that are due share a system call. The
-    /// bytes are a prefix of the last `left` bytes of a user's requests. Request `number` is the
-    /// first of these requests.
+    /// user has `left` unsent bytes of requests, and the result is their beginning. `number` is the
+    /// number of the first of these requests.
     pub fn train(&mut self, user: u64, number: u64, left: usize) -> &[u8] {
         let len = self.request.len();
         let skip = (len - left % len) % len;
@@ -194,8 +194,8 @@ impl Reader {
     }
 }
 
-/// Compares a part of an echo with the bytes that were sent. The part starts at `offset` of the
-/// answer.
+/// Compares a part of an echo with the bytes that were sent. `offset` is the position of the part
+/// in the answer.
 fn same(got: &[u8], expected: &[u8], offset: usize) -> Result<(), Trouble> {
     if got == expected {
         return Ok(());

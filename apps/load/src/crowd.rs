@@ -1,7 +1,7 @@
 //! Users of one thread, with their connects, requests, answers, limits and failures.
 //!
-//! [`UserCrowd`] does not know when requests are due. `news` lists the users that became able to
-//! send, and the thread's pace decides when they do.
+//! [`UserCrowd`] does not know when requests are due. Its list `news` contains the users that
+//! became able to send, and the thread's pace decides when they send.
 
 mod streaming;
 
@@ -48,7 +48,8 @@ pub struct CrowdUpdate {
     pub user: u32,
     /// Time at which the user has become able to send.
     pub at: u64,
-    /// Whether the user has a new connection. Otherwise one of its requests was answered or lost.
+    /// Whether the user has a new connection. Otherwise, the user can send because a request was
+    /// answered or lost.
     pub is_new: bool,
 }
 
@@ -90,9 +91,10 @@ pub struct UserCrowd<'a> {
     connecting: usize,
     inbox: AnswerInbox,
     buffer: Vec<u8>,
-    /// Users whose requests were issued, but not flushed yet.
+    /// Users with new requests that were not passed to their sockets yet.
     issued: Vec<u32>,
-    /// Users whose sockets contain more answers than one turn reads.
+    /// Users whose sockets contain further answers, because one iteration of the event loop reads
+    /// only some.
     unread: VecDeque<u32>,
     /// Number of bytes of answers that were read since the timers were last checked.
     bytes_read: u64,
@@ -186,8 +188,8 @@ impl<'a> UserCrowd<'a> {
         is_open && it.under_way() + it.waiting() < self.plan.depth
     }
 
-    /// Adds a request that is due to a user's queue. [`UserCrowd::flush_issued`] sends it. If this
-    /// is not possible, the user sends it later.
+    /// Adds a request that is due at the time `due` to a user's queue. [`UserCrowd::flush_issued`]
+    /// sends the request, or leaves it in the queue if the user cannot send now.
     pub fn issue(&mut self, user: u32, due: u64) {
         let is_measured = self.window.has(due);
         let it = &mut self.users[user as usize];
@@ -384,8 +386,8 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Reads answers that earlier turns have left in the sockets. Returns whether some are still
-    /// unread.
+    /// Reads answers that are left in the sockets because too many arrived at once. Returns whether
+    /// some are still unread.
     pub fn receive_some(&mut self) -> bool {
         self.bytes_read = 0;
         for _ in 0..self.unread.len() {
@@ -396,8 +398,7 @@ impl<'a> UserCrowd<'a> {
             let it = &mut self.users[user as usize];
             it.is_unread = false;
             if it.state == State::Open {
-                // Assume that the stream may have ended meanwhile, because its end causes no
-                // further event.
+                // Check whether the stream has ended, because its end causes no further event.
                 self.receive(user, true);
             }
         }
@@ -426,8 +427,8 @@ impl<'a> UserCrowd<'a> {
             self.on_answer(&answered.request, answered.at, refusal);
             self.news.push(CrowdUpdate { user, at: answered.at, is_new: false });
         }
-        // Count answers that arrive after the measurement, too, because they belong to its last
-        // requests.
+        // Count answers that arrive after the measurement, too: they belong to the last requests of
+        // the measurement.
         if inbox.bytes > 0 && self.clock.now() >= self.window.start {
             self.tally.bytes_received += inbox.bytes;
         }
@@ -437,8 +438,8 @@ impl<'a> UserCrowd<'a> {
         self.inbox = inbox;
         let is_done = is_answered && (self.is_each() || closes);
         match result {
-            // No request is lost, because the server closed the connection in the same event in
-            // which it answered.
+            // No request is lost. The server has answered the last one before it closed the
+            // connection.
             Err(trouble)
                 if is_done
                     && trouble.kind == Failure::Closed
@@ -510,8 +511,8 @@ impl<'a> UserCrowd<'a> {
         }
     }
 
-    /// Closes a connection as expected, either after its only request, or because the server
-    /// announced it.
+    /// Closes a connection without an error, either after its only request, or because the server
+    /// announced the end.
     fn hang_up(&mut self, user: u32) {
         self.drop_connection(user);
         if self.is_each() {
@@ -537,8 +538,8 @@ impl<'a> UserCrowd<'a> {
         self.connect_at(user, self.clock.now() + pause);
     }
 
-    /// Counts a failed connect as a request of the quota. Otherwise a run without a server would
-    /// never end. If a request is in the queue, that request is counted.
+    /// Counts a failed connect as a request of the quota. Otherwise a run against an unreachable
+    /// server would never end. If the user has queued requests, counts one of them.
     fn on_connect_failed(&mut self, user: u32) {
         let Some(quota) = self.quota else { return };
         let is_one = match self.users[user as usize].drop_waiting() {

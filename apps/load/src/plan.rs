@@ -54,7 +54,7 @@ pub struct Plan {
     /// and duplicate answers are detected. Only for UDP with [`PlannedAnswer::Echo`].
     ///
     /// Default: false. In that case, a socket is replaced after each loss. Otherwise a late answer
-    /// would be taken for the next one.
+    /// would be taken for the answer to the next request.
     pub numbered: bool,
     /// Timeout for an answer. When it expires, the request has failed, and its connection is
     /// replaced. Default: 5 s.

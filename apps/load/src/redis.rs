@@ -33,7 +33,7 @@ pub fn slots(request: &[u8]) -> Vec<usize> {
 #[derive(Default)]
 pub struct RedisReader {
     line: Line,
-    /// Number of bytes of a bulk string that are missing, including its CR and LF.
+    /// Number of bytes of a bulk string that were not received yet, including its CR and LF.
     bulk: u64,
     /// Number of values of the reply that are missing. 0 between two replies.
     values: u64,

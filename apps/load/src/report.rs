@@ -146,7 +146,7 @@ pub struct Report {
     pub service: Histogram,
     /// Times from the SYN to the establishment of the connection.
     pub connect: Histogram,
-    /// Ages of lost requests when they were given up: lower bounds of their response times.
+    /// Ages of lost requests when they were given up. Their response times would have been longer.
     pub lost: Histogram,
     /// Figures that show how well the tester itself kept to the schedule.
     pub generator: Generator,

@@ -76,7 +76,8 @@ impl Drop for Conductor<'_> {
     fn drop(&mut self) {
         self.moments.end.store(0, Release);
         self.moments.drained.store(0, Release);
-        // Start the traffic as well, because a thread checks for the end only after this.
+        // Start the traffic as well, because a thread checks for the end only after the traffic has
+        // started.
         self.moments.traffic.fetch_min(0, Release);
         self.wake();
     }
@@ -84,7 +85,8 @@ impl Drop for Conductor<'_> {
 
 /// Interval at which the value of `stop` is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// Timeout for the hand-over of a thread's tally. A thread that misses it is asked again next time.
+/// Maximum time to wait until a thread hands over its tally, the measurements since the last
+/// hand-over. After a timeout, the thread is asked again in the next period.
 const HAND_OVER: Duration = Duration::from_millis(200);
 
 /// State of the reporting thread, which controls the phases of the run and adds up the figures.
@@ -358,8 +360,8 @@ impl Conductor<'_> {
         }
     }
 
-    /// Returns the duration of the measurement. Upload streams end when the server has closed them,
-    /// because all bytes have arrived only then.
+    /// Returns the duration of the measurement. An upload stream ends when the server has closed
+    /// it, because only then have all bytes arrived.
     fn duration(&self, remains: &[Remains]) -> Duration {
         let start = self.moments.traffic.load(Relaxed) + self.plan.warmup.as_nanos() as u64;
         let end = remains.iter().map(|it| it.end.max(it.last_end)).max().unwrap_or(0);

@@ -102,8 +102,8 @@ impl LoadSchedule {
         }
         let time = time as f64;
         self.count = self.share.count_below((time / self.gap_ns).ceil() as u64);
-        // Restart the gap at this time. Exponential gaps are memoryless: the distribution of the
-        // next gap is the same from any time.
+        // Draw a new gap that begins at this time. The distribution of an exponential gap does not
+        // depend on the time that has already passed (it is memoryless).
         self.next_ns = self.after(time);
     }
 

@@ -43,8 +43,8 @@ fn socket(to: SocketAddr, from: Option<IpAddr>, kind: SockType) -> io::Result<Ow
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = nix::sys::socket::socket(family, kind, flags, None)?;
     if let Some(from) = from {
-        // Let `connect` choose the port instead of `bind`, so that ports can be shared among
-        // servers and reused in TIME_WAIT. A stack without this option chooses the port in `bind`,
+        // Let connect(2) choose the port instead of bind(2), so that sockets to different servers
+        // can share a port. Ignore errors: a stack without this option chooses the port in bind(2),
         // so that fewer ports are available.
         let _ = setsockopt(&socket, sockopt::IpBindAddressNoPort, &true);
         bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;

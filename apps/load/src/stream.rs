@@ -10,7 +10,7 @@ use crate::verdict::Trouble;
 
 /// Size of a write in bytes, which is also the size that iperf3 uses.
 const CHUNK: usize = 128 * 1024;
-/// Maximum number of reads and writes of a connection in one turn.
+/// Maximum number of reads and writes of a connection before the next connection is served.
 const TURN: usize = 16;
 
 /// Queue of the connections that are ready to transfer, and the bytes that they send.
@@ -29,7 +29,7 @@ pub struct Streams {
     pub last_end: u64,
 }
 
-/// Numbers of bytes and datagrams transferred in a turn, and the result of the turn.
+/// Numbers of bytes and datagrams that a connection has transferred in one turn, and the result.
 pub struct Moved {
     pub sent: u64,
     pub received: u64,
@@ -73,7 +73,8 @@ impl Streams {
         Some(user)
     }
 
-    /// Transfers bytes of a user for one turn. Queues the user again if it can transfer more.
+    /// Transfers bytes of a user, up to [`TURN`] reads and writes. Queues the user again if it can
+    /// transfer more.
     pub fn turn(&mut self, it: &mut User, user: u32, is_over: bool, buffer: &mut [u8]) -> Moved {
         let mut moved = Moved { sent: 0, received: 0, datagrams: 0, result: Ok(()) };
         let sends = !is_over && self.shape != Shape::StreamDown;

@@ -83,7 +83,8 @@ impl Tally {
     }
 }
 
-/// Slot in which a thread hands over its tally, and gauges of the thread.
+/// Slot in which a thread hands over its tally (its measurements), and current values of the
+/// thread.
 ///
 /// At the reporter's request the thread swaps its tally with the empty one in the slot. The
 /// reporter merges the histograms, because merging takes longer than an answer.
@@ -111,7 +112,8 @@ impl ThreadReports {
         self.is_wanted.load(Acquire)
     }
 
-    /// Swaps the tally of the thread with the empty one in the slot, if the reporter requested it.
+    /// Exchanges the tally of the thread for the empty one in the slot, if the reporter has
+    /// requested it.
     pub fn hand_over(&self, tally: &mut Tally, reporter: &Thread) {
         if self.is_wanted() {
             let mut place = self.tally.lock().expect("the reporter does not panic");

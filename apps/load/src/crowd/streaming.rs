@@ -1,10 +1,11 @@
-//! Streams of users: their turns, and their end.
+//! Streams of users: transfers their bytes in turns, and ends them.
 
 use super::{State, UserCrowd};
 use crate::plan::Shape;
 
 impl UserCrowd<'_> {
-    /// Transfers bytes of one stream for a turn. Returns whether more bytes can be transferred.
+    /// Transfers bytes of the stream whose turn it is. Returns whether more bytes can be
+    /// transferred.
     pub fn stream_some(&mut self) -> bool {
         let Some(user) = self.streams.next_turn(&mut self.users) else { return false };
         let now = self.clock.now();
@@ -26,7 +27,7 @@ impl UserCrowd<'_> {
         self.streams.has_turns()
     }
 
-    /// Queues all streams for their first turn when the traffic starts.
+    /// Queues all streams for their first transfer when the traffic starts.
     pub fn begin_streams(&mut self) {
         for (user, it) in self.users.iter_mut().enumerate() {
             self.streams.take_turn(it, user as u32);

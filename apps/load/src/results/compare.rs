@@ -49,7 +49,7 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Withheld {
-    /// A round of this server had no answers.
+    /// In a round of this server, no requests were answered.
     NoAnswers(Name),
     /// In a round of this server, more than 1 % of the requests were not answered.
     ManyLost(Name),
@@ -337,7 +337,7 @@ mod tests {
                 assert!(it.words().starts_with("no verdict on times: B "), "{}", it.words());
             }
         }
-        // The sample report has so few failures that its times are compared.
+        // The unchanged sample report has so few failures that its times are compared.
         assert!(compare(b()).verdicts[1].differs);
         let both = compare(b().into_iter().map(dead).collect());
         assert_eq!(both.dead_round().map(|run| (run.label, run.round)), Some(("B", 1)));

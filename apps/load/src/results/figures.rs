@@ -11,7 +11,7 @@ pub const QUANTILES: [(&str, f64); 6] =
 /// Returns the times that a report shows first.
 ///
 /// For an open loop, these are the response times, because they include stalls of the server. For a
-/// closed loop, these are the service times, which the previous load tester also measured.
+/// closed loop, these are the service times.
 pub fn main_times(report: &Report) -> &Histogram {
     if is_open(&report.plan) { &report.response } else { &report.service }
 }
@@ -187,8 +187,8 @@ pub fn is_tester_limit(report: &Report) -> bool {
     report.generator.busy >= FellBehind::BUSY && report.fell_behind.is_none()
 }
 
-/// Returns the warning that the tester had no idle time. In a closed loop, no lateness would show
-/// this.
+/// Returns the warning that the tester itself had no idle time. In a closed loop, requests have no
+/// schedule, so no delayed request shows this.
 pub fn tester_limit(report: &Report) -> String {
     format!(
         "WAS THE LIMIT: its busiest thread was busy {}. The server may do more, and the times are \

@@ -8,7 +8,7 @@ use super::machine::MachineFacts;
 use super::search::Search;
 use super::values::Goal;
 
-/// Document that every output format contains.
+/// Document that all output formats are created from.
 #[derive(Debug, Serialize)]
 pub struct Document {
     /// Version of `towpath` that created the document.

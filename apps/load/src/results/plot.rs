@@ -59,7 +59,7 @@ fn log_axis(least: f64, most: f64, words: Words) -> Axis {
     Axis::log(least / 1.15, most * 1.15, decade(least, most), words)
 }
 
-/// Returns the ticks of a decade for a logarithmic axis that contains these values.
+/// Returns the values within a decade at which a logarithmic axis from `least` to `most` has ticks.
 fn decade(least: f64, most: f64) -> &'static [f64] {
     if (most / least).log10() > 3. { COARSE } else { FINE }
 }

@@ -113,7 +113,8 @@ mod tests {
         // In 2 of 252 orders, five values are completely separate from the other five.
         is_near(rank_sum_p(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]), 2. / 252.);
         is_near(rank_sum_p(&[6., 7., 8., 9., 10.], &[1., 2., 3., 4., 5.]), 2. / 252.);
-        // Here U is 1, which 4 of 252 orders satisfy.
+        // The U statistic of these samples is 1. There are 252 ways to divide ten ranks equally,
+        // and 4 of them are at least as extreme.
         is_near(rank_sum_p(&[1., 2., 3., 4., 6.], &[5., 7., 8., 9., 10.]), 4. / 252.);
         is_near(rank_sum_p(&[1., 2.], &[3., 4.]), 2. / 6.);
         is_near(rank_sum_p(&[1.; 5], &[1.; 5]), 1.);
