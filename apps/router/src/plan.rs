@@ -9,12 +9,12 @@ use towpath_stack::IfaceId;
 use towpath_stack::net::{Change, Fault, How, RouteKind, RouteSpec};
 use towpath_wire::{MacAddr, Prefix, addr};
 
-/// A port of the router: its name, and the router's addresses on its link.
+/// A port of the router (a network device), with its name and the router's addresses on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlannedPort {
     /// Name of the port in rules, routes and counters.
     pub name: String,
-    /// Addresses of the router on the port, each with its prefix length.
+    /// Addresses of the router on this port, each with its prefix length.
     pub addresses: Vec<Prefix>,
     /// Maximum length of IP packets in bytes; `None`: that of the device.
     pub mtu: Option<u32>,
@@ -56,7 +56,7 @@ impl PlannedRoute {
 /// Treatment of packets that match a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Forwards packets to these next hops. Flows are distributed among them.
+    /// Forwards packets to these next hops, which share the flows.
     Via(Vec<Hop>),
     /// Forwards to hosts on the link of the port with this name.
     Link(String),
@@ -398,8 +398,8 @@ impl Plan {
             if !known.insert((*hop, iface.0)) {
                 return Err(RouterPlanError::HopTaken { prefix, hop: *hop });
             }
-            // The interface of each next hop is known, so `on_link` is set: the stack does not
-            // search for it.
+            // Set `on_link`, because the interface of each next hop is already known, and the stack
+            // need not search for it.
             let (next_hop, iface, weight) = (Some(*hop), Some(iface), Some(*weight));
             specs.push(RouteSpec { next_hop, iface, weight, on_link: true, ..route });
         }

@@ -11,8 +11,8 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::plan::{Plan, RouterPlanError};
 use crate::tracker::{FlowTracker, TrackerSettings};
 
-/// Maximum number of packets received from one port in one turn of the event loop. Packets of 64
-/// KiB from two ports at once then fit into the queue of a third port.
+/// Maximum number of packets that are received from one port in one iteration of the event loop.
+/// Limited so that packets of 64 KiB from two ports fit into the queue of a third one.
 const RX_PACKETS: usize = 32;
 
 /// Settings of a router in addition to its plan.
@@ -110,8 +110,8 @@ pub fn router(
     }
     let mut engine = Engine::with_shards(config, shards, seed)?;
     let specs = plan.route_specs()?;
-    // Append each route to those with the same prefix, so that flows are distributed among all next
-    // hops.
+    // Append each route to routes with the same prefix, so that flows are distributed among all
+    // their next hops.
     let changes: Vec<_> = specs.iter().map(|spec| Change::SetRoute(*spec, How::Append)).collect();
     let made = engine.apply(&changes);
     made.map_err(|Refused { at, why }| RouterPlanError::Route { prefix: specs[at].prefix, why })?;

@@ -78,7 +78,7 @@ impl Tracker for FlowTracker {
     }
 }
 
-/// Adapter by which the tracker reads and changes a packet that the stack passes to it.
+/// Adapter by which the connection tracker reads and changes a packet that the stack passes to it.
 struct HookView<'a, 'b>(&'a mut HookPacket<'b>);
 
 impl PacketView for HookView<'_, '_> {
