@@ -41,8 +41,8 @@ impl Relaxations {
     }
 }
 
-/// Returns the name of the first field that differs from the script. Timestamps of the stack are
-/// compared elsewhere, where their clock is known.
+/// Returns the name of the first field that differs from the script. TCP timestamps are not
+/// compared here, because this requires the state of their clock.
 pub fn difference(
     spec: &TcpSpec,
     actual: &WireSegment,

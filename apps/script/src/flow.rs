@@ -14,11 +14,11 @@ pub struct ScriptFlow {
     pub remote: SocketAddr,
     /// Offset for the sequence numbers of the stack.
     local_offset: u32,
-    /// Offset for the peer's sequence numbers in SYNs and the acknowledgements of SYNs. Scripts
-    /// choose these numbers freely.
+    /// Offset that converts the script's sequence numbers of the peer in SYNs, and their
+    /// acknowledgements. Scripts choose these numbers freely.
     syn_offset: u32,
-    /// Offset for the peer's sequence numbers in other segments, which are relative to its first
-    /// SYN.
+    /// Offset that converts the script's sequence numbers of the peer in all other segments.
+    /// Scripts write these numbers relative to the peer's first SYN.
     remote_offset: u32,
     /// Whether the peer has sent a SYN already.
     has_peer_isn: bool,
@@ -77,8 +77,8 @@ impl ScriptFlow {
         (live.wrapping_sub(offset).wrapping_sub(wanted) as i32).unsigned_abs()
     }
 
-    /// Converts a segment that the script sends to the segment in the packet. Later sequence
-    /// numbers of the peer are relative to its first SYN.
+    /// Converts a segment of the script to the segment in the packet. In the script, sequence
+    /// numbers of the peer after its first SYN are relative to this SYN.
     pub fn translate(&mut self, spec: &TcpSpec) -> WireSegment {
         let is_syn = spec.flags & flag::SYN != 0;
         if is_syn && !self.has_peer_isn {

@@ -40,7 +40,7 @@ pub struct SocketStatus {
     pub edges: u32,
 }
 
-/// Owner of the stack, with all sockets by their user number.
+/// Host callbacks of the stack. Records the state of all sockets, by their user number.
 #[derive(Debug)]
 pub struct ScriptHost {
     pub sockets: Vec<SocketStatus>,

@@ -101,7 +101,8 @@ impl Knobs {
             "local_ip" => self.local_ip = Some(value.parse().map_err(|_| invalid())?),
             "remote_ip" => self.remote_ip = Some(value.parse().map_err(|_| invalid())?),
             "mtu" => self.mtu = value.parse().map_err(|_| invalid())?,
-            // Ignore the MSS of packetdrill's own path, because there is no such path here.
+            // Ignore options that configure packetdrill's own network path, which does not exist
+            // here.
             "mss" | "tcp_ts_ecr_scaled" => {}
             "tolerance_usecs" => self.tolerance_us = number()?.into(),
             "tcp_ts_tick_usecs" => self.tick_us = number()?,

@@ -202,7 +202,7 @@ impl<'a> ScriptRunner<'a> {
     }
 
     fn step(&mut self, to: Instant) -> Step {
-        // Advance the clock in any case, because a timer that stays due must not stop it.
+        // Always advance the clock. Otherwise a timer that stays due would stop it forever.
         let to = if to > self.world.now { to } else { self.world.now + Duration::from_micros(1) };
         self.world.step(to);
         self.repeat_calls()

@@ -13,8 +13,8 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::host::ScriptHost;
 
-/// Maximum number of turns at the same time. If the stack still has work then, it makes no
-/// progress.
+/// Maximum number of iterations of the stack's event loop at one point of virtual time. If the
+/// stack then still has work, it makes no progress, and the script fails.
 const TURNS_MAX: usize = 10_000;
 
 /// Packet that the stack has sent, with its time.
@@ -156,7 +156,8 @@ impl ScriptWorld {
         self.queues.borrow_mut().sent.pop_front()
     }
 
-    /// Returns a copy of the oldest sent packet that no event has taken. `None` if there is none.
+    /// Returns a copy of the oldest sent packet that no event of the script has matched yet. `None`
+    /// if there is none.
     pub fn peek_sent(&self) -> Option<SentPacket> {
         self.queues.borrow().sent.front().cloned()
     }

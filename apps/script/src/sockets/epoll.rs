@@ -119,7 +119,8 @@ impl OpenFiles {
         }
     }
 
-    /// Returns the ready events of a descriptor that are in `wanted`, and the number of its edges.
+    /// Returns the ready events of a descriptor that are in `wanted`. Also returns the number of
+    /// edges: changes that edge-triggered epoll reports.
     fn ready(&mut self, cx: &mut CallCx<'_>, fd: i64, wanted: i64) -> (i64, u32) {
         let Some(OpenFile::Socket(socket)) = self.table.get_mut(&fd) else {
             return (sys::POLLNVAL, 0);

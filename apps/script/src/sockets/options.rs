@@ -35,7 +35,8 @@ impl ScriptSocket {
             Some(option) => {
                 let id = self.id(cx.world);
                 let set = cx.world.stack.set_option(id, option);
-                // Before connect(2), remember the cork, and apply it to the connection later.
+                // Before connect(2), only store the value of TCP_CORK. The option is applied when
+                // the connection is created.
                 let later = self.stage == SocketStage::Fresh;
                 match set {
                     Err(OptionError::NotApplicable) if later => {}

@@ -4,7 +4,7 @@ use super::cursor::{Cursor, SyntaxError};
 use super::tree::{EcnSpec, IcmpKind, IcmpSpec, PacketSpec, TcpSpec};
 use crate::wire::{TcpOption, flag};
 
-/// Parses a packet, which follows its direction.
+/// Parses the description of a packet. The cursor is after the packet's direction.
 pub fn parse(cursor: &mut Cursor<'_>) -> Result<PacketSpec, SyntaxError> {
     let ecn = match cursor.eat("[")? {
         true => ecn(cursor)?,

@@ -100,7 +100,7 @@ symbols! {
     TCPI_OPT_SYN_DATA = 32,
 }
 
-/// Constants that occur only in scripts.
+/// Constants of scripts that no other part of this program uses.
 const NAMES: &[(&str, i64)] = &[
     ("AF_UNSPEC", 0),
     ("AF_INET", 2),
