@@ -1,4 +1,4 @@
-//! Real device at the end of a link, with the queue above it.
+//! Exit of a simulation: a real device at the end of a link, with the queue in front of it.
 
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ use crate::clock::monotonic_ns;
 use crate::packet::SimPacket;
 use crate::scenario::ExitPlan;
 
-/// Number of free descriptors from which a device wakes its queue, so that each wake-up serves a
-/// batch.
+/// Number of free descriptors in the device's ring at which a stopped queue is woken. A higher
+/// number lets each wake-up send a batch of packets.
 const WAKE_ROOM: usize = 32;
 
 /// Way out of the simulation: queueing discipline, byte queue limit, and real device.
@@ -35,7 +35,7 @@ impl Exit {
     pub fn run(&mut self, now: u64, pool: &mut Pool, drops: &mut Vec<Dropped<SimPacket>>) {
         loop {
             self.path.run(now, drops);
-            // The device may have sent the accepted packets already, and then has room for more.
+            // Continue while the port accepts packets: it may already have sent the previous ones.
             if self.path.device_mut().flush(pool) == 0 {
                 break;
             }
@@ -78,7 +78,8 @@ impl Exit {
         self.path.device().descriptors
     }
 
-    /// Returns the number of packets in the discipline, and of those that the port has refused.
+    /// Returns the number of packets that wait in the queueing discipline, or for the port to
+    /// accept them.
     pub fn held(&self) -> usize {
         self.qdisc().stats().backlog_packets as usize + self.path.device().offered.len()
     }
@@ -94,7 +95,8 @@ impl Exit {
     }
 }
 
-/// Ring of a real device: the frames that it has accepted and not reported as sent.
+/// Ring of a real device: frames that wait for the port, and frames that the port has accepted and
+/// not reported as sent.
 pub struct PortRing {
     /// Port of the device; `None` if none is connected.
     pub port: Option<Box<dyn Port + Send>>,
@@ -156,8 +158,8 @@ impl Device<SimPacket> for PortRing {
         Ok(())
     }
 
-    /// Reports the oldest frames as sent, until the remaining ones are what the port reports as
-    /// unsent.
+    /// Reports the oldest frames as sent. The remaining frames contain at least as many bytes as
+    /// the port reports as unsent.
     fn poll_completed(&mut self, _: u64) -> Completed {
         let mut completed = Completed::default();
         if self.taken.is_empty() {
@@ -203,9 +205,10 @@ mod tests {
     /// Device that the test controls.
     #[derive(Default)]
     struct FakeCard {
-        /// Frames that the port accepts.
+        /// Number of frames that the port accepts.
         room: AtomicUsize,
-        /// Frames that the port has accepted and not sent; `usize::MAX` if it does not report them.
+        /// Number of frames that the port has accepted and not sent; `usize::MAX` if it does not
+        /// report this.
         unsent: AtomicUsize,
         accepted: AtomicUsize,
     }
@@ -253,7 +256,8 @@ mod tests {
     }
 
     impl ExitBench {
-        /// Returns an exit with a ring of 8 frames, above a port that accepts `room` frames.
+        /// Creates an exit (the sending side of a real device) with a ring of 8 frames. Its port
+        /// accepts `room` frames.
         fn new(room: usize, has_limits: bool, reports: bool) -> Self {
             let limits = has_limits.then(QueueLimitsConfig::default);
             let plan = ExitPlan { ring: 8, limits, queue: None };

@@ -45,7 +45,7 @@ impl SimHost {
         self.node.next_timeout().map_or(u64::MAX, |at| at.0.saturating_sub(EPOCH_NS))
     }
 
-    /// Returns whether a turn of the node has an effect even if no packet arrived.
+    /// Returns whether the event loop of the node has work even if no packet has arrived.
     pub fn has_work(&self, now: u64) -> bool {
         self.node_due() <= now || self.node.stack.net.output_load(ETH0).packets > 0
     }

@@ -126,13 +126,13 @@ pub fn mac_of([a, b, c, d]: [u8; 4], host: usize) -> MacAddr {
     MacAddr([a, b, c, d, high, low])
 }
 
-/// Returns the number of the host that has a MAC address; `None` if it is no host's of the run.
+/// Returns the number of the simulated host that has a MAC address; `None` if none has it.
 pub fn host_of(macs: [u8; 4], mac: MacAddr) -> Option<usize> {
     let [a, b, c, d, high, low] = mac.0;
     ([a, b, c, d] == macs).then(|| u16::from_be_bytes([high, low]).into())
 }
 
-/// Bit of the first byte of a MAC address that marks addresses of several stations.
+/// Bit of the first byte of a MAC address that marks group addresses (multicast and broadcast).
 const GROUP: u8 = 1;
 
 /// Returns the sender's MAC address; `None` for a frame that is too short.

@@ -78,7 +78,7 @@ pub struct RealtimeResult {
 /// Events with similar lags.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LagBucket {
-    /// Maximum lag in seconds. None: unlimited.
+    /// Maximum lag of the events in this bucket, in seconds; `None` if there is no maximum.
     pub up_to_s: Option<f64>,
     /// Number of events with at most this lag, and more than that of the previous bucket.
     pub events: u64,
@@ -250,7 +250,7 @@ pub struct DeviceResult {
     pub sent: u64,
     /// Number of times that the device stopped its queue because no descriptor was free.
     pub stops: u64,
-    /// Number of times that the device woke its queue.
+    /// Number of times that the device restarted its stopped queue.
     pub wakes: u64,
     /// Number of times that the device stopped its queue because the bytes in the ring reached the
     /// limit.

@@ -31,8 +31,8 @@ pub trait WorldPace {
     /// Prepares a world that is about to start.
     fn begin(&mut self, plan: &Plan, world: &mut World) -> Result<(), String>;
 
-    /// Runs until `end`. Returns false if the world has called `events_max` events in all before;
-    /// another call then continues.
+    /// Runs the world until the time `end`. Returns false if the total number of events has reached
+    /// `events_max` before. Another call then continues.
     fn run_until(&mut self, world: &mut World, end: u64, events_max: u64) -> Result<bool, String>;
 
     /// Ends the run. Returns how exactly it followed real time.

@@ -15,7 +15,7 @@ use crate::packet::{SimPort, Towards, VIRTUAL_MACS, mac_of};
 /// Addresses of the two endpoints of a connection. The sender's address is first.
 type Ends = (SocketAddr, SocketAddr);
 
-/// Maximum number by which a sequence number may advance between two turns.
+/// Maximum number by which a sequence number may advance between two checks of a host.
 const STEP_MAX: u32 = 1 << 30;
 
 /// Sent segments and state of all connections, to the extent that the rules need them.
@@ -198,7 +198,7 @@ impl Watch {
         }
     }
 
-    /// Checks the state of a host after its turn.
+    /// Checks the state of a host after its event loop has run.
     pub fn on_turn(&mut self, now: u64, host: usize, node: &Node<SimPort>) {
         if let Some((id, rule)) = node.stack.audit() {
             let of = id.and_then(|id| node.stack.info(node.now(), id));

@@ -52,7 +52,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Creates a direction without any packet.
+    /// Creates a direction of a link. No packets are on it yet.
     pub fn new(from: Place, to: Place, way: &WayPlan, mut dice: Dice) -> Self {
         let sojourns = Sojourns::default();
         // A simulated host waits for its device and has a queue of its own, so it needs no limit
@@ -117,7 +117,7 @@ impl Wire {
         }
     }
 
-    /// Passes a packet that the link has delivered to the exit.
+    /// Passes a packet to the exit (the real device) after the link has delivered it.
     ///
     /// # Panics
     /// If there is no exit.
@@ -126,7 +126,7 @@ impl Wire {
         exit.enqueue(now, item, drops);
     }
 
-    /// Sends packets by the exit, if there is one.
+    /// Sends queued packets through the exit (the real device), if there is one.
     pub fn run_exit(&mut self, now: u64, pool: &mut Pool, drops: &mut Vec<Dropped<SimPacket>>) {
         if let Some(exit) = &mut self.exit {
             exit.run(now, pool, drops);
@@ -156,8 +156,9 @@ impl Wire {
         [link, device, exit, self.next_switch(now)].into_iter().flatten().min()
     }
 
-    /// Returns whether the wire need not be called before it delivers its first packet. Packets may
-    /// wait for the rate meanwhile, and the next call sends them at their correct times.
+    /// Returns whether the wire need not be called before it delivers its first packet. Further
+    /// packets may queue because of the rate limit. The next call computes the correct times at
+    /// which they are sent.
     pub fn may_sleep(&self) -> bool {
         self.keeps_order && !self.sender_waits
     }
@@ -224,7 +225,7 @@ impl Wire {
         self.exit.is_some()
     }
 
-    /// Returns the exit, if there is one.
+    /// Returns the exit (the real device at the end), if there is one.
     pub fn exit(&mut self) -> Option<&mut Exit> {
         self.exit.as_mut()
     }
@@ -251,8 +252,8 @@ impl Wire {
         }
     }
 
-    /// Returns the packets and bytes that have reached the end of the direction. An exit counts
-    /// those that its device has sent.
+    /// Returns the numbers of packets and bytes that have reached the end of the direction. If
+    /// there is an exit, counts only those that its device has sent.
     pub fn delivered(&self) -> (u64, u64) {
         match &self.exit {
             Some(exit) => {

@@ -26,7 +26,8 @@ use crate::trace::Traces;
 use crate::watch::Watch;
 use crate::wire::Wire;
 
-/// Maximum number of consecutive turns of a host at the same time. Links are then called again.
+/// Maximum number of consecutive iterations of a host's event loop at one point of virtual time.
+/// Links are then called before the host continues.
 const ROUNDS_MAX: usize = 64;
 
 /// Maximum number of MAC addresses outside of the simulation that a switch learns.
@@ -58,7 +59,7 @@ pub struct World {
     switches: Vec<Switch>,
     /// First bytes of the hosts' MAC addresses.
     macs: [u8; 4],
-    /// Whether frames of real devices come in, so that switches learn addresses.
+    /// Whether frames of real devices enter the simulation, so that switches must learn addresses.
     is_open: bool,
     by_address: BTreeMap<Ipv4Addr, usize>,
     captures: Option<Captures>,
@@ -149,7 +150,7 @@ impl World {
     }
 
     /// Handles events until the time `end`, and settles all queues at that time. Returns false if
-    /// `events_max` is reached before, and another call then continues.
+    /// `events_max` events were handled before; the next call then continues.
     pub fn run_until(&mut self, end: u64, events_max: u64) -> bool {
         loop {
             if self.events >= events_max {
@@ -226,8 +227,8 @@ impl World {
     /// Describes the packet buffers that were not returned to a pool. `None` if no buffer is
     /// missing.
     fn missing_buffers(&self) -> Option<String> {
-        // Include the pools of hosts, because packets dropped during a host's turn return to its
-        // pool.
+        // Include the pools of hosts. While a host runs, its pool receives the buffers of dropped
+        // packets.
         let pools = || self.hosts.iter().flatten().map(|host| &host.node.pool).chain([&self.pool]);
         let duplicates = self.wires.iter().map(|wire| wire.link().stats().duplicated);
         let copies = self.copies + duplicates.sum::<u64>();
@@ -296,8 +297,8 @@ impl World {
         match self.rooms[wire] {
             Some(room) if self.schedule.at(wire) == u64::MAX => room,
             _ => {
-                // A wire that delivers a packet at the current time was settled when that packet
-                // entered.
+                // Settle the wire unless its next delivery is at the current time. In that case it
+                // was settled when the packet to be delivered has entered it.
                 if self.schedule.at(wire) > self.now {
                     self.settle(wire, drops);
                 }
@@ -379,7 +380,8 @@ impl World {
         count
     }
 
-    /// Passes packets to the real device at the end of a wire if it has sent earlier ones.
+    /// Passes further packets to the real device at the end of a wire, as far as it has sent
+    /// earlier ones.
     pub fn run_exit(&mut self, wire: usize) {
         let mut drops = std::mem::take(&mut self.drops);
         self.wires[wire].run_exit(self.now, &mut self.pool, &mut drops);
@@ -426,7 +428,8 @@ impl World {
             towards.learned.get(&mac)
         });
         match wire {
-            // The destination has received the frame already, on the network that it came from.
+            // The destination is on the link from which the frame came, so it has already received
+            // the frame.
             Some(&wire) if wire == came ^ 1 && self.is_open => self.pool.give(item.into_packet()),
             Some(&wire) => self.enter(wire, item, drops),
             None => {
@@ -441,7 +444,8 @@ impl World {
         }
     }
 
-    /// Remembers that the sender of a frame is reached by `wire`, unless it is a host of the run.
+    /// Records that the sender of a frame is reached by `wire`. Ignores simulated hosts, whose
+    /// wires are known.
     fn learn(&mut self, switch: usize, wire: usize, item: &SimPacket) {
         let Some(mac) = source(item.frame()) else { return };
         let learned = &mut self.switches[switch].learned;
@@ -456,7 +460,7 @@ impl World {
         let before = drops.len();
         self.wires[wire].on_packet(self.now, item, drops);
         self.give_up(wire, before, drops);
-        // Schedule the wire, unless it is scheduled for an earlier packet already and may sleep
+        // Schedule the wire, unless it is already scheduled for an earlier packet and may sleep
         // until then.
         if self.schedule.at(wire) == u64::MAX || !self.wires[wire].may_sleep() {
             self.arm_wire(wire);
@@ -474,7 +478,7 @@ impl World {
         }
     }
 
-    /// Alternates between turns of a host's node and calls of its programs, until both are idle.
+    /// Runs the stack of a host and its programs alternately, until both are idle.
     fn run_host(&mut self, at: usize) {
         let Some(mut host) = self.hosts[at].take() else { return };
         std::mem::swap(&mut self.pool, &mut host.node.pool);
@@ -503,8 +507,8 @@ impl World {
         }
     }
 
-    /// Runs a turn of a host's node, sends its packets, and calls its programs. Returns whether
-    /// another turn has work.
+    /// Runs one iteration of the event loop of a host's stack, sends its packets, and calls its
+    /// programs. Returns whether another iteration has work.
     fn turn_host(
         &mut self,
         at: usize,
@@ -540,7 +544,8 @@ impl World {
         }
         called |= host.programs.on_timeout(&mut host.node, now);
         let has_more = turn.more || (sent && host.node.ports.iter().any(|port| port.is_blocked));
-        // Skip the turn if programs only read data, because the stack then usually has no work.
+        // Run no further iteration if programs have only read data, because the stack then usually
+        // has no work.
         called || has_more || has_heard && host.has_work(now)
     }
 }

@@ -1,4 +1,4 @@
-//! Generates random worlds, and checks rules after every step of each.
+//! Generates random worlds, and checks rules after each event.
 //!
 //! [`RandomWorld::draw`] generates a world from a seed, and [`check`] runs it and checks the rules.
 //! [`shrink`] minimizes a world that violates a rule.
@@ -50,19 +50,20 @@ pub struct Outcome {
     pub failed: u64,
 }
 
-/// Maximum number of events in a world: thousands of times the number that its bytes require.
+/// Maximum number of events in a world. The bytes that a world transfers require thousands of times
+/// fewer events.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// Maximum number of events at the same time, to detect a host that requests turns in an endless
-/// loop.
+/// Maximum number of events at one point of virtual time. A host that exceeds it schedules itself
+/// in an endless loop.
 const MOMENT_EVENTS_MAX: u64 = 20_000;
 
 /// Time in ns to wait for cleanup after the programs have ended. An orphaned connection takes
 /// longest: its retransmission timeout doubles up to two minutes, and TIME-WAIT follows.
 const AFTERMATH_NS: u64 = 3_600_000_000_000;
 
-/// Total length in ns of disturbances that must not end a connection, even an orphaned one. Eight
-/// doublings of 200 ms take 102 s.
+/// Total length in ns of outages and stalls that must not end a connection. Even an orphaned
+/// connection survives them: eight doublings of its timeout of 200 ms take 102 s.
 const HARMLESS_NS: u64 = 15_000_000_000;
 
 /// Probability of survival below which a transfer may fail. At a loss rate of 25 %, nine losses in

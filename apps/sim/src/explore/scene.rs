@@ -46,7 +46,7 @@ pub(super) struct SceneFlow {
     pub keys: Keys,
 }
 
-/// Optional keys of a part, with their values in TOML syntax.
+/// Optional keys of a part of the scenario, such as a link, with their values in TOML syntax.
 pub(super) type Keys = Vec<(&'static str, String)>;
 
 /// Duration of each world. Most programs end long before. Programs that still run at this time are

@@ -50,7 +50,7 @@ pub fn shrink(
     }
 }
 
-/// Returns all worlds with one part less. Worlds without a larger part come first.
+/// Returns all worlds that lack one part of this world. Worlds that lack a larger part come first.
 fn candidates(scene: &RandomWorld) -> Vec<RandomWorld> {
     let flows = (0..scene.flows.len()).filter(|_| scene.flows.len() > 1).map(|at| {
         let mut scene = scene.clone();

@@ -243,7 +243,7 @@ mod tests {
         IpLink::new(Box::new(EchoIpPort(Batch::new())), addresses)
     }
 
-    /// Sends a frame to the link, and returns what the link then returns.
+    /// Sends a frame to the link, and returns the frames that the link sends back.
     fn exchange(link: &mut IpLink, frame: &[u8]) -> Vec<Vec<u8>> {
         let (mut pool, mut batch) = (Pool::default(), Batch::new());
         let mut packet = pool.take(frame.len());

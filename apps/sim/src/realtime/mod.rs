@@ -5,7 +5,7 @@
 //! time, even if it is called late. [`RealtimeResult`](crate::RealtimeResult) has the lags.
 //!
 //! Between events the thread sleeps until a device has frames, or shortly before the next event.
-//! The thread spins for the remaining time, because a timer of the kernel may be late by that time.
+//! The thread spins for the remaining time, because a kernel timer may expire late.
 
 mod ip_link;
 mod shared_mac;
@@ -49,9 +49,9 @@ const PACKETS_MAX: usize = 64;
 /// Options of runs in real time.
 #[derive(Debug, Clone, Copy)]
 pub struct RealtimeOptions<'a> {
-    /// Options of all runs; they use one thread.
+    /// Options that also apply to runs in simulated time. Runs in real time use only one thread.
     pub batch: BatchOptions<'a>,
-    /// Lag above which a run is invalid.
+    /// Maximum time by which a run may lag behind real time. A run with a greater lag is invalid.
     pub max_lag: Time,
     /// First bytes of the MAC addresses of simulated hosts. No other host of the real networks may
     /// have such an address.
@@ -62,8 +62,8 @@ pub struct RealtimeOptions<'a> {
 pub struct RealPort {
     /// Port of the device.
     pub port: Box<dyn Port + Send>,
-    /// Only Ethernet address to which the device receives frames, which all simulated hosts then
-    /// share. None: it receives frames to all addresses.
+    /// The only Ethernet address to which the device receives frames, shared by all simulated
+    /// hosts. `None` if the device receives frames to all addresses.
     pub shared_mac: Option<[u8; 6]>,
 }
 
@@ -109,9 +109,9 @@ pub fn run_in_real_time(
 
 /// A real device in a world.
 struct DeviceEnd {
-    /// Words of the scenario.
+    /// Description of the device as written in the scenario.
     words: String,
-    /// Wire that ends at the device.
+    /// Index of the link direction (wire) that ends at the device.
     wire: usize,
     /// Whether the waiter reports when the device accepts frames again.
     is_awaited: bool,
@@ -243,12 +243,12 @@ fn linked(
     }
 }
 
-/// Returns the addresses of a real host behind a port with IP packets. Its packets to other
-/// destinations than hosts of the plan go to the first other real host.
+/// Returns the addresses of a real host whose port transfers IP packets without Ethernet header.
+/// Packets to destinations outside of the plan go to the first other real host.
 fn addresses_of(plan: &Plan, host: usize) -> IpLinkAddresses {
     let mac = |number| mac_of(plan.macs, number);
-    // A real host without an address has a default one, which another host behind its device or the
-    // other devices may have.
+    // Exclude real hosts whose address is not in the scenario. Their default address may also
+    // belong to another real host.
     let is_known = |host: &HostPlan| host.device.as_ref().is_none_or(|it| it.has_address);
     let known = plan.hosts.iter().enumerate().filter(|(_, other)| is_known(other));
     let neighbors = known.map(|(number, other)| (other.address, mac(number))).collect();

@@ -8,8 +8,8 @@ use towpath_wire::MacAddr;
 
 /// A port whose device receives frames to one Ethernet address alone.
 ///
-/// All frames are sent from that address, and each received one is passed to the host with its IPv4
-/// address. ARP messages, which contain Ethernet addresses, are translated alike.
+/// All frames are sent from that Ethernet address. A received frame is passed to the simulated host
+/// that has its IPv4 destination address. Ethernet addresses in ARP messages are translated, too.
 pub struct SharedMac {
     port: Box<dyn Port + Send>,
     /// Ethernet address that the device receives.
@@ -162,7 +162,8 @@ mod tests {
     const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-    /// Sends a frame by the port, which echoes it, and returns what the port receives.
+    /// Sends a frame through the port to a device that echoes it. Returns the frame that the port
+    /// receives.
     fn echoed(dst: MacAddr, ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
         let hosts = BTreeMap::from([(IP, HOST)]);
         let mut port = SharedMac::new(Box::new(EchoFramePort(Batch::new())), DEVICE, hosts);
@@ -185,7 +186,7 @@ mod tests {
         let frame = echoed(DEVICE, EtherType::IPV4, &packet);
         assert_eq!((&frame[..6], &frame[6..12]), (&HOST.0[..], &DEVICE.0[..]));
         assert_eq!(frame[14..], packet);
-        // No simulated host has the other address.
+        // Change the destination to an address that no simulated host has.
         packet[19] = 9;
         let frame = echoed(DEVICE, EtherType::IPV4, &packet);
         assert_eq!(frame[..6], DEVICE.0);

@@ -9,16 +9,18 @@ use crate::scenario::{Plan, ScenarioError};
 use crate::units::Time;
 use crate::world::World;
 
-/// Device of the scenario's host that stands for the program.
+/// Value of `device` that marks the host of the scenario which stands for the program.
 pub const PROGRAM: &str = "program";
-/// Device of the scenario's host that stands for the network of the program's uplink.
+/// Value of `device` that marks the host of the scenario which stands for the network behind the
+/// program's uplink.
 pub const UPLINK: &str = "uplink";
 
-/// Time in ns between two checks while the uplink delivers its last bytes.
+/// Time in ns between two checks whether the uplink has delivered its last bytes.
 const ROUND_NS: u64 = 10_000_000;
-/// Maximum number of these checks: 5 s.
+/// Maximum number of checks until all bytes must be delivered, which take 5 s in total.
 const ROUNDS_MAX: u64 = 500;
-/// Maximum number of checks while packets are on links, on which other hosts may always have some.
+/// Maximum number of checks that wait until links have no packets. The number is low, because other
+/// hosts may send packets all the time.
 const LINK_ROUNDS_MAX: u64 = 100;
 
 /// Plan of a simulated network that joins a program and its uplink.
@@ -31,8 +33,8 @@ impl Through {
     /// Creates the network from the plans of a scenario.
     ///
     /// # Errors
-    /// Fails unless there is one plan, in which one host has the device [`PROGRAM`] and one
-    /// [`UPLINK`], and no host another device.
+    /// Fails unless there is exactly one plan. In it, one host must have the device [`PROGRAM`],
+    /// one must have [`UPLINK`], and the remaining hosts must have none.
     pub fn new(plans: Vec<Plan>) -> Result<Self, ScenarioError> {
         let error = |line, message: String| Err(ScenarioError { line, message });
         let Ok([plan]) = <[Plan; 1]>::try_from(plans) else {

@@ -5,8 +5,8 @@ use std::fmt;
 /// Error in the text of a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// Number of the line in the file, starting at 1. `None` for a variant, whose text combines two
-    /// places.
+    /// Number of the line in the file, starting at 1. `None` for a variant, because its text is
+    /// combined from two parts of the file.
     pub line: Option<usize>,
     /// Error message with the invalid item, its value, and the expected value.
     pub message: String,

@@ -162,7 +162,7 @@ impl Network {
         Ok(())
     }
 
-    /// Adds the exits of generated links that end at real hosts.
+    /// Adds exits, the plans of real devices, to generated links that end at real hosts.
     fn add_exits(&mut self) {
         for at in 0..self.links.len() {
             for end in 0..2 {
@@ -379,7 +379,8 @@ fn buffer_bytes(text: &str, key: &str, size: &Spanned<Size>) -> Result<u32, Scen
     })
 }
 
-/// Converts the keys of a direction. `is_real` says whether its start and its end are real hosts.
+/// Converts the keys of one direction of a link. `is_real` tells whether the hosts at its start and
+/// at its end are real.
 fn way(text: &str, keys: &Way, is_real: [bool; 2]) -> Result<WayPlan, ScenarioError> {
     let probability = |share: Option<crate::units::Share>| share.unwrap_or_default().0;
     let chance = |share| Chance::independent(probability(share));
@@ -411,7 +412,8 @@ fn way(text: &str, keys: &Way, is_real: [bool; 2]) -> Result<WayPlan, ScenarioEr
         ..LinkConfig::default()
     };
     let [is_entrance, is_exit] = is_real;
-    // A link without rate has no queue. The real device at its end has one, and the keys are its.
+    // A link without a rate has no queue. If its end is a real device, the queue keys configure the
+    // device's queue instead.
     let has_keys = config.rate.is_some() || !(is_entrance || is_exit);
     let queue = queue(text, keys)?;
     if has_keys && queue.is_some() && config.rate.is_none() {

@@ -51,9 +51,9 @@ pub struct Plan {
 pub struct HostPlan {
     /// Name of the host in the file.
     pub name: String,
-    /// Address.
+    /// IPv4 address of the host.
     pub address: Ipv4Addr,
-    /// Prefix length of its network.
+    /// Prefix length of the host's network.
     pub prefix_len: u8,
     /// Router to other networks; `None` without one.
     pub gateway: Option<Ipv4Addr>,
@@ -87,7 +87,7 @@ pub struct HostDevice {
     pub words: String,
     /// Line of the file, from 1.
     pub line: usize,
-    /// Whether the file has the address of the host, so that flows can lead there.
+    /// Whether the scenario contains the address of the host, so that flows can be sent to it.
     pub has_address: bool,
 }
 
@@ -208,7 +208,7 @@ pub struct FlowPlan {
     pub start_range_ns: u64,
     /// Time in ns after which the flow sends no new data.
     pub stop_ns: u64,
-    /// Port of the destination; None: one that depends on the number of the flow.
+    /// Port of the destination; `None` for a port that depends on the number of the flow.
     pub port: Option<u16>,
     /// Congestion control of the connection at both endpoints.
     pub congestion: CongestionKind,

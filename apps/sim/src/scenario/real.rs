@@ -68,7 +68,8 @@ pub(super) fn set_keys(
     Ok(())
 }
 
-/// Converts the keys of a link without rate that ends at a real host: they are the device's.
+/// Converts the queue keys of a link without a rate that ends at a real host. The keys configure
+/// the queue of this host's device.
 pub(super) fn exit_plan(
     text: &str,
     keys: &Way,

@@ -8,7 +8,7 @@ use super::file::File;
 /// Maximum number of variants, including all combinations of a sweep.
 const SWEEP_MAX: usize = 200;
 
-/// Variant of a scenario, with the values that it replaces by their paths.
+/// Variant of a scenario: its name, and the values that it sets, by their paths in the file.
 pub(super) struct Variant {
     pub name: String,
     pub set: Table,
