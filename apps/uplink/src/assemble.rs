@@ -20,7 +20,7 @@ use crate::shape::{Resolver, Route, Shape};
 const MTU_ROOTLESS: u32 = 16_384;
 
 impl Plan {
-    /// Returns the MTU in bytes of a link that has no MTU of its own.
+    /// Returns the MTU in bytes of a link for which no device determines the MTU.
     pub(crate) fn mtu(&self) -> u32 {
         let is_ethernet = self.netem.is_some() || self.device.is_some();
         self.mtu.unwrap_or(if is_ethernet { MTU_ETHERNET } else { MTU_ROOTLESS })
@@ -41,8 +41,9 @@ impl Plan {
         Ok(Connected { followed: site.followed, replay, ..connected })
     }
 
-    /// Returns the configuration of the stack behind a device. Its default router is the one that
-    /// the kernel uses on this link, or otherwise the first other address of its network.
+    /// Returns the configuration of a stack that uses a device. Its default router is the one that
+    /// the kernel uses on this link. Otherwise, it is the first address of the network that the
+    /// stack itself does not have.
     pub(crate) fn behind(&self, site: &DeviceSite) -> Shape {
         // A device has no DNS forwarder, so the stack queries the nameserver itself.
         let resolver = match self.dns {
@@ -84,7 +85,8 @@ impl Plan {
         }
     }
 
-    /// Creates the configuration of a stack with these ports, one for each shard.
+    /// Creates the configuration of a stack with these ports. Each shard (thread) of the stack has
+    /// one port.
     pub(crate) fn finish(
         &self,
         ports: Vec<Box<dyn Port + Send>>,

@@ -1,5 +1,5 @@
-//! Claims of `towpath run` processes (runs) on addresses and ports of an interface, so that two
-//! runs do not use the same ones.
+//! Claims of `towpath run` processes (runs) on addresses and ports of an interface. Claims prevent
+//! two runs from using the same address and port.
 //!
 //! The kernel refuses a second socket on a port, but passes frames to any number of packet sockets.
 //! Therefore, each run binds Unix sockets whose abstract names list its addresses and ports:
@@ -16,9 +16,9 @@
 //!
 //! A run holds a lock while it checks the claims, opens its device and binds its own names. A
 //! stopped process must not block other runs forever, so a run continues without the lock after
-//! some time. Therefore each run checks the claims again after it has bound its own names. With two
-//! concurrent runs, at least one then sees the other's names. If both do, the run whose packet
-//! socket has the higher inode gives up, and the other run waits for this.
+//! some time. Therefore each run checks the claims again after it has bound its own names. If two
+//! runs start concurrently, at least one of them sees the names of the other. If both see a
+//! conflict, the run whose packet socket has the higher inode gives up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,7 +56,8 @@ struct Claimed {
     ports: Vec<PortRange>,
 }
 
-/// Guard of a run that is about to open an interface: it holds the lock on claims.
+/// Lock that a `towpath run` process (a run) holds from its check of existing claims until it has
+/// opened its interface.
 #[derive(Debug)]
 pub struct Claims {
     own: Claimed,
@@ -117,8 +118,8 @@ impl Claims {
         Ok(held)
     }
 
-    /// Returns the claim of another run that overlaps with ours and whose packet socket has the
-    /// lowest inode. `own` is the inode of our packet socket.
+    /// Returns the claim of another run that overlaps with ours. If there are several, returns the
+    /// one whose packet socket has the lowest inode. `own` is the inode of our packet socket.
     fn rival(&self, own: Option<u64>) -> Option<Rival> {
         let packets = std::fs::read_to_string("/proc/net/packet").unwrap_or_default();
         let claims = claims_on(self.index, &abstract_sockets(), &packets);
@@ -162,7 +163,7 @@ fn settle(
     Ok(())
 }
 
-/// Binds a socket to an abstract name. If the name is taken, appends a word that readers of the
+/// Binds a socket to an abstract name. If the name is in use, appends a suffix that readers of the
 /// claim ignore. The socket does not listen, so connections to it are refused.
 fn bound(name: &str) -> rustix::io::Result<Fd> {
     let flags = SocketFlags::CLOEXEC;
@@ -246,8 +247,8 @@ impl Claimed {
         names
     }
 
-    /// Adds the addresses and ports that an abstract name lists. Words of later versions are
-    /// ignored.
+    /// Adds the addresses and ports that an abstract name lists. Ignores unknown words, which later
+    /// versions may write.
     fn read(&mut self, words: &str) {
         for word in words.split(',') {
             match (word.parse(), PortWords::parse(word)) {

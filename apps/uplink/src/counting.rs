@@ -41,7 +41,8 @@ fn add(all: &mut PortCounters, kind: &'static str, list: List) {
 
 /// Counters of several ports, which can be read on any thread.
 ///
-/// A port writes its counters here in its first turn after [`Tally::ask`], and when it is dropped.
+/// A port writes its counters here in the first iteration of its event loop after [`Tally::ask`],
+/// and when it is dropped.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Number of requests for current counters so far.
@@ -54,14 +55,14 @@ pub struct Tally {
 struct PortReport {
     device: Option<String>,
     counters: PortCounters,
-    /// Number of the request ([`Tally::asked`]) that the port has answered last. `u64::MAX` after
-    /// its final report.
+    /// Number of the last request ([`Tally::asked`]) that the port has answered. `u64::MAX` after
+    /// the port was dropped.
     answers: u64,
 }
 
 impl Tally {
-    /// Requests current counters. Each port reports them in its next turn of the event loop.
-    /// Returns the number of the request, to be passed to [`Self::is_told`].
+    /// Requests current counters. Each port reports them in the next iteration of its event loop.
+    /// Returns the number of the request, which is an argument of [`Self::is_told`].
     pub fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Relaxed) + 1
     }
@@ -103,7 +104,7 @@ pub struct Counting<P: Port> {
 }
 
 impl<P: Port> Counting<P> {
-    /// Wraps `port`. Its counters are written to `to` on request, and when it is dropped.
+    /// Wraps `port`. The port writes its counters to `to` on request, and when it is dropped.
     pub fn new(port: P, to: &Arc<Tally>) -> Self {
         let told = PortReport { device: port.device(), counters: port.counters(), answers: 0 };
         let mut ports = to.ports();

@@ -103,7 +103,7 @@ struct ClientService {
     client: DhcpClient,
     /// Sends events to the thread that applies leases; `None` after the port was closed.
     events: Option<Sender<ClientEvent>>,
-    /// Whether the client releases the lease when it ends.
+    /// Whether the DHCP client releases its lease when the client ends.
     releases: bool,
 }
 

@@ -58,7 +58,7 @@ impl LeaseServer {
         move |all| service.with(|service| service.server.set_nameservers(all))
     }
 
-    /// Returns a function that replaces the configuration.
+    /// Returns a function that replaces the configuration of the DHCP server.
     pub fn changer(&self) -> impl Fn(ServerConfig) + Send + use<> {
         let service = self.service.clone();
         move |config| service.with(|service| service.server.reconfigure(config))

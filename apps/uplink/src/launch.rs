@@ -41,8 +41,9 @@ const PASSED_MAX: usize = 250;
 /// 212,992 bytes (net.core.wmem_default).
 const PACKET_MAX: usize = 160 << 10;
 
-/// Launch spec: description of an engine that is created in PROGRAM's process. The spec is sent
-/// together with descriptors: the read end of the run's parent-death pipe, and those of the link.
+/// Launch spec: description of an engine that is created in PROGRAM's process. Two kinds of
+/// descriptors are sent with it: the read end of the run's parent-death pipe, and those of the
+/// link.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
     /// Configuration of the stack on its link.
@@ -93,7 +94,8 @@ pub enum Said {
     },
     /// The replay of a capture has delivered all packets. Contains a message for the user.
     ReplayEnded(String),
-    /// A program that will not use the stack is about to be executed.
+    /// A program is about to be executed whose sockets are those of the kernel, for example because
+    /// it is statically linked.
     Outsider {
         /// Id of the process that executes the program.
         pid: u32,
@@ -134,7 +136,7 @@ impl LaunchSocket {
         Ok((Self::over(own.into()), its))
     }
 
-    /// Wraps the end of the socket that this process has inherited.
+    /// Wraps the end of the launch socket that this process has inherited from `towpath run`.
     pub fn over(socket: Fd) -> Self {
         Self(Arc::new(socket))
     }
@@ -186,8 +188,8 @@ impl LaunchSocket {
             if received.bytes == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            // Ignore requests for the program that this process executed before: they have no
-            // descriptors.
+            // Skip a request without descriptors. The request was sent for the program that this
+            // process executed before.
             if descriptors.is_empty() {
                 continue;
             }
@@ -207,13 +209,13 @@ impl LaunchSocket {
         Ok((serde_json::from_slice(&text)?, descriptors))
     }
 
-    /// Sends a message. Drops it if the socket has no room, for callers that must not block.
+    /// Sends a message without blocking. Drops the message if the socket buffer has no room.
     pub fn mention(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
         let _ = send(&**self.0, &text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Sends a message, and blocks until the socket has room.
+    /// Sends a message. Blocks until the socket buffer has room.
     ///
     /// # Errors
     /// Fails if the other end is closed, or if the message is too long.

@@ -46,12 +46,12 @@ struct LoanRequest {
     addresses: Vec<String>,
 }
 
-/// Answer to a request.
+/// Reply to a request for a device.
 #[derive(Debug, Serialize, Deserialize)]
 enum LoanReply {
-    /// The device, whose descriptors are sent with this.
+    /// The device was opened. Its descriptors are sent with this message.
     Lent(LoanTerms),
-    /// Reason why there is no device.
+    /// Reason why no device was lent.
     Refused(String),
 }
 
@@ -66,7 +66,7 @@ struct LoanTerms {
     state: serde_json::Value,
 }
 
-/// A device that this process opens for one process of a user.
+/// Server that opens a device, and passes it to one process of a given user.
 pub struct Lender {
     listener: OwnedFd,
     path: PathBuf,
@@ -168,7 +168,8 @@ impl BorrowedDevice {
     /// Requests the device of the [`Lender`] at `path`, for hosts with these addresses.
     ///
     /// # Errors
-    /// Fails if no lender is there, or if the lender refuses; its reason is the message.
+    /// Fails if no lender listens at `path`, or if the lender refuses. The error message contains
+    /// the lender's reason.
     pub fn request(
         path: &Path,
         addresses: &[Prefix],

@@ -66,8 +66,8 @@ impl Followed {
 }
 
 impl MtuFollower {
-    /// Starts the thread. After each MTU change it calls `changed` with all interfaces, and the
-    /// position of the changed one in this list.
+    /// Starts the thread. After each MTU change, the thread calls `changed` with all interfaces,
+    /// and the index of the changed one.
     ///
     /// # Errors
     /// Fails if no descriptor or thread can be created.

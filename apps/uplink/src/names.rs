@@ -69,8 +69,9 @@ impl Names {
         self.hosts.iter().any(|entry| entry.to == NameDestination::ThisHost)
     }
 
-    /// Returns the hostname and lines of hosts(5) as one text for programs. `addresses` are those
-    /// of the stack, and `host` are those at which programs reach this host.
+    /// Returns the hostname and lines in the format of hosts(5) as one text for programs.
+    /// `addresses` are the addresses of the stack. `host` are the addresses at which programs reach
+    /// this host.
     pub fn text(&self, addresses: &[Prefix], host: &[IpAddr]) -> String {
         if *self == Self::default() {
             return String::new();

@@ -172,7 +172,7 @@ impl Plan {
     }
 
     /// Adds emulated links in front of the ports. The default MTU is then that of Ethernet on every
-    /// kind of link. Emulated loss counts packets, and real paths with loss have this MTU.
+    /// kind of link. With a larger MTU, losing a packet would lose more data than on a real path.
     pub fn set_netem(&mut self, netem: NetemSpec) {
         self.netem = Some(netem);
     }

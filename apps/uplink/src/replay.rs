@@ -32,7 +32,8 @@ pub struct ReplayEnd {
 impl ReplayEnd {
     pub(crate) fn of(replay: &mut Replay, file: &Path) -> Self {
         let (sender, ended) = mpsc::channel();
-        // Ignore errors: sending fails only if the thread that waits for the end has ended.
+        // Ignore errors: sending fails only if the thread that waits for the end of the replay has
+        // ended.
         replay.on_end(move || _ = sender.send(()));
         Self { file: file.to_owned(), stats: replay.stats(), ended }
     }
@@ -41,8 +42,8 @@ impl ReplayEnd {
     /// the user. Returns `None` if the engine of `remote` ended before.
     pub fn wait(self, remote: &Remote) -> Option<String> {
         self.ended.recv().ok()?;
-        // The engine answers only after the turn of its event loop in which the stack receives the
-        // last packet. If the engine is ending, it does not answer.
+        // The reply arrives after the iteration of the event loop in which the stack receives the
+        // last packet. If the engine is ending, it does not reply.
         let drops = remote.counters().map(|counters| counters.drops).unwrap_or_default();
         let received = DropReason::ALL.iter().filter(|reason| !reason.is_outbound());
         let names: Vec<_> = received.map(|reason| reason.as_str()).collect();

@@ -184,7 +184,7 @@ impl Plan {
     }
 }
 
-/// Returns those of the addresses `ours` that are also the address of a router of this host.
+/// Returns the addresses in `ours` that are also the address of a router in this host's routes.
 fn hidden_routers(routes: &[HostRoute], ours: &[Option<IpAddr>]) -> Vec<IpAddr> {
     let routers: Vec<_> = routes.iter().filter_map(|route| route.gateway).collect();
     ours.iter().flatten().copied().filter(|ip| routers.contains(ip)).collect()

@@ -71,8 +71,8 @@ pub struct Resolver {
 /// Link of a stack in PROGRAM's process, which `towpath run` has opened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum PackedLink {
-    /// The rootless gateway. The descriptors of the forwarded ports are sent with it, in the same
-    /// order.
+    /// The rootless gateway. The descriptors of the forwarded ports are sent with this message, in
+    /// the order of `forwards`.
     Gateway {
         /// Configuration of the gateway.
         config: Box<GatewayConfig>,

@@ -21,8 +21,8 @@ struct Held {
 /// Name of the lock, which is shared by all runs in this network namespace.
 const LOCK: &str = "towpath-tap-network";
 
-/// Lock on choosing a network, held until the addresses are set. Otherwise two runs that start at
-/// the same time could choose the same network.
+/// Lock that is held from choosing a network until its addresses are set. Otherwise two runs that
+/// start at the same time could choose the same network.
 #[derive(Debug)]
 pub struct Choosing(#[expect(dead_code, reason = "held, not used")] NamespaceLock);
 
@@ -88,8 +88,8 @@ fn refusal(held: &[Held], device: &str, own: &Prefix) -> Option<PlanError> {
     Some(PlanError::AddressTaken { own, why })
 }
 
-/// Returns the network or route of this host that conflicts with the new network. A new network
-/// inside a larger one that is reached through a router is allowed, because this may be intended.
+/// Returns the network or route of this host that conflicts with the requested network. A requested
+/// network inside a larger network behind a router is allowed, because the user may intend this.
 fn collision<'a>(held: &'a [Held], device: &str, asked: &Prefix) -> Option<&'a Held> {
     held.iter().find(|held| {
         let taken = held.own.is_some() || held.network.len() >= asked.len();
@@ -105,8 +105,8 @@ fn system(source: std::io::Error) -> PlanError {
     PlanError::System { step: "read the addresses of this host", source }
 }
 
-/// Returns an error if an interface of this host has one of the addresses. Both hosts would answer
-/// for it.
+/// Returns an error if an interface of this host has one of the addresses. Both this host and the
+/// stack would then answer packets to the address.
 pub(crate) fn refuse_own_address(addresses: &[Prefix]) -> Result<()> {
     let held = held_by_host()?;
     let taken = |own: &Prefix| Some((*own, of_host(&held, own)?.interface.clone()));

@@ -85,7 +85,8 @@ mod tests {
         let began = Instant::now();
         let turn = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(turn._lock.is_some() && began.elapsed() < PATIENCE);
-        // The next lock uses the second name, and still excludes other runs of the same user.
+        // The first name counts as bound by another user, so the lock uses the second name, and
+        // still excludes other runs of the same user.
         let again = NamespaceLock::wait_unless(&name, |at| at == name).expect("a short name");
         assert!(again._lock.is_none() && began.elapsed() >= PATIENCE);
     }

@@ -40,8 +40,8 @@ const BUFFER_LEN: usize = 32 << 10;
 
 /// Returns the Unix sockets of this network namespace that have an abstract name.
 pub(crate) fn abstract_sockets() -> Vec<AbstractSocket> {
-    // Fall back to /proc/net/unix. Without sock_diag, no owner is known, so forged lines do no more
-    // harm than real names that any user can bind.
+    // Fall back to /proc/net/unix. The file contains no owners, so forged lines do no more harm
+    // than names that any user can really bind.
     by_sock_diag().unwrap_or_else(|| {
         let text = std::fs::read("/proc/net/unix").unwrap_or_default();
         text.split(|byte| *byte == b'\n').filter_map(of_line).collect()

@@ -49,8 +49,7 @@ fn open(_arguments: &str, _request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     Err(PlanError::of_device(&DRIVER)(NoDpdk))
 }
 
-/// Initializes DPDK with these arguments for its EAL (environment abstraction layer), and opens its
-/// port.
+/// Initializes DPDK's EAL (environment abstraction layer) with these arguments, and opens its port.
 #[cfg(feature = "dpdk")]
 fn open(arguments: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     use towpath_dpdk::{Opened, Options};

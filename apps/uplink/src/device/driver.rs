@@ -39,8 +39,8 @@ pub struct DeviceDriver {
     pub traits: DeviceTraits,
     /// Opens the device.
     pub open: fn(&str, &DeviceRequest<'_>) -> Result<OpenDevice>,
-    /// Opens the device for an engine that runs in PROGRAM's process. `Err` contains the reason why
-    /// the device cannot be passed to that process.
+    /// Opens the device for an engine in the process of PROGRAM, the program that `towpath run`
+    /// executes. `Err` contains the reason why the device cannot be passed to that process.
     pub(crate) pack: std::result::Result<Pack, &'static str>,
 }
 
@@ -111,7 +111,7 @@ pub struct DeviceRequest<'a> {
     /// Secret of the stack. Hashed with the addresses of a flow, it determines the queue of the
     /// flow.
     pub seed: &'a [u8; 32],
-    /// Tally to which the device's ports report their counters.
+    /// Tally (a shared list) to which the device's ports write their counters.
     pub counters: &'a Arc<Tally>,
     /// Callback that shows remarks to the user.
     pub tell: &'a Tell,
@@ -235,7 +235,8 @@ impl<'a> DeviceRequest<'a> {
         move || tell.remark(Remark::DeviceGone(name))
     }
 
-    /// Returns the open device. Its ports are wrapped, so that they report their counters.
+    /// Returns the open device with these ports, wrapped so that they report their counters to the
+    /// tally.
     pub(crate) fn opened<P>(&self, ports: Vec<P>, site: DeviceSite) -> OpenDevice
     where
         P: Port + Send + 'static,

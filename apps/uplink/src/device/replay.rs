@@ -64,7 +64,8 @@ fn open(file: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
 }
 
 fn pack(file: &str, request: &DeviceRequest<'_>) -> Result<PackedDevice> {
-    // Open the file here already, so that an invalid capture is reported at once.
+    // Read the file now, so that an invalid capture is reported at once. The other process gets a
+    // new descriptor of the file.
     Replay::open(Path::new(file)).map_err(failed(file))?;
     let opened = std::fs::File::open(file).map_err(|error| failed(file)(error.into()))?;
     let descriptors = vec![opened.into()];

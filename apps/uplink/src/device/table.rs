@@ -18,8 +18,8 @@ macro_rules! devices {
 
 devices!(tap, packet, xdp, dpdk, stream, replay);
 
-/// Returns the function that creates the port of a device in PROGRAM's process. `name` is that of
-/// its driver.
+/// Returns the function that creates the port of a device in PROGRAM's process. `name` is the name
+/// of the device's driver.
 pub(crate) fn unpacker(name: &str) -> Option<Unpack> {
     UNPACKERS.iter().find(|(known, _)| *known == name).and_then(|(_, unpack)| *unpack)
 }

@@ -37,8 +37,8 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    // Remove an existing file first. Its name is predictable, so another user may have placed a
-    // link there.
+    // Remove an existing file first. Its name is predictable, so another user may have created a
+    // symbolic link with this name.
     if let Err(error) = fs::remove_file(&new)
         && error.kind() != io::ErrorKind::NotFound
     {
