@@ -1,9 +1,9 @@
 //! Socket activation: sockets passed by the process that started towpath, such as systemd
 //! (sd_listen_fds(3)).
 //!
-//! Sockets that no `-p fd:` takes are passed on to PROGRAM, starting at descriptor 3, with the
-//! corresponding variables. LISTEN_PID must be PROGRAM's own process id, otherwise sd_listen_fds(3)
-//! ignores the sockets.
+//! Sockets that no option `-p fd:` takes are passed on to PROGRAM, the program that towpath runs.
+//! The first is descriptor 3, and PROGRAM gets the corresponding variables. LISTEN_PID must be
+//! PROGRAM's own process id, otherwise sd_listen_fds(3) ignores the sockets.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;

@@ -1,5 +1,5 @@
-//! Controls PROGRAM and its descendants through the guardian: starts them, sends signals, and ends
-//! them.
+//! Controls PROGRAM and its descendants through the guardian, a helper process that is their
+//! parent: starts them, sends signals, and ends them.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -30,7 +30,8 @@ pub struct ProgramChild {
     /// Children of this process that do not belong to the run. If a program executes towpath in its
     /// place, its children become children of this process.
     others: Vec<Pid>,
-    /// Write end of the parent-death pipe. The guardian has another write end.
+    /// Write end of the parent-death pipe, which the kernel closes when this process ends. The
+    /// guardian has another write end.
     lifeline: OwnedFd,
 }
 

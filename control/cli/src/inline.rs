@@ -236,8 +236,8 @@ impl Listener {
                 Said::Notice(notice) => self.messages.post(&notice.to_string()),
                 Said::Conflict { addr, mac, is_given_up } => {
                     let mac = mac.map(MacAddr);
-                    // Use any interface, because the message does not contain it and the text does
-                    // not show it.
+                    // Use any interface, because the message that is shown to the user does not
+                    // contain it.
                     let iface = IfaceId::LOOPBACK;
                     let found = Conflict { iface, addr, mac, is_given_up };
                     self.messages.post(&conflict(&found));

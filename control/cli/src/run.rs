@@ -123,8 +123,8 @@ fn run_beside(
     Ok(status(ended, is_recorded, !outcome.attached && args.strict))
 }
 
-/// Returns the exit status of a run; `is_refused` means failure. If a signal killed PROGRAM, kills
-/// this process by the same signal.
+/// Returns the exit status of a run. `is_recorded` is false if the capture is incomplete.
+/// `is_refused` means failure. If a signal killed PROGRAM, kills this process by the same signal.
 fn status(ended: Ended, is_recorded: bool, is_refused: bool) -> u8 {
     match ended {
         _ if is_refused => ExitCode::Failed as u8,
@@ -162,7 +162,7 @@ fn begin_stack(
     Ok(stack)
 }
 
-/// Returns the description of the program that the guardian process must start, with its
+/// Returns the job for the guardian, the helper process that starts PROGRAM: the program with its
 /// environment.
 fn job(
     args: &RunArgs,
@@ -213,8 +213,8 @@ fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
     }
 }
 
-/// Creates the parent-death pipe. Programs inherit the read end, and towpath keeps the write end.
-/// If towpath and the guardian are killed, the pipe hangs up, and programs end.
+/// Creates the parent-death pipe. Programs inherit the read end, and towpath and the guardian keep
+/// write ends. If both are killed, the pipe hangs up, and the kernel kills the programs.
 pub fn parent_death_pipe() -> Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // Make the pipe readable but not writable for all users. Processes open it again, possibly
@@ -253,8 +253,8 @@ struct StackLink {
     through: Option<SimulatedPath>,
 }
 
-/// Thread that runs the stack, or receives reports of a stack in PROGRAM's process. Contains
-/// PROGRAM's end of the control socket until it is passed to PROGRAM.
+/// Thread that runs the stack, or receives the reports of a stack in PROGRAM's process. Contains
+/// PROGRAM's control socket until PROGRAM is started.
 struct StackThread {
     facts: String,
     followed: Option<Followed>,
@@ -350,8 +350,8 @@ impl StackThread {
         follower.map_err(say).ok()
     }
 
-    /// Closes this process's copy of PROGRAM's control socket. Otherwise the stack would not end,
-    /// because it is in use while any copy is open.
+    /// Closes this process's copy of PROGRAM's control socket. The stack counts as in use while any
+    /// copy is open, so it would otherwise never end.
     fn handed_over(self) -> RunningStack {
         drop(self.control);
         self.rest
@@ -410,8 +410,8 @@ fn turn(
     // The send cannot fail, because the receiver waits for this message.
     let _ = ready.send(first);
     let report = engine.map_or_else(Report::default, Engine::run);
-    // Wait for the reporting threads, which end after their last messages, because the engine has
-    // dropped its ports.
+    // Wait for the threads that report events. The threads end after their last messages, because
+    // the engine has dropped its ports.
     reporters.into_iter().for_each(|thread| drop(thread.join()));
     report
 }

@@ -72,8 +72,8 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
     reply.error = done.err();
 }
 
-/// Returns whether a socket is bound or connected. Other sockets are not listed, as on Linux. A
-/// program may not have opened them yet.
+/// Returns whether a socket is bound or connected. As on Linux, unbound sockets are not listed. The
+/// stack may have created them before a program opens them.
 pub fn is_somewhere(socket: &ShownSocket) -> bool {
     socket.local.is_some() || socket.remote.is_some()
 }
@@ -88,8 +88,8 @@ fn route(stack: &ServedStack, lookup: &RouteLookup) -> Result<FoundRoute, Reques
     let has = |from| {
         state.interfaces.iter().any(|it| it.addresses.iter().any(|own| own.prefix.addr() == from))
     };
-    // As on Linux, a lookup with a source address that this host does not have fails without an
-    // incoming interface.
+    // As on Linux, a lookup fails if the source address is not an address of this host, unless an
+    // incoming interface is given.
     if lookup.from.is_some_and(|from| !has(from)) {
         return Err(RequestFault::new("no-route", no_route(net::RouteError::NoRoute)));
     }

@@ -19,8 +19,8 @@ const FORWARDED: [Signal; 9] = [
     Signal::SIGTSTP,
 ];
 
-/// The signals to forward, which are blocked in this thread and threads that it starts, and are
-/// read from a descriptor.
+/// The signals that are forwarded to PROGRAM. The signals are blocked in this thread and in threads
+/// that it starts, and are read from a signalfd.
 pub struct Signals {
     fd: SignalFd,
     original: SigSet,
@@ -30,10 +30,10 @@ pub struct Signals {
 /// A received signal.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
-    /// The signal.
+    /// The received signal.
     pub signal: Signal,
-    /// Whether the terminal sent the signal to the foreground process group. Then PROGRAM has
-    /// received it, too.
+    /// Whether the terminal has sent the signal to the whole foreground process group, so that
+    /// PROGRAM has received it, too.
     pub from_terminal: bool,
 }
 
@@ -47,7 +47,8 @@ impl Signals {
         Ok(Self { fd, original, at_start: SignalState::at_start() })
     }
 
-    /// Restores the original signal mask, so that these signals have their default actions again.
+    /// Restores the original signal mask, so that the blocked signals have their default actions
+    /// again.
     pub fn unblock(&self) {
         // Ignore errors: the mask is valid, because the kernel has returned it before.
         let _ = self.original.thread_set_mask();
@@ -87,14 +88,14 @@ pub fn act(signal: Signal) -> Result<()> {
     let set = SigSet::from(signal);
     raise(signal)?;
     set.thread_unblock()?;
-    // The stop takes effect between these calls. The process waits here until it is continued.
+    // The process stops between these two calls, and waits here until it is continued.
     set.thread_block()?;
     Ok(())
 }
 
 /// Ends this process by the signal that killed PROGRAM, so that the parent sees the same status.
-/// Disables core dumps, because they would be of towpath. If the signal does not end this process,
-/// because it is ignored (SIGPIPE) or unknown, returns the exit code that a shell uses.
+/// Disables core dumps, which would show the memory of towpath. Returns the exit code that a shell
+/// uses if the signal is ignored (SIGPIPE) or unknown.
 pub fn die(number: i32) -> u8 {
     let no_core = Rlimit { current: Some(0), maximum: Some(0) };
     if let (Ok(signal), Ok(())) =

@@ -8,8 +8,8 @@ use towpath_uplink::Layer;
 use crate::args::StatsFormat;
 use crate::child::Ended;
 
-/// Returns the message that counters are missing. With `--inline`, PROGRAM's process has them, and
-/// reports them only in exit(3).
+/// Returns the message that counters are missing. With `--inline`, the counters are in PROGRAM's
+/// process, which reports them only when it calls exit(3).
 pub fn missing(program: &str, ended: Ended) -> String {
     let how = match ended {
         Ended::Killed(signal) => format!("signal {signal} ended {program}"),

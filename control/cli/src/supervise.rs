@@ -15,13 +15,13 @@
 //! counts as ended when it calls exit(3). Its descendants use the stack in this process, so they
 //! receive SIGTERM only after the process has ended.
 //!
-//! A second signal while the run is ending means that the user does not want to wait: the processes
-//! are killed, and pending bytes discarded.
+//! A second signal while the run is ending means that the user does not want to wait. The processes
+//! are then killed, and pending bytes are discarded.
 //!
-//! Only SIGTERM unambiguously requests PROGRAM to end. An interpreter may handle SIGINT by aborting
-//! a command, a server SIGHUP by reloading its configuration, and Java SIGQUIT by dumping threads.
-//! The end of PROGRAM is attributed to a signal only if the signal arrived shortly before
-//! ([`Run::survived_after`]).
+//! "Asked" means that a signal has requested the end. Only SIGTERM does so unambiguously. An
+//! interpreter may handle SIGINT by aborting a command, a server SIGHUP by reloading its
+//! configuration, and Java SIGQUIT by dumping threads. The end of PROGRAM is attributed to a signal
+//! only if the signal arrived shortly before ([`Run::survived_after`]).
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ pub struct Run<'a, O> {
     /// Maximum time between a signal and the end of PROGRAM for which the signal counts as a
     /// request to end the run. Equal to `grace` by default.
     pub survived_after: Duration,
-    /// Object whose callbacks are called.
+    /// Object whose methods are called when events occur.
     pub observer: &'a O,
 }
 
@@ -90,10 +90,10 @@ struct EndProgress {
     /// Time at which undelivered bytes are discarded; `None` if there is no limit.
     deliver_until: Option<Instant>,
     mention_at: Option<Instant>,
-    /// Time after which remaining processes that cannot be killed are left behind.
+    /// Time at which waiting ends for processes that cannot be killed.
     give_up_at: Option<Instant>,
     stopped: bool,
-    /// Time until which towpath stops, too, if the guardian reports that PROGRAM has stopped.
+    /// Time until which towpath also stops itself if the guardian reports that PROGRAM has stopped.
     stop_awaited: Option<Instant>,
 }
 
@@ -115,8 +115,7 @@ enum Asked {
 }
 
 impl Asked {
-    /// Returns the request to end the run after the signal `arrived`. `before` is the request
-    /// before it.
+    /// Returns the new state after the signal `arrived`. `before` is the state before this signal.
     fn after(before: Option<Self>, arrived: Arrived, now: Instant) -> Self {
         // A SIGHUP from the terminal means that the terminal was closed. A SIGHUP by kill(1)
         // usually requests a server to reload its configuration.
@@ -129,7 +128,8 @@ impl Asked {
         }
     }
 
-    /// Returns whether the signal counts as a request, given that PROGRAM ends at the time `now`.
+    /// Returns whether the signal counts as a request to end the run, if PROGRAM ends at the time
+    /// `now`.
     fn counts(self, now: Instant, survived_after: Duration) -> bool {
         match self {
             Self::Perhaps(at) => now.saturating_duration_since(at) < survived_after,
@@ -145,7 +145,7 @@ impl<O: Observer> Run<'_, O> {
         let mut at = EndProgress::default();
         loop {
             let leaves = self.wait(&mut at)?;
-            // Handle signals before the end of PROGRAM. A Ctrl-C may have caused its end, and then
+            // Handle signals before the end of PROGRAM. If Ctrl-C has caused the end of PROGRAM, it
             // also requests the end of the run.
             while let Some(arrived) = self.signals.next()? {
                 self.heed(&mut at, arrived)?;
@@ -214,7 +214,7 @@ impl<O: Observer> Run<'_, O> {
         if at.ended.is_some() {
             let again = at.asked.replace(Asked::Certainly).is_some();
             self.end(at, now, if again { Duration::ZERO } else { self.grace });
-            // PROGRAM has already ended, so this second signal discards undelivered bytes.
+            // PROGRAM has already ended, so this is the second signal. Discard undelivered bytes.
             at.deliver_until = Some(now);
         } else if at.leaves {
             at.asked = Some(Asked::Certainly);
@@ -272,8 +272,8 @@ impl<O: Observer> Run<'_, O> {
         if at.asked.is_none() {
             return;
         }
-        // From now on the request counts in any case. Otherwise it would be ignored if delivery
-        // takes longer than `survived_after`.
+        // Treat the request as certain from now on. Otherwise it would no longer count if
+        // delivering pending bytes takes longer than `survived_after`.
         at.asked = Some(Asked::Certainly);
         at.deliver_until = at.deliver_until.or(Some(now + self.grace));
         if at.ended.is_some() {
@@ -291,8 +291,7 @@ impl<O: Observer> Run<'_, O> {
             at.mention_at = None;
             self.observer.lingering(at.only_delivers());
         }
-        // Stop the stack only when no process can write to it any more, because processes need it
-        // until they end.
+        // Stop the stack only after all processes have ended, because they use it until then.
         let due = at.deliver_until.is_some_and(|time| time <= now);
         if at.only_delivers() && due && !std::mem::replace(&mut at.stopped, true) {
             self.observer.stop();

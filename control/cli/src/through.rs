@@ -38,8 +38,8 @@ impl SimulatedPath {
         Ok(Self { network, name })
     }
 
-    /// Puts the network between the stack and its uplink, and runs it on a thread, which ends when
-    /// the stack has dropped its port.
+    /// Connects the simulated network between the stack and its uplink, and runs it on a thread.
+    /// The thread ends when the stack has dropped its port.
     ///
     /// # Errors
     /// Fails if there are no descriptors or threads.

@@ -1,5 +1,5 @@
-//! Handles programs of the run that use the kernel's sockets instead of the stack. Each is reported
-//! once; with `--strict` it is not executed.
+//! Handles programs of the run that use the kernel's sockets instead of the stack. Reports each
+//! program once. With `--strict`, such a program is not executed.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use towpath_engine::UninterceptedProgram;
 
 use crate::messages::Messages;
 
-/// Maximum number of programs that are reported to the user. The counter `outsiders` also counts
-/// further ones.
+/// Maximum number of programs that are reported to the user individually. The counter `outsiders`
+/// includes all of them.
 const NAMED_MAX: usize = 64;
 
 /// Decides whether a program that would use the kernel's sockets may be executed, and reports it.

@@ -47,8 +47,9 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Returns the ephemeral port range of the host, for use by the stack. Programs may read the range
-/// from /proc, so both should be equal. Returns `None` if it cannot be read.
+/// Returns the range of ephemeral ports of the host, which the stack uses as well. Programs may
+/// read the host's range from /proc, so the two should be equal. Returns `None` if the range cannot
+/// be read.
 fn local_ports() -> Option<(u16, u16)> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut ports = text.split_whitespace().map(str::parse);

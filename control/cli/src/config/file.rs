@@ -22,7 +22,7 @@ impl LoadedFile {
     /// to its folder.
     ///
     /// # Errors
-    /// Returns the first error with its place.
+    /// Returns the first error, with its line and column in the file.
     pub fn read(path: &Path, options: &[FileOption]) -> Result<Self> {
         let file = ConfigFile::parse(&read(path)?, options)
             .map_err(|error| usage(format!("{}: {error}", path.display())))?;
@@ -45,7 +45,7 @@ impl LoadedFile {
     /// Checks that all parts of the file are consistent.
     ///
     /// # Errors
-    /// Returns the first inconsistency with its place.
+    /// Returns the first inconsistency, with its line and column in the file.
     pub fn check(&self) -> Result<Plan> {
         self.file.config.check().map_err(|conflict| self.conflict(&conflict))
     }
@@ -59,7 +59,7 @@ impl LoadedFile {
 /// Reads a file of rules.
 ///
 /// # Errors
-/// Returns the first error with its place.
+/// Returns the first error, with its line and column in the file.
 pub fn read_rules(path: &Path) -> Result<RuleList> {
     let text = read(path)?;
     RuleList::parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))

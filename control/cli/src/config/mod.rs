@@ -149,8 +149,8 @@ fn show(text: &str, is_json: bool) -> Result<()> {
     output::write_json(&(serde_json::to_string(&value)? + "\n"))
 }
 
-/// Prints the differences between the running router and a file, which it was started with unless
-/// another one is given.
+/// Prints the differences between the running router and a configuration file. Without `file`, uses
+/// the file with which the router was started.
 fn diff(args: &ConfigArgs, file: Option<&Path>, is_json: bool) -> Result<u8> {
     let running = running(args)?;
     let path = file.map(Path::to_owned).or_else(|| running.file.as_deref().map(PathBuf::from));
@@ -240,7 +240,8 @@ fn replace(path: &Path, text: &str, mode: Option<Permissions>) -> io::Result<()>
     written
 }
 
-/// Converts an error of the router, whose exit status differs from that of differences.
+/// Converts an error of the router. Its exit status must differ from the status for differences
+/// ([`DIFFERENT`]).
 fn failed(error: Error) -> anyhow::Error {
     match error {
         Error::Refused(fault) => usage(fault.message),

@@ -160,8 +160,8 @@ fn make(files: &[(&'static str, Vec<u8>)]) -> Result<Vec<Cover>> {
         // Ignore errors: PROGRAM will not start, and no other process sees the mount.
         let _ = unmount(FOLDER, UnmountFlags::DETACH);
     }
-    // Enter the path of a working directory in /etc again, because it still refers to the covered
-    // mount.
+    // If the working directory is in /etc, enter it again by its path, because it still refers to
+    // the directory below the new mount.
     if let Some(here) = here {
         std::env::set_current_dir(&here).with_context(|| here.display().to_string())?;
     }

@@ -106,8 +106,8 @@ fn guard() -> Result<()> {
         device::send(owner, entered.as_ref().map(|(device, _)| device))?;
         // Closes the guardian's own descriptors of the device, which towpath now has.
         covers = entered.map(|(_, covers)| covers).unwrap_or_default();
-        // Set the signal again, because some changes of credentials clear it (PR_SET_PDEATHSIG of
-        // prctl(2)).
+        // Set the parent-death signal again, because some changes of credentials clear it
+        // (PR_SET_PDEATHSIG of prctl(2)).
         nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
         if !link::may_go(owner)? {
             return Ok(());
@@ -134,7 +134,7 @@ fn guard() -> Result<()> {
 /// State of ending the processes of the run.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The end was not requested yet.
+    /// The processes were not asked to end yet.
     NotYet,
     /// SIGTERM was sent. SIGKILL follows at this time.
     Asked(Instant),

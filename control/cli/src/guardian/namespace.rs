@@ -38,7 +38,7 @@ pub struct Namespace {
     pub routers: Vec<IpAddr>,
     /// Nameservers for programs in the namespace; if empty, those of the host.
     pub nameservers: Vec<IpAddr>,
-    /// Hostname in the namespace; `None` for that of the host.
+    /// Hostname in the namespace; `None` for the host's own name.
     pub hostname: Option<String>,
     /// Lines in the format of hosts(5) that are inserted before those of the host.
     pub hosts: String,

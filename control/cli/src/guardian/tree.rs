@@ -80,8 +80,8 @@ fn descendants() -> HashMap<Pid, OwnedFd> {
             }
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             // The ids of the process and of its parent may have been reused since they were listed.
-            // The process keeps its id while it has not ended. So the parent's id, which was read
-            // before this check, belongs to it.
+            // The pidfd shows that the process has not ended. Therefore the parent id, which was
+            // read before, is that of this process.
             let still = parent_of(pid) == Some(parent);
             let parent_lives = parent == own || found.get(&parent).is_some_and(lives);
             if still && lives(&process) && parent_lives {

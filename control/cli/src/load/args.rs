@@ -1,4 +1,4 @@
-//! The options of `towpath load`, and the plan that they make.
+//! The options of `towpath load`, and the plan that is created from them.
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 

@@ -14,10 +14,10 @@ use crate::args::{CaptureArgs, StatsFormat, parse_mtu, parse_nameserver};
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Proxy {
-    /// Something other than a device.
+    /// Subcommand such as `run`; `None` if a device is given.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// A device and its options.
+    /// Device and its options; `None` if a subcommand is given.
     #[command(flatten)]
     pub device: Option<ProxyArgs>,
 }
@@ -33,7 +33,8 @@ pub enum Command {
 
 /// Options of `towpath proxy`.
 ///
-/// The group says whether they were given: clap leaves it empty where options are flattened.
+/// The attribute `group` lists the options whose presence shows that this group was given.
+/// Otherwise clap leaves the group of flattened options empty.
 #[derive(Debug, Args)]
 #[group(args = ["tun"])]
 pub struct ProxyArgs {

@@ -17,7 +17,8 @@ use towpath_model::{
 
 use crate::messages::Messages;
 
-/// The runner's side: the eventfd that is signalled by requests, and the channel for answers.
+/// Runner's end of queries for flows: the eventfd that requests signal, and the channel for
+/// answers.
 pub struct FlowQueries {
     bell: Arc<OwnedFd>,
     answers: Sender<Vec<FlowEntry>>,

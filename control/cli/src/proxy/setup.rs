@@ -174,7 +174,8 @@ fn accept_own_errors(name: &str, stays: bool, messages: &Messages) {
         return;
     }
     let is_made = !stays && std::fs::write(folder.join(&setting), "1").is_ok();
-    // Not needed for programs of this host: they receive the errors without this setting.
+    // Tell the user to change the setting only if this host forwards. Programs of this host receive
+    // the errors without this setting.
     if !is_made && is_set("ip_forward") {
         messages.say(&format!(
             "clients that this host forwards do not hear its own ICMP errors: \

@@ -191,7 +191,7 @@ fn turn(
                 return ControlFlow::Continue(());
             }
         }
-        // Read the timerfd; otherwise it would stay readable.
+        // Read the timerfd. Otherwise it would stay readable, and poll(2) would return at once.
         let _ = rustix::io::read(&look, &mut [0; 8]);
         let left = gateway.undelivered() + in_kernel(inside);
         unsent.store(left, Ordering::Relaxed);

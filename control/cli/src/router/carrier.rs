@@ -36,8 +36,8 @@ impl CarrierWatch {
     /// value is false if the carrier is lost, and true if it is back. `ports` are the interfaces,
     /// each with the names of the kernel interfaces below it.
     pub fn changes(&mut self, ports: &[(IfaceId, Vec<String>)]) -> Vec<(IfaceId, bool)> {
-        // Discard the reports: they only show that an interface has changed, and its state is read
-        // from the flags. Therefore lost reports (ENOBUFS) do no harm.
+        // Discard the reports. A report only shows that some interface has changed; its state is
+        // read from the interface flags. Therefore lost reports (ENOBUFS) do no harm.
         let is_lost =
             |error: &io::Error| error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error());
         while self.watch.read(|_| {}).is_err_and(|error| is_lost(&error)) {}

@@ -1,9 +1,9 @@
-//! Changes a running router to another configuration: all of it, or nothing.
+//! Changes a running router to another configuration: either all of it, or nothing.
 //!
-//! Ports that stay keep their devices, and flows keep their translation. New ports are added
-//! without addresses, then rules, addresses and routes are changed, and ports are deleted at the
-//! end. Ports are down while rules are in force that were not made for them. If a step fails, the
-//! same steps lead back.
+//! Ports that are in both configurations keep their devices, and flows keep their address
+//! translation. New ports are added first, without addresses. Then rules, addresses and routes are
+//! changed, and ports are deleted at the end. While rules are in force that were not written for a
+//! port, the port is down. If a step fails, the steps before it are undone.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,14 +29,15 @@ use crate::{acl, conntrack};
 
 /// A running router whose configuration can be read and changed.
 pub struct ConfigChanger {
-    /// The router, as other requests see it.
+    /// The router, as other requests access it.
     pub stack: ServedStack,
     /// Absolute path of the file that the router was started with.
     pub file: Option<PathBuf>,
     ports: RouterPorts,
     changer: Arc<PortChanger>,
     servers: Mutex<Vec<RunningServer>>,
-    /// The settings that only take effect at the start; the other ones have changed since.
+    /// Configuration with which the router was started. Still valid for settings that take effect
+    /// only at the start.
     start: RouterConfig,
     /// Options of the command line.
     line: OptionValues,
@@ -84,7 +85,8 @@ impl ConfigChanger {
         let mut port = known.words.clone();
         let Some(iface) = known.iface else { return port };
         let Some(state) = net.interface(iface) else { return port };
-        // Addresses and neighbours that were taken over from the kernel are not configured here.
+        // Exclude addresses and neighbors that were taken over from the kernel (`--sync`), because
+        // they are not part of this configuration.
         let is_synced = self.start.options.contains_key("sync");
         let is_own = |address: &&Address| {
             let is_given = port.addresses.contains(&address.prefix);
@@ -112,11 +114,11 @@ impl ConfigChanger {
         port
     }
 
-    /// Parses and checks a configuration for this router. Options of the command line take
-    /// precedence, as at the start.
+    /// Parses and validates a configuration for this router. As when the router starts, options of
+    /// its command line override those of the configuration.
     ///
     /// # Errors
-    /// Returns the first error with its place.
+    /// Returns the first error, with its line and column.
     pub fn parse(&self, text: &str) -> Result<RouterConfig, RequestFault> {
         let file = ConfigFile::parse(text, &file_options());
         let mut file = file.map_err(|error| refused(error.to_string()))?;
@@ -155,7 +157,8 @@ impl ConfigChanger {
         Ok(delta.iter().count())
     }
 
-    /// Fails if the router differs from its target, because another command has changed it.
+    /// Fails if the configuration of the router differs from `target`, because another command has
+    /// changed it in the meantime.
     fn verify(&self, target: &RouterConfig) -> Result<(), RequestFault> {
         let delta = ConfigDelta::between(&self.running()?, target);
         match delta.iter().next() {
@@ -170,7 +173,7 @@ impl ConfigChanger {
         self.make(&delta, &before)
     }
 
-    /// Makes all changes of a delta, in the order in which they depend on each other.
+    /// Applies all changes of a delta, in the order in which they depend on each other.
     fn make(&self, delta: &ConfigDelta, target: &RouterConfig) -> Result<(), RequestFault> {
         let added = target.ports.iter().filter(|port| changes_port(&delta.added, &port.name));
         for port in added {
@@ -195,8 +198,8 @@ impl ConfigChanger {
         self.delete_ports(delta)
     }
 
-    /// Sets new ports down until their rules are in force, and deleted ports until they are closed.
-    /// Otherwise packets would pass that neither configuration allows.
+    /// Sets new ports down until their rules are in force. Sets deleted ports down until they are
+    /// closed. Otherwise packets could pass that neither the old nor the new configuration allows.
     fn set_changed_down(&self, delta: &ConfigDelta) -> Result<(), RequestFault> {
         let known = self.ports.known();
         let mut changes = Vec::new();
@@ -282,7 +285,8 @@ impl ConfigChanger {
         self.follow_names(delta)
     }
 
-    /// Lets rules match the ports that have their names now, if ports were added or deleted.
+    /// Compiles the rules again if ports were added or deleted. Each port name in a rule then
+    /// refers to the port that has this name now.
     fn follow_names(&self, delta: &ConfigDelta) -> Result<(), RequestFault> {
         if delta.iter().any(|setting| matches!(setting, Setting::Port { .. })) {
             acl::follow_names(&self.stack)?;
@@ -292,8 +296,8 @@ impl ConfigChanger {
     }
 }
 
-/// Removes rules that name a deleted port, so that the configuration can be restored: such rules
-/// match no packet, and cannot be added again.
+/// Removes rules that name a deleted port, so that the configuration can be restored later. Rules
+/// of this kind match no packet, and could not be added again.
 pub fn restorable(mut config: RouterConfig) -> RouterConfig {
     let ports: Vec<_> = config.ports.iter().filter(|port| port.is_interface()).collect();
     let is_stale = |rule: &Rule| {
@@ -322,7 +326,8 @@ fn refuse_fixed(
             Setting::Port { port, .. } if has_port(before, port) && has_port(target, port) => {
                 "the device of a port stays; give another port a name of its own"
             }
-            // A change must be possible in both directions, so that it can be undone.
+            // Refuse changes that are possible only in one direction, because they could not be
+            // undone.
             Setting::Port { port, .. } if is_layered(before, port) || is_layered(target, port) => {
                 "VLANs, bridges and the ports below them are made when the router starts"
             }
@@ -380,7 +385,7 @@ fn deleted_port(setting: &Setting) -> Option<&str> {
     }
 }
 
-/// Returns the port that a setting needs.
+/// Returns the name of the port that must exist for a setting, if any.
 fn port_of(setting: &Setting) -> Option<&str> {
     match setting {
         Setting::Port { port, .. }
@@ -410,7 +415,8 @@ struct KnownInterface {
     device_mtu: u32,
 }
 
-/// Returns the change that removes a setting, and its rank among all changes.
+/// Returns the change that removes a setting, and its rank. Changes with a lower rank are applied
+/// first.
 fn removal(known: &[KnownPort], setting: &Setting) -> Result<Option<(u8, Change)>, RequestFault> {
     let of = |port| interface(known, port);
     Ok(Some(match setting {
@@ -435,7 +441,8 @@ fn removal(known: &[KnownPort], setting: &Setting) -> Result<Option<(u8, Change)
     }))
 }
 
-/// Returns the change that adds a setting, and its rank among all changes.
+/// Returns the change that adds a setting, and its rank. Changes with a lower rank are applied
+/// first.
 fn addition(known: &[KnownPort], setting: &Setting) -> Result<Option<(u8, Change)>, RequestFault> {
     let of = |port| interface(known, port);
     Ok(Some(match setting {

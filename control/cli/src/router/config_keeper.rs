@@ -1,7 +1,7 @@
-//! Requests about the configuration of a router: show, change, confirm and undo.
+//! Handles requests about the configuration of a router: show, change, confirm and undo.
 //!
-//! A thread of the router undoes a change that is not confirmed. So a client that has cut its own
-//! connection by the change reaches the router again.
+//! A thread of the router undoes a change that is not confirmed in time. If a change interrupts the
+//! client's own connection to the router, the client can connect again afterwards.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
@@ -18,14 +18,15 @@ use crate::served;
 /// Maximum time in seconds that a change waits for its confirmation: a day.
 const CONFIRM_S_MAX: u32 = 86_400;
 
-/// Keeps the previous configuration of a router. Clones refer to the same router.
+/// Stores the previous configuration of a router, to undo a change. Clones refer to the same
+/// router.
 #[derive(Clone)]
 pub struct ConfigKeeper(Arc<KeeperState>);
 
 struct KeeperState {
     changer: ConfigChanger,
     messages: Messages,
-    /// Locked during each change, so that changes follow each other.
+    /// Locked during each change, so that changes are made one after another.
     history: Mutex<ConfigHistory>,
     /// Notified when a change was confirmed or undone.
     decided: Condvar,
@@ -148,10 +149,11 @@ impl KeeperState {
         Ok(count)
     }
 
-    /// Waits for the confirmation of the change that is undone at `undo_at`, in `after`, and
-    /// undoes the change otherwise.
+    /// Waits at most `after` for the confirmation of a change. Undoes the change if it is not
+    /// confirmed. `undo_at` identifies the change by the time at which it is undone.
     fn undo_unless_confirmed(&self, undo_at: Instant, after: Duration) {
-        // A later change may wait already when this thread wakes up.
+        // Check which change is pending: a later one may have replaced it before this thread wakes
+        // up.
         let is_undecided = |history: &mut ConfigHistory| history.undo_at == Some(undo_at);
         let waited = self.decided.wait_timeout_while(self.lock(), after, is_undecided);
         let (mut history, _) = waited.unwrap_or_else(PoisonError::into_inner);

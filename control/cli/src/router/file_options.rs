@@ -1,5 +1,5 @@
-//! Options of the command line that a configuration file may set as well. Options about the command
-//! itself, and options that have a key of another form, are left out.
+//! Command-line options that a configuration file may set as well. Options of the command itself,
+//! such as `--help`, are excluded. So are options whose key in the file has another form.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -50,7 +50,7 @@ pub fn given(line: impl Iterator<Item = OsString>) -> Result<OptionValues> {
     Ok(command.get_arguments().filter_map(value).collect())
 }
 
-/// Returns the options of a router with these values, whose other settings are those of a file.
+/// Returns the command-line options of a router that reads `file`, with `values` in addition.
 ///
 /// # Errors
 /// Fails if the options contradict each other.
@@ -91,7 +91,7 @@ fn kind(arg: &Arg) -> FileOptionKind {
     }
 }
 
-/// Returns the words of an option, if the command line gives it.
+/// Returns the values of an option on the command line. `None` if the option is not given there.
 fn words(matches: &ArgMatches, arg: &Arg) -> Option<Vec<String>> {
     let id = arg.get_id().as_str();
     if matches.value_source(id) != Some(ValueSource::CommandLine) {
@@ -104,7 +104,7 @@ fn words(matches: &ArgMatches, arg: &Arg) -> Option<Vec<String>> {
     Some(words.map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
-/// Checks the value of an option, apart from its relations to other options.
+/// Validates the value of an option, without checking its relation to other options.
 fn check(name: &str, word: &str) -> Result<(), String> {
     let option = format!("--{name}={word}");
     let Err(error) = command().try_get_matches_from(["router", "--config=FILE", &option]) else {
@@ -122,7 +122,8 @@ fn check(name: &str, word: &str) -> Result<(), String> {
             };
             Err(unknown("value", word, &valid))
         }
-        // An option may need another one, which the file or the command line has.
+        // Ignore other errors: the option may require another option, which the file or the command
+        // line contains.
         _ => Ok(()),
     }
 }

@@ -55,7 +55,8 @@ pub fn check(args: &RouterArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Creates the twins, and joins them with their ports. `ports` are the open ones, in order.
+/// Creates the twins (TAP devices for routing daemons, `--bypass`), and connects each with its
+/// port. `ports` are the open ports, in the order of the options.
 ///
 /// # Errors
 /// Fails if a namespace cannot be entered, or if a device cannot be created.
@@ -152,7 +153,8 @@ fn bindings(args: &RouterArgs, namespace: &NetNamespace) -> Vec<LinkBinding> {
                 below.iter().filter(|_| below.len() == 1).for_each(|link| bind(link, iface));
             }
             (Some(it), _) if it.twin.namespace == *namespace => bind(&it.twin.tap, iface),
-            // The device with the name of this port is the twin of another one.
+            // The device with the name of this port is the twin of another port, so it does not
+            // stand for this port.
             _ if twins().any(|it| it.twin.tap == port.name) => {}
             _ => bind(&port.name, iface),
         }

@@ -93,7 +93,8 @@ fn parse_namespace(text: &str) -> Result<NetNamespace, String> {
             "{text:?} is not a network namespace: expected a name of `ip netns`, or a path"
         ));
     }
-    // A path of `ip netns` stands for the name, so that both are the same namespace.
+    // A path of `ip netns` means the name at its end, so that path and name denote the same
+    // namespace.
     let named = ["/run/netns/", "/var/run/netns/"].iter().find_map(|at| text.strip_prefix(at));
     let named = named.filter(|name| !name.is_empty() && !name.contains('/'));
     Ok(NetNamespace::Named(named.unwrap_or(text).to_owned()))

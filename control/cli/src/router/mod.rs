@@ -1,12 +1,13 @@
-//! Implements `towpath router`, which forwards packets between ports, by the routes and rules of
-//! the command line.
+//! Implements `towpath router`, which forwards packets between ports. Routes and rules are given on
+//! the command line or in a file.
 //!
 //! `args` defines the options, and `source` reads them or a file (`control/config`). `open` opens
 //! the devices, `apps/router` creates the engine, and `running` runs it. `config_changer` changes a
-//! running router to another configuration, and `config_keeper` undoes that if it is not confirmed.
-//! `services` adds DHCP to ports, and `kernel` adds twins for routing daemons. `carrier` and `mtu`
-//! react to changes of kernel interfaces, `report` formats counters and logs, `served` answers
-//! commands such as `towpath ip`. The kernel closes sockets and devices when the process ends.
+//! running router to another configuration, and `config_keeper` undoes the change if it is not
+//! confirmed. `services` adds DHCP to ports, and `kernel` adds TAP devices for routing daemons
+//! (twins). `carrier` and `mtu` react to changes of kernel interfaces, `report` formats counters
+//! and logs, `served` answers commands such as `towpath ip`. The kernel closes sockets and devices
+//! when the process ends.
 
 mod args;
 mod carrier;
@@ -126,7 +127,7 @@ fn forward(
     let servers = services.running_servers();
     let stack = served::stack(remote.clone(), Arc::clone(&changer), tracker);
     let changer = ConfigChanger::new(source, stack, ports.clone(), changer, servers);
-    // Requests that arrive before the engine runs wait until it does.
+    // Requests that arrive before the engine runs are answered when it runs.
     let instance = served::serve(listening, ConfigKeeper::new(changer, messages))?;
     let mut running = RunningRouter::start(engine, &ports, twins.clone(), capture, messages)?;
     messages.say(&format!("router with {}; Ctrl-C ends", report::summary(plan)));

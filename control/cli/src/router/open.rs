@@ -80,15 +80,15 @@ pub struct PortQueues<'a> {
     pub seed: &'a [u8; 32],
 }
 
-/// An open device, or one of its VLANs, that no port uses yet.
+/// A device, or a VLAN on it, that is open but not yet used by a port.
 struct PortPart {
     queues: Vec<Box<dyn Port + Send>>,
     mac: [u8; 6],
     mtu: u32,
 }
 
-/// Returns the number of shards. `auto` yields one shard if a device can be opened only once. If
-/// another port has fewer queues, it could not be opened again with this number.
+/// Returns the number of shards. `auto` selects one shard if a device can be opened only once: if
+/// another port had fewer queues, this device could not be opened again with fewer queues.
 pub fn shard_count(ports: &[PortSettings], wanted: Shards) -> usize {
     let opens_once = |port: &PortSettings| {
         port.device.device().is_some_and(|spec| spec.driver().traits.opens_once)
@@ -199,8 +199,8 @@ fn device(
     Ok(PortPart { queues: ports, mac: site.mac, mtu: site.mtu })
 }
 
-/// Splits the packets of a device among its VLANs. The packets of a bridge's member are split, too,
-/// because tagged frames must not leave untagged through another member.
+/// Splits the packets of a device among its VLANs. Also splits packets if the port is a member of a
+/// bridge. Otherwise frames with a VLAN tag would leave through another member without the tag.
 fn split(
     words: &[PortSettings],
     port: &PortSettings,

@@ -34,7 +34,7 @@ struct RouterPort {
     device_mtu: u32,
     /// Address that the port has obtained by DHCP.
     lease: Option<Prefix>,
-    /// Number of the port's interface in the capture file.
+    /// Number of the port's interface in the packet capture.
     recorded_as: u32,
     /// Thread that adopts MTU changes of the kernel interface below this port. Only for ports that
     /// were added while the router runs.
@@ -143,8 +143,8 @@ impl RouterPorts {
         list.iter().map(known).collect()
     }
 
-    /// Records that the device of an interface was removed. Returns the name of its port, or `None`
-    /// if the removal was already recorded.
+    /// Records that the device of an interface was removed. Returns the name of the port, or `None`
+    /// if another shard has already reported the removal.
     pub fn set_gone(&self, iface: IfaceId) -> Option<String> {
         let mut list = self.list();
         let port = list.iter_mut().find(|port| port.iface == Some(iface))?;
@@ -182,8 +182,8 @@ pub struct PortChanger {
     remote: Remote,
     seed: [u8; 32],
     messages: Messages,
-    /// The capture file, and the number of the next interface in it. Locked during a change, so
-    /// that changes are made one after another.
+    /// The capture file, and the interface number that the next added port gets in it. Locked
+    /// during a change, so that changes are made one after another.
     recording: Mutex<(Option<CaptureFile>, u32)>,
 }
 
@@ -201,7 +201,7 @@ impl PortChanger {
         Self { ports, remote, seed, messages, recording: Mutex::new((capture.cloned(), next)) }
     }
 
-    /// Refuses ports that cannot be added.
+    /// Returns an error if a port cannot be added, for example because its name is in use.
     fn check(&self, port: &PortSettings) -> Result<(), RequestFault> {
         let (list, name) = (self.ports.list(), &port.name);
         if list.iter().any(|known| known.words.name == *name) || name == "lo" {
@@ -221,7 +221,7 @@ impl PortChanger {
         open::refuse_own_addresses(std::slice::from_ref(port)).map_err(failed)
     }
 
-    /// Refuses a port without the address that its device needs.
+    /// Returns an error if a port has no address, although its device needs one.
     fn check_address(&self, port: &PortSettings) -> Result<(), RequestFault> {
         let needs_address = |device: &&DeviceSpec| device.driver().traits.needs_address.is_some();
         match port.device.device().filter(needs_address) {
@@ -316,8 +316,8 @@ impl PortList for Arc<PortChanger> {
     fn delete(&self, name: &Word) -> Result<(), RequestFault> {
         let _recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         let iface = self.find(name)?;
-        // The engine returns its port, which is dropped on this thread. So a device that closes
-        // slowly delays no packets.
+        // The engine returns the port, which is dropped on this thread. Closing a slow device
+        // therefore delays no packets.
         let removed = self.remote.apply(vec![Change::RemoveInterface { iface }]).map_err(gone)?;
         removed.map_err(|why| refused(why.why.to_string()))?;
         let mut list = self.ports.list();
@@ -326,7 +326,8 @@ impl PortList for Arc<PortChanger> {
         let deleted: Vec<_> =
             list.extract_if(.., |port| unused.contains(&port.words.name)).collect();
         drop(list);
-        // Drop after the list is unlocked: this ends threads that may wait for the list.
+        // Drop only after the list is unlocked: this waits for threads that may themselves wait for
+        // the list.
         drop(deleted);
         Ok(())
     }

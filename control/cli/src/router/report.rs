@@ -41,8 +41,8 @@ pub fn layers(counters: &Counters, rules: Option<&RuleSet>) -> Vec<Layer> {
     vec![rule_layer(rules), layer("net", net), layer("drops", drops), layer("sockets", sockets)]
 }
 
-/// Returns the packets and bytes that each rule and each default action has matched. Rules are
-/// named by their number, default actions by their hook.
+/// Returns the numbers of packets and bytes that each rule and each default action has matched. A
+/// rule is named by its number, a default action by its hook.
 fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     let mut counters = Vec::new();
     let mut add = |name: String, count: towpath_filter::Count| {
@@ -62,7 +62,8 @@ fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     Layer { name: "rules".to_owned(), counters }
 }
 
-/// Returns the counters of the stack, the rules and the ports, those of each port under its name.
+/// Returns the counters of the stack, the rules and the ports. The counters of a port are listed
+/// under its name.
 pub fn all_layers(
     counters: &Counters,
     rules: Option<&RuleSet>,

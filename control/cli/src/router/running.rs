@@ -62,8 +62,8 @@ impl RunningRouter {
             record_drops(&mut engine, ports, capture);
         }
         engine.on_device_gone(move |iface| {
-            // Ignore errors: the pipe has room for more bytes than there are interfaces, at most
-            // 256. For the same reason, the index fits into a byte.
+            // Ignore errors: a pipe has room for more bytes than the maximum number of interfaces,
+            // 256. The index of an interface fits into a byte.
             let _ = rustix::io::write(&to, &[iface.0 as u8]);
         });
         let remote = engine.remote();
@@ -116,7 +116,8 @@ impl RunningRouter {
         }
         for place in &places[..count] {
             let iface = IfaceId(u16::from(*place));
-            // Skip repetitions, because each shard reports the removal of its own queue.
+            // Skip an interface that is already down, because each shard reports the removal of its
+            // own queue.
             let Some(name) = self.ports.set_gone(iface) else { continue };
             // Ignore errors: this fails only if the engine has panicked, which `stop` reports.
             let _ = self.remote.apply(vec![Change::SetUp { iface, up: false }]);
@@ -137,8 +138,8 @@ impl RunningRouter {
     }
 }
 
-/// Prints a message for each packet that a rule logs, and for each address that another host uses,
-/// too.
+/// Prints a message for each packet that a rule logs, and for each address of this router that
+/// another host also uses.
 fn observe(engine: &mut Engine, ports: &RouterPorts, messages: &Messages) {
     let (of_logs, of_conflicts) = (messages.clone(), messages.clone());
     let ports = ports.clone();

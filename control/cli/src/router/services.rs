@@ -37,7 +37,8 @@ pub struct RunningServer {
     pub settings: DhcpServerSettings,
     /// Ethernet address of the port.
     pub mac: [u8; 6],
-    /// Counters of the port, which identify it: a later port may have the same name.
+    /// Counters of the port, which identify it. Its name does not suffice, because a port that is
+    /// added later may have the same name.
     pub counters: Left,
     /// Replaces the configuration.
     pub change: Box<dyn Fn(ServerConfig) + Send>,

@@ -11,7 +11,7 @@ use super::file_options::{OptionValues, file_options, given, with_values};
 use crate::config::{LoadedFile, read_rules};
 use crate::error::{ExitCode, Failure};
 
-/// Configuration of a router, with its origin.
+/// Configuration of a router, and the file or options from which it was read.
 #[derive(Debug)]
 pub struct ConfigSource {
     /// Options, with those and the ports of the file.
@@ -27,13 +27,14 @@ impl ConfigSource {
     /// Reads the configuration that options describe, or the file that they name.
     ///
     /// # Errors
-    /// Returns the first error with its place.
+    /// Returns the first error, with its line and column in the file.
     pub fn read(args: &RouterArgs) -> Result<Self> {
         let line = given(std::env::args_os().skip(1))?;
         let Some(path) = &args.config else {
             let mut config = args.config().map_err(usage)?;
             config.options = line.clone();
-            // `towpath config` shows these paths in other folders.
+            // Make the paths absolute, because `towpath config` may show them in another working
+            // directory.
             config.resolve_paths(&std::env::current_dir().unwrap_or_default());
             if let Some(acl) = &args.acl {
                 config.rules = read_rules(acl)?;

@@ -103,7 +103,8 @@ impl ServedPort {
 }
 
 impl ServedStack {
-    /// Creates the description of a run's stack, whose only port reports its counters to `tally`.
+    /// Creates the description of the stack of a run. Its only port reports its counters to
+    /// `tally`.
     pub fn of_run(remote: Remote, tally: Arc<Tally>) -> Self {
         let name = Shape::INTERFACE_NAME.to_owned();
         let port = ServedPort { name, words: None, links: None, tally };
@@ -121,8 +122,8 @@ impl ServedStack {
         let ports = self.ports.ports();
         let asked: Vec<_> = ports.iter().map(|port| (port, port.tally.ask())).collect();
         let is_told = || asked.iter().all(|(port, asked)| port.tally.is_told(*asked));
-        // Query the engine to cause a turn of its event loop, because ports report their counters
-        // in a turn.
+        // Query the engine, which causes an iteration of its event loop. Ports report their
+        // counters in each iteration.
         until_notified(is_told, || self.remote.counters().map(drop))?;
         self.remote.counters()
     }
@@ -138,12 +139,12 @@ fn run_layers(
     towpath_uplink::layers(counters, &port)
 }
 
-/// Maximum number of turns to wait for the counters of ports. A port that is not polled never
-/// reports them.
+/// Maximum number of iterations of the event loop to wait for the counters of ports. A port that is
+/// not polled never reports them.
 const TURNS_MAX: usize = 100;
 
-/// Calls `turn`, which causes a turn of the event loop, until the ports have reported their
-/// counters.
+/// Calls `turn` until the ports have reported their counters. Each call causes an iteration of the
+/// engine's event loop.
 fn until_notified(
     is_told: impl Fn() -> bool,
     mut turn: impl FnMut() -> Result<(), Gone>,

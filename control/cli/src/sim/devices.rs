@@ -69,8 +69,8 @@ impl OpenDevices {
             )));
         }
         if self.ports.is_empty() {
-            // Derive the addresses from that of the interface, so that neighbours know them at the
-            // next run.
+            // Derive the MAC addresses of simulated hosts from that of the interface. Neighbors
+            // then know them from the last run.
             let [_, _, _, a, b, c] = mac;
             self.macs = [2, a, b, c];
         }
@@ -89,10 +89,10 @@ struct OpenedDevice {
     is_station: bool,
 }
 
-/// Beginning of the words for a device that another process has opened.
+/// Prefix of a device argument for a device that another process has opened.
 const LENT: &str = "lent:";
 
-/// Opens a device for a simulation of another user, and passes it on.
+/// Opens a device, and passes it to a simulation of another user.
 ///
 /// # Errors
 /// Fails with a sentence for the user.

@@ -1,4 +1,4 @@
-//! The options of `towpath ss`: those of ss(8) that mean something here.
+//! The options of `towpath ss`: those of ss(8) that apply to sockets of towpath.
 
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 

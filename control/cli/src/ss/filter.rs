@@ -24,7 +24,7 @@ enum Version {
     V6,
 }
 
-/// State names that users may give, each with the name that answers of runs contain.
+/// Names of TCP states on the command line, each with the name that runs report.
 const STATES: [(&str, &str); 11] = [
     ("established", "ESTAB"),
     ("syn-sent", "SYN-SENT"),
@@ -191,7 +191,7 @@ impl Expression {
     }
 }
 
-/// Pattern of an address or network with a port. A part that was not given matches all values.
+/// Pattern of an address (or network) and a port. A part that is `None` matches every value.
 #[derive(Debug, PartialEq, Eq)]
 struct Host {
     net: Option<(IpAddr, u8)>,
@@ -371,8 +371,8 @@ impl FilterTokens {
     }
 }
 
-/// Replaces each occurrence of `mark` by `apart`. Skips characters that are prefixed by \u{1},
-/// because they belong to an operator found before.
+/// Replaces each occurrence of `mark` by `apart`. Skips occurrences after the character \u{1},
+/// which marks parts of an operator that an earlier call has found.
 fn split_off(text: &str, mark: &str, apart: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -47,7 +47,7 @@ struct FrameScene {
 }
 
 impl LiveView {
-    /// Creates a view on a screen that was switched to it.
+    /// Creates the view on a terminal that [`Screen::enter`] has prepared.
     pub fn new(screen: Arc<Screen>) -> Self {
         let heading = Heading { server: String::new(), load: String::new(), step: String::new() };
         let scene = FrameScene {
