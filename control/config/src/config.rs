@@ -54,7 +54,7 @@ pub enum ConfigPart {
     DhcpServer(String),
 }
 
-/// A part of a configuration that contradicts the rest.
+/// A part of a configuration that is inconsistent with another part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigConflict {
     /// The part.
@@ -133,7 +133,8 @@ impl RouterConfig {
         self.rules != RuleList::default()
     }
 
-    /// Checks that all parts are consistent, and returns the plan.
+    /// Checks that all parts of the configuration are consistent, and returns the plan of the
+    /// router.
     ///
     /// # Errors
     /// Returns the first inconsistency.
@@ -154,7 +155,7 @@ impl RouterConfig {
         Ok(plan)
     }
 
-    /// Checks that names of ports are unique, also of those that are a part of other ports.
+    /// Checks that all ports have different names, including ports on which other ports are built.
     fn check_names(&self) -> Result<(), ConfigConflict> {
         let mut known = BTreeSet::new();
         let second = self.ports.iter().find(|port| !known.insert(&port.name));

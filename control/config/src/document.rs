@@ -1,5 +1,5 @@
-//! Typed access to a TOML document: tables whose keys are taken one by one, and values with their
-//! places.
+//! Typed access to a TOML document. Keys of a table are removed as they are read, and values know
+//! their position in the text.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Section<'a> {
     known: Vec<&'a str>,
 }
 
-/// A value of a file, with the key that it belongs to.
+/// A value in a file, with its key.
 #[derive(Clone, Copy)]
 pub(crate) struct DocumentValue<'a> {
     text: &'a str,

@@ -28,7 +28,8 @@ pub struct ConfigFile {
     places: ConfigPlaces,
 }
 
-/// Bytes at which the parts of a file begin, for errors that are found after parsing.
+/// Byte offsets at which the parts of a file begin. Used for messages about errors that are found
+/// after parsing.
 #[derive(Debug, Clone)]
 struct ConfigPlaces {
     text: String,
@@ -38,7 +39,7 @@ struct ConfigPlaces {
 }
 
 impl ConfigFile {
-    /// Parses a file. `options` are the options of the command line that it may contain.
+    /// Parses a file. `options` are the command-line options that the file may set.
     ///
     /// # Errors
     /// Returns the first error.
@@ -72,7 +73,8 @@ impl ConfigFile {
         Ok(file)
     }
 
-    /// Returns the place of a conflict. A second part of the same name is at fault.
+    /// Returns the error for a conflict, with its place in the file. If two parts have the same
+    /// name, the place is that of the second one.
     pub fn place(&self, conflict: &ConfigConflict) -> ConfigError {
         let ConfigPlaces { text, acl, starts } = &self.places;
         let start = starts.iter().rfind(|(part, _)| *part == conflict.part);

@@ -43,8 +43,8 @@ const fn key(table: &'static str, name: &'static str, option: Option<&'static st
     ConfigKey { table, name, option }
 }
 
-/// An option of the command line that a file sets by a key of the same name. The option takes
-/// effect when the router starts.
+/// A command-line option that a file sets by a key of the same name. The option takes effect when
+/// the router starts.
 pub struct FileOption {
     /// Name of the key, and of the option without `--`.
     pub name: String,

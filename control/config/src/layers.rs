@@ -26,7 +26,7 @@ pub fn users_of<'a>(ports: &'a [PortSettings], name: &'a str) -> impl Iterator<I
 }
 
 /// Returns the names of all ports that are removed together with the port `name`. A port without
-/// addresses is removed if no other port is built on it any more.
+/// addresses is also removed if no remaining port is built on it.
 pub fn without(ports: &[PortSettings], name: &str) -> Vec<String> {
     let mut left = ports.to_vec();
     let mut lost = vec![name.to_owned()];
@@ -51,7 +51,7 @@ pub fn is_member(ports: &[PortSettings], name: &str) -> bool {
     })
 }
 
-/// A port that contradicts another port.
+/// A port that is inconsistent with another port.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misplaced<'a> {
     /// Name of the port.

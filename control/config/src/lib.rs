@@ -1,5 +1,5 @@
-//! Configuration of a router: from a TOML file, from options of the command line, or of a running
-//! router.
+//! Configuration of a router, which is read from a TOML file, from command-line options, or from a
+//! running router.
 //!
 //! ```text
 //!   FILE.toml ── ConfigFile::parse ─┐

@@ -253,7 +253,7 @@ fn split_text(text: &str) -> (&str, Option<&str>) {
     (&text[..end], text.get(end + 1..))
 }
 
-/// Fails if there are options that only a bridge has.
+/// Returns an error if there are options that are valid only for a bridge.
 fn refuse_options(kind: &str, options: &[&str]) -> Result<(), String> {
     match options.first() {
         Some(option) => Err(format!("{option:?} is for a bridge, not for {kind}; {PORT_FORM}")),

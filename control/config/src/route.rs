@@ -56,7 +56,7 @@ pub fn parse_route(text: &str) -> Result<PlannedRoute, String> {
     if let Some(mtu) = route.mtu.filter(|mtu| *mtu < least) {
         return Err(format!("{mtu} is not an MTU of a route: expected {least} to 65535 bytes"));
     }
-    // A metric that equals the default is left out, so that equal routes compare as equal.
+    // Omit a metric that equals the default, so that equal routes compare as equal.
     route.metric = route.metric.filter(|metric| *metric != metric_unless_given(route.prefix));
     if route.mtu.is_some() && matches!(route.target, Target::Kind(_)) {
         return Err("a route that drops packets has no mtu".to_owned());
@@ -125,7 +125,7 @@ fn parse_network(text: &str) -> Result<Prefix, String> {
     Ok(network)
 }
 
-/// A route as [`parse_route`] reads it.
+/// Displays a route in the syntax that [`parse_route`] reads.
 pub struct RouteText<'a>(pub &'a PlannedRoute);
 
 impl fmt::Display for RouteText<'_> {

@@ -1,5 +1,5 @@
-//! Single settings of a configuration, which can be compared: those that only one of two
-//! configurations has are their difference.
+//! Single settings of a configuration. The difference of two configurations consists of the
+//! settings that only one of them has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -145,7 +145,7 @@ impl RouteSetting {
     }
 }
 
-/// Settings that only one of two configurations has.
+/// Difference of two configurations: the settings that only one of them has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigDelta {
     /// Settings of the first configuration alone.
@@ -214,7 +214,8 @@ impl RouterConfig {
         all
     }
 
-    /// Returns the keys and values of a configuration that consists of one table.
+    /// Returns a configuration that consists of one table as its keys and values in one line of
+    /// text.
     fn words(&self) -> String {
         let text = self.to_toml(|_| false);
         let lines = text.lines().filter(|line| line.contains('=') && !line.starts_with("port ="));
