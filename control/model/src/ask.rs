@@ -112,8 +112,9 @@ const LISTED_RUNS_MAX: usize = 256;
 /// A run with its answer.
 pub type Told = (Run, Result<Vec<u8>, NoAnswer>);
 
-/// A run that has a control socket, identified by the owner of the socket's directory and the name
-/// of its files. A user can choose any name and process id for files in the user's own directory.
+/// A run with a control socket. The owner of the socket's directory and the name of its files
+/// identify the run. Names and process ids are not trusted: users can choose any for files in their
+/// own directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Owner of the directory that contains the socket.
@@ -282,8 +283,8 @@ impl<'a> AskedRun<'a> {
         }
     }
 
-    /// Reads available bytes of the answer, and returns their number. `used` is how many of
-    /// `bytes_max` bytes were already received from runs of the same user.
+    /// Reads the available bytes of the answer, and returns their number. `used` bytes were already
+    /// received, of the `bytes_max` bytes that are allowed for all runs of this user.
     fn read(&mut self, used: usize, bytes_max: usize) -> usize {
         const CHUNK: usize = 64 << 10;
         let (before, room) = (self.heard.len(), bytes_max - used);
@@ -302,8 +303,9 @@ impl<'a> AskedRun<'a> {
             Ok(len) if len > room => self.end = Some(Err(NoAnswer::TooLong(bytes_max))),
             Ok(_) => self.silent_from = Instant::now(),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // A busy run answers and closes the connection before it has read the request, so a
-            // reset follows its answer. If the answer is incomplete, parsing it fails.
+            // A busy run sends its answer and closes the connection without reading the request, so
+            // the kernel sends a reset after the answer. If the answer is incomplete, parsing fails
+            // later.
             Err(Errno::CONNRESET) if before > 0 => self.end = Some(Ok(())),
             Err(error) => self.end = Some(Err(error.into())),
         }
@@ -353,7 +355,7 @@ fn hear(questions: &mut [AskedRun<'_>], is_change: bool, bytes_max: usize) {
                 PollFd::from_borrowed_fd(q.socket.as_fd(), PollFlags::IN | writes)
             })
             .collect();
-        // Ignore errors: no socket is ready in this case, and time limits are still checked.
+        // Ignore errors: they mean that no socket is ready. Time limits are still checked below.
         let _ = wait(&mut polls, Some(next.saturating_duration_since(now)));
         let ready: Vec<_> = polls.iter().map(PollFd::revents).collect();
         for (question, ready) in open.iter_mut().zip(ready) {

@@ -1,5 +1,5 @@
-//! Bounded deserialization of lists in requests and answers, so that an attacker cannot cause large
-//! allocations by values that are not kept.
+//! Bounded deserialization of lists in requests and answers. Otherwise an attacker could cause
+//! large allocations by values that are only parsed and then discarded.
 //!
 //! For tagged enums and flattened structs, serde buffers all fields, including unknown ones, before
 //! it knows the type. The buffer needs about 16 bytes per byte of JSON. Therefore elements of such

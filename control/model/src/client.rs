@@ -57,9 +57,9 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Missing {
     owner: u32,
-    /// Predicate of the message about the run, such as `has the name "web"`.
+    /// Predicate of the error message, such as `has the name "web"`. Its subject is the run.
     what: String,
-    /// Other users that have a run which matches. Empty unless this user is root.
+    /// Other users that have a matching run. Empty unless the caller is root.
     elsewhere: Vec<u32>,
 }
 
@@ -108,7 +108,7 @@ pub struct Runs {
     owner: u32,
 }
 
-/// Matching runs that answer, with their answers, and the errors of those that do not.
+/// The matching runs that answer, with their answers, and the errors of those that do not answer.
 type Survey = (Vec<(Run, Reply)>, Vec<Error>);
 
 /// Maximum number of other users named in the message about a missing run.
@@ -358,8 +358,8 @@ impl Client {
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 
-    /// Queries the flows that match a filter. The list is no consistent snapshot, because flows
-    /// change while it is created.
+    /// Queries the flows that match a filter. The list is not a consistent snapshot, because flows
+    /// change while the list is created.
     ///
     /// # Errors
     /// See [`Client::net`].
@@ -399,16 +399,16 @@ impl Client {
     /// With `confirm_s`, the change is undone after this time unless it is confirmed.
     ///
     /// # Errors
-    /// Nothing was changed, and the fault names the key.
+    /// If an error is returned, nothing was changed. The error names the key that caused it.
     pub fn apply_config(&self, text: &str, confirm_s: Option<u32>) -> Result<usize, Error> {
         let call = Call::ApplyConfig { text: text.to_owned(), confirm_s };
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 
-    /// Keeps a change that waits for its confirmation.
+    /// Confirms the latest change of the configuration, so that it is not undone.
     ///
     /// # Errors
-    /// No change waits.
+    /// Fails if no change waits for confirmation.
     pub fn confirm_config(&self) -> Result<(), Error> {
         self.ask(&Call::ConfirmConfig).map(drop)
     }
@@ -428,8 +428,8 @@ impl Client {
     /// Sends a request, and returns its answer.
     ///
     /// # Errors
-    /// The run does not answer or reports an error, or the request would change a run of another
-    /// user.
+    /// Fails if the run does not answer or reports an error. Also fails if the request would change
+    /// a run of another user.
     pub fn ask(&self, call: &Call) -> Result<Reply, Error> {
         if call.is_change() && self.run.is_foreign() {
             return Err(Error::Foreign(self.run.owner));

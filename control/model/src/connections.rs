@@ -190,7 +190,7 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         if self.paused_until.is_none() {
             polls.push(PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
         }
-        // Ignore errors: no client is ready in this case, and time limits are still checked.
+        // Ignore errors: they mean that no client is ready. Time limits are still checked below.
         let _ = wait(&mut polls, left);
         let ready: Vec<_> = polls.iter().map(|poll| !poll.revents().is_empty()).collect();
         for (at, is_ready) in ready.iter().take(self.list.len()).enumerate() {
@@ -210,8 +210,8 @@ impl<A: Fn(Call, &mut Reply)> Connections<A> {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if is_later(&error) => return,
-            // No descriptor is free. Pause in accepting; otherwise poll would return at once again
-            // and again.
+            // No descriptor is free. Stop accepting for a while. Otherwise poll(2) would return at
+            // once in a loop, because the connection stays in the accept queue.
             Err(_) => {
                 self.paused_until = Some(Instant::now() + ACCEPT_AGAIN_AFTER);
                 return;
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use crate::request::RunKind;
 
-    /// Tests that silent clients do not delay others. The time limits are so long that this test
+    /// Tests that silent clients do not delay other clients. The time limits are long, so the test
     /// would hang if the server waited for a silent client.
     #[test]
     fn silent_clients_delay_no_answer_and_use_up_places_of_their_user() {

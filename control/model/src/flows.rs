@@ -72,11 +72,12 @@ pub struct ShownFlow {
     pub dst: IpAddr,
     /// Destination port of the first packet, before translation.
     pub dport: u16,
-    /// Source address of answers, as they arrive at the router.
+    /// Source address of reply packets when they arrive at the router.
     pub reply_src: IpAddr,
-    /// Source port of answers, as they arrive at the router.
+    /// Source port of reply packets when they arrive at the router.
     pub reply_sport: u16,
-    /// Destination address of answers, as they arrive at the router: the translated source address.
+    /// Destination address of reply packets when they arrive at the router: the translated source
+    /// address of the flow.
     pub reply_dst: IpAddr,
     /// Destination port of answers, as they arrive at the router.
     pub reply_dport: u16,
@@ -92,7 +93,7 @@ pub struct ShownFlow {
     pub expires_s: u64,
 }
 
-/// Conditions on flows. A flow matches if it meets all conditions that are set.
+/// Conditions that select flows. A flow matches if it meets all conditions that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowFilter {

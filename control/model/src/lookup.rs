@@ -42,7 +42,7 @@ pub struct FoundRoute {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DestinationKind {
-    /// Another host.
+    /// The destination is another host.
     Unicast,
     /// An address of this host.
     Local,

@@ -106,8 +106,8 @@ pub enum Origin {
     Kernel(u8),
 }
 
-/// Routing protocols that the kernel distinguishes, with the names of iproute2's `rt_protos`. The
-/// first one stands for all without a name here.
+/// Numbers and names of the kernel's routing protocols, as in iproute2's `rt_protos`. The first one
+/// is used for protocols that are not in this table.
 const PROTOCOLS: [(u8, &str); 13] = [
     (0, "kernel-sync"),
     (4, "static"),
@@ -133,7 +133,7 @@ impl Origin {
         Self::Kernel(if is_named { protocol } else { 0 })
     }
 
-    /// Returns the origin of routes of the kernel whose protocol has this name.
+    /// Returns the origin of routes that have the routing protocol `name` in the kernel.
     pub fn of_protocol(name: &str) -> Option<Self> {
         PROTOCOLS.iter().find(|(_, known)| *known == name).map(|(number, _)| Self::Kernel(*number))
     }
@@ -237,7 +237,7 @@ pub enum RouteKind {
 pub struct Neighbor {
     /// IP address of the neighbor.
     pub address: IpAddr,
-    /// Interface on whose link the neighbor is.
+    /// Interface through which the neighbor is reached.
     pub dev: Word,
     /// Ethernet address; `None` while it is not known.
     #[serde(with = "text::option")]
@@ -256,7 +256,8 @@ pub enum NeighborState {
     Incomplete,
     /// The neighbor was recently confirmed to be reachable.
     Reachable,
-    /// Whether the neighbor is still reachable is unknown. No packet was sent to it since.
+    /// Whether the neighbor is still reachable is unknown. No packet was sent to it since it was
+    /// last confirmed.
     Stale,
     /// Packets are sent, although reachability is not confirmed. A connection may soon confirm it.
     Delay,
@@ -291,7 +292,7 @@ pub enum Change {
     },
     /// Adds or replaces a route.
     SetRoute {
-        /// The route.
+        /// The new route.
         route: Route,
         /// Action if a route to the same prefix with the same metric exists.
         how: How,
@@ -356,10 +357,10 @@ pub enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
-    /// Fails if the entry exists.
+    /// Adds the entry. Fails if it exists.
     Add,
-    /// Adds the route as a further next hop. Flows are distributed among routes with the same
-    /// prefix and metric that have routers.
+    /// Adds the route as a further next hop of an existing route. Flows are distributed among the
+    /// next hops of routes with the same prefix and metric.
     Append,
     /// Replaces an existing entry, or adds a new one.
     Replace,

@@ -84,16 +84,17 @@ pub enum Call {
     },
     /// Queries the configuration of a router.
     Config,
-    /// Changes a router to a configuration, all of it or nothing.
+    /// Changes a router to a configuration: either all of it, or nothing.
     #[serde(rename = "apply-config")]
     ApplyConfig {
-        /// Configuration in TOML, with the rules instead of the name of their file.
+        /// Configuration in TOML. Contains the rules themselves instead of the name of a file with
+        /// rules.
         text: String,
         /// Time in seconds after which the change is undone unless it is confirmed.
         #[serde(skip_serializing_if = "Option::is_none")]
         confirm_s: Option<u32>,
     },
-    /// Keeps a change that waits for its confirmation.
+    /// Confirms the latest change of the configuration, so that it is not undone.
     #[serde(rename = "confirm-config")]
     ConfirmConfig,
     /// Undoes the latest change of the configuration.

@@ -25,7 +25,7 @@ use crate::folder::{self, FOR_OWNER, Folder, Lock, Unfit, is_unguessable, ungues
 use crate::request::{Call, Reply, RunKind};
 use crate::sockets::Word;
 
-/// Maximum time that a client or a run waits for the next byte of the other.
+/// Maximum time for which the client or the run waits for the next byte from its peer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// A control socket that answers requests. Its files are removed when this value is dropped.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl Instance {
         let mut is_taken = false;
         let bound = folder::first_that(|folder| {
             let held = match &name {
-                // Fail if the name is locked in the first usable directory. Do not lock it in
-                // another one instead, because two runs would then have the same name.
+                // Fail if the name is locked in the first usable directory. If we tried further
+                // directories, two runs could have the same name.
                 Some(_) if is_taken => {
                     return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
                 }
@@ -104,7 +104,8 @@ impl Instance {
         let (new, socket) = (new_of(&instance.run), socket_of(&instance.run));
         let listener = UnixListener::bind(instance.folder.own_path(&new)).and_then(|listener| {
             instance.folder.set_mode(&new, FOR_OWNER)?;
-            // After this rename, clients treat a refused connection as a sign that the run is dead.
+            // Rename the socket now that it listens. Clients assume that a run is dead if a socket
+            // with this name refuses connections.
             instance.folder.rename(&new, &socket)?;
             Ok(listener)
         });
@@ -148,7 +149,7 @@ impl Listening {
 impl Drop for Instance {
     fn drop(&mut self) {
         // Remove the socket before the lock file. Otherwise another run could take the lock, and
-        // treat the socket as that of a dead run.
+        // remove the socket because it seems to belong to a dead run.
         self.folder.remove(&socket_of(&self.run));
         self.folder.remove(&lock_of(&self.run));
         if let Some((name, _)) = &self.name {
@@ -160,7 +161,7 @@ impl Drop for Instance {
 /// Chooses the name for the files of this run, and locks it.
 ///
 /// Returns no lock if other runs removed the lock file at every attempt, because they assumed that
-/// this run was dead. Other runs may then also remove the further files of this run.
+/// this run was dead. Other runs may then also remove the run's socket.
 fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lock>)> {
     let mut tries = NAMES_TRIED_MAX;
     loop {
@@ -177,8 +178,8 @@ fn new_run(folder: &Folder, name: Option<&str>) -> io::Result<(String, Option<Lo
     }
 }
 
-/// Maximum number of names tried. Another run removes files in the directory only once, when it
-/// starts. So a second name is nearly always sufficient.
+/// Maximum number of names that are tried. An attempt fails if another run removes the file. Each
+/// run removes files only once, when it starts, so a second name is nearly always sufficient.
 const NAMES_TRIED_MAX: u32 = 8;
 
 fn new_of(run: &str) -> String {
@@ -262,8 +263,8 @@ mod tests {
     use crate::client::{Client, Error, Runs};
     use crate::request::RequestFault;
 
-    /// Serializes the tests: they run in one process, and files of a run are named by its process
-    /// id.
+    /// Lock that prevents tests from running concurrently. All tests run in one process, and the
+    /// files of a run are named by its process id.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {

@@ -9,14 +9,14 @@ use rustix::io::Errno;
 
 use super::private::{FOR_OWNER, Folder, OPEN, is_file_of};
 
-/// A lock, held until it is dropped or the process ends.
+/// A file lock. The lock is released when this value is dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     _held: OwnedFd,
 }
 
-/// Maximum number of attempts to lock a file. Another run that removes unused files may also remove
-/// the lock file after this process has opened it. Each run does so at most once, when it starts.
+/// Maximum number of attempts to lock a file. Between opening and locking it, another run that
+/// removes unused files may remove the lock file. Each run does so at most once, when it starts.
 const TRIES_MAX: u32 = 8;
 
 impl Folder {

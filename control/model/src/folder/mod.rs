@@ -3,8 +3,8 @@
 //!
 //! Rules of every [`Folder`]:
 //!
-//! - Only its owner and root can replace the directory or one of its parents. Its path refers to
-//!   the same directory as long as programs may use that path (`walk`).
+//! - Only its owner and root can replace the directory or one of its parents. Its path therefore
+//!   always refers to the same directory (`walk`).
 //! - Only its owner can write to it. Other users can traverse it, so that their programs can load
 //!   the library, but cannot list it.
 //! - Its files are opened by descriptor and name, never through a symbolic link. Their modes are

@@ -25,8 +25,7 @@ const RUNTIME_DIRS: &str = "/run/user";
 const NAME: &str = "towpath";
 const VARIABLE: &str = "XDG_RUNTIME_DIR";
 
-/// Maximum number of directories of one user that are searched for runs: those with fixed and those
-/// with random names.
+/// Maximum number of directories of a user, with fixed or random names, that are searched for runs.
 const FOLDERS_MAX: usize = 8;
 
 /// A directory that cannot be used, with the reason.
@@ -39,8 +38,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Returns whether to tell the user about this directory although another one is used. True if
-    /// the user named it by an environment variable, or if another user controls it.
+    /// Returns whether the user is informed about this directory although another one can be used.
+    /// True if the user has named the directory by an environment variable, or if another user
+    /// controls it.
     pub fn is_notable(&self) -> bool {
         self.from_variable || matches!(self.why, Unfit::NotPrivate(_))
     }
@@ -55,8 +55,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Calls `with` for directories of this user until a call succeeds. Returns its result, and the
-/// directories that were rejected before. Creates missing directories.
+/// Calls `with` for possible directories of this user, in order of preference, until a call
+/// succeeds. Returns its result, and the directories that were rejected before. Creates missing
+/// directories.
 pub fn first_that<T>(
     mut with: impl FnMut(&Folder) -> Result<T, Unfit>,
 ) -> Result<(T, Vec<Refusal>), Vec<Refusal>> {
@@ -75,8 +76,8 @@ pub fn first_that<T>(
     let variable = runtime_dir(uid);
     let in_variable = variable.map(|dir| (dir.join(NAME), Some(dir)));
     let fixed = fixed(uid).into_iter().map(|path| (path, None));
-    // Also use directories with random names, which earlier runs created because another user had
-    // taken the fixed name.
+    // Also try directories with random names. Earlier runs have created them because another user
+    // owned the fixed name.
     let instead = || made_instead(uid).into_iter().chain(new_name(uid)).map(|path| (path, None));
     let mut all =
         in_variable.into_iter().chain(fixed).chain(std::iter::once_with(instead).flatten());
@@ -131,8 +132,8 @@ fn made_instead(uid: u32) -> Vec<PathBuf> {
         .filter(|name| name.strip_prefix(&prefix).is_some_and(is_unguessable))
         .map(|name| Path::new(TEMPORARY).join(name))
         .collect();
-    // Keep only directories that this user owns. Other users can create many such names, which must
-    // not exceed the limit on directories before this user's are found.
+    // Keep only directories that this user owns. Other users can create many such names, which
+    // would otherwise exhaust the limit on directories.
     out.retain(|path| Folder::open(path, uid).is_ok());
     out.sort();
     out
@@ -143,8 +144,8 @@ fn others() -> Vec<u32> {
     let in_temporary = names(TEMPORARY).filter_map(|name| {
         let rest = name.strip_prefix(NAME)?.strip_prefix('-')?;
         let uid: u32 = rest.split('-').next()?.parse().ok()?;
-        // Check the owner: any user can create thousands of such names, and each user returned
-        // costs a search.
+        // Check the owner. Any user can create thousands of such names, and each user that this
+        // function returns costs a search.
         let path = Path::new(TEMPORARY).join(&name);
         let owner = std::fs::symlink_metadata(path).ok()?.uid();
         (owner == uid).then_some(uid)

@@ -45,8 +45,8 @@ impl Folder {
         if stat.st_uid != owner {
             return Err(Unfit::foreign("", &path, stat.st_uid));
         }
-        // Refuse a sticky directory, too: other users could create files there, which would be
-        // found by name.
+        // Reject a directory with the sticky bit, too: other users could create files in it, and we
+        // would open them by their names.
         if writable_by_others(&stat) {
             return Err(Unfit::open_to_all(&path));
         }

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 /// Reason why a directory cannot be used.
 #[derive(Debug)]
 pub enum Unfit {
-    /// Another user could change its content. Contains the message, which names this user or the
-    /// path.
+    /// Another user could change the content of the directory. Contains the message, which names
+    /// this user or the path.
     NotPrivate(String),
     /// No shared library can be loaded from it. Contains the predicate of the message.
     NotLoadable(&'static str),

@@ -28,7 +28,7 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Resolves `path`. Fails unless every directory and symbolic link belongs to root or `owner`,
-    /// and no other user can rename its entries.
+    /// and no other user can rename the entries of these directories.
     pub(super) fn to(path: &Path, owner: u32) -> Result<Self, Unfit> {
         if !path.is_absolute() {
             // A relative path would depend on the working directory.
@@ -100,8 +100,8 @@ impl Walk {
         if !self.trusted.contains(&stat.st_uid) {
             return Err(Unfit::foreign("", path, stat.st_uid));
         }
-        // In a sticky directory, only the owner of an entry can rename it. The owner is checked
-        // next.
+        // Accept a sticky directory: only the owner of an entry can rename it. The owner of the
+        // entry is checked in the next step.
         if writable_by_others(stat) && stat.st_mode & Mode::SVTX.bits() == 0 {
             return Err(Unfit::open_to_all(path));
         }
