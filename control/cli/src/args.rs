@@ -105,14 +105,15 @@ pub enum Command {
 pub struct RunArgs {
     /// Forward a port of this host to the program: [[HOSTADDR:]HOSTPORT:]PORT[/tcp|/udp]
     ///
-    /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
-    /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the
-    /// host chooses a free port, which is told on standard error when the run starts. Ranges of one
-    /// length may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with a
-    /// device, as --tap, where the stack has an address of its own that others reach directly.
+    /// HOSTADDR is 127.0.0.1 by default; IPv6 addresses need brackets. 0.0.0.0 makes the port
+    /// reachable from other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80),
+    /// the host chooses a free port, which is printed on standard error when the run starts. Both
+    /// ports may be ranges of the same length: 8000-8010:9000-9010. May be given several times. Not
+    /// possible with a device such as --tap, because other hosts then reach the stack's own address
+    /// directly.
     ///
-    /// fd:NUMBER:PORT takes a socket that towpath was started with, as by systemd's socket
-    /// activation. fd:NAME:PORT takes all whose name in LISTEN_FDNAMES is NAME.
+    /// fd:NUMBER:PORT uses a socket that towpath has inherited, for example by systemd's socket
+    /// activation. fd:NAME:PORT uses all sockets whose name in LISTEN_FDNAMES is NAME.
     #[arg(short, long, value_name = "PORTS", conflicts_with = "device")]
     pub publish: Vec<PublishArg>,
 
@@ -125,12 +126,13 @@ pub struct RunArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
 
-    /// Address of the stack with the length of its network, IPv4 or IPv6
+    /// Address of the stack with its prefix length, IPv4 or IPv6
     ///
-    /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64. With --tap unless
-    /// given: 10.77.0.2/24 and fd00:77::2/64, or the next network of these, 10.77.1.2/24 and so on,
-    /// that this host is not in. The gateway, or with --tap the host, has the first other address
-    /// of the network. With --packet and --xdp the router has it, unless the kernel knows another.
+    /// May be given several times. The default is 10.0.2.15/24 and fd00:2::15/64. With --tap, the
+    /// default is 10.77.0.2/24 and fd00:77::2/64, or the next networks (10.77.1.2/24 and so on)
+    /// that this host does not use. The gateway, or with --tap this host, gets the first address of
+    /// the network that the stack does not have. With --packet and --xdp, the stack assumes its
+    /// router at this address, unless the kernel knows another router.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
 
@@ -144,12 +146,13 @@ pub struct RunArgs {
     #[arg(conflicts_with_all = ["address", "ports", "inline"])]
     pub dhcp: Option<DhcpSettings>,
 
-    /// Ports of the interface's own addresses for the stack: tcp:80, udp:53, tcp:8000-8010
+    /// Ports that the stack takes over on the interface's own addresses: tcp:80, udp:53,
+    /// tcp:8000-8010
     ///
-    /// With --packet or --xdp. The stack then has the interface's Ethernet address and the kernel's
-    /// addresses there, or those of them that --address names. The kernel keeps all other ports,
-    /// and does not answer at these. For servers: connections that the program opens have ports of
-    /// their own, and answers to these are the kernel's.
+    /// For --packet and --xdp. The stack then uses the interface's Ethernet address and IP
+    /// addresses, or only the IP addresses that --address names. The kernel keeps all other ports,
+    /// and does not answer packets to these ports. Intended for servers: replies to connections
+    /// that the program itself opens go to the kernel.
     #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = parse_port_range)]
     pub ports: Vec<PortRange>,
 
@@ -160,12 +163,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
-    /// Simulated network between the program and its uplink, a TOML file
+    /// Simulated network between the program and its uplink, described by a TOML file
     ///
-    /// A host of the scenario with device = "program" is the program. A host with device =
-    /// "uplink" is the gateway of the run, or the network behind its device, as with --tap.
-    /// Links, queues and flows of other hosts are those of `towpath sim`, in real time. The flows
-    /// end with the duration of the scenario, the links with the run.
+    /// The host of the scenario with device = "program" stands for the program. The host with
+    /// device = "uplink" stands for the gateway, or for the network behind a device such as --tap.
+    /// Links, queues and flows of other hosts work as in `towpath sim`, in real time. The flows end
+    /// after the duration of the scenario, and the links at the end of the run.
     #[arg(long, value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with = "inline")]
     pub through: Option<PathBuf>,
@@ -178,37 +181,37 @@ pub struct RunArgs {
     #[arg(require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsFormat>,
 
-    /// Refuse programs whose sockets cannot be on the stack
+    /// Refuse to execute programs whose sockets cannot be on the stack
     ///
     /// Programs that PROGRAM executes may be statically linked, written in Go, set-user-ID, built
-    /// for another C library, or in a chroot. Their sockets are then this host's. Each such program
-    /// is named once on standard error; with --strict its execution fails with EACCES ("Permission
-    /// denied").
+    /// for another C library, or in a chroot. Their sockets are then those of this host. Each of
+    /// these programs is reported once on standard error. With --strict, its execution fails with
+    /// EACCES ("Permission denied").
     #[arg(long)]
     pub strict: bool,
 
-    /// Seconds between SIGTERM and SIGKILL for what PROGRAM leaves behind when the run is asked to
-    /// end
+    /// Seconds between SIGTERM and SIGKILL for processes that PROGRAM leaves behind
     ///
-    /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started
-    /// gets SIGTERM, and SIGKILL after this time. 0: SIGKILL at once.
+    /// If PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, all remaining processes of
+    /// the run get SIGTERM. Processes that still run after this time get SIGKILL. With 0, all of
+    /// them get SIGKILL at once.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub stop_timeout: Duration,
 
-    /// Seconds after which PROGRAM has survived a signal that may have asked for its end
+    /// Maximum seconds between a signal and PROGRAM's end for which the signal counts as the cause
     ///
-    /// PROGRAM's end is put down to SIGINT, SIGQUIT or SIGHUP when it follows within this time.
-    /// Tests shorten it.
+    /// Applies to SIGINT, SIGQUIT and SIGHUP, which programs may also handle without ending. Tests
+    /// use a shorter time.
     #[arg(long, value_name = "SECONDS", default_value = "10", hide = true)]
     #[arg(value_parser = parse_seconds)]
     pub survived_after: Duration,
 
-    /// Put the stack into PROGRAM's own process, where its threads turn it while they wait
+    /// Run the stack in PROGRAM's own process, on PROGRAM's threads while they wait for sockets
     ///
-    /// A request and its answer then cost no change between processes. For servers and clients of
-    /// one process, with an event loop or with threads that wait each for itself. Programs that
-    /// PROGRAM starts have their sockets on the stack, too, until PROGRAM ends. Not for a PROGRAM
-    /// that executes another in its place, becomes a daemon, or forbids itself system calls, nor
+    /// A request and its answer then need no switch between processes. Intended for servers and
+    /// clients that consist of one process, with an event loop or with threads that block. Programs
+    /// that PROGRAM starts also use the stack, until PROGRAM ends. Not for a PROGRAM that replaces
+    /// itself by another program, becomes a daemon, or forbids itself system calls. Not possible
     /// with --pcap.
     #[arg(long)]
     pub inline: bool,
@@ -223,56 +226,56 @@ pub struct RunArgs {
 
     /// Nameserver for the program: an address, or `none`
     ///
-    /// Without --tap, the program asks at 10.0.2.3 (and fd00:2::3), and its queries go to this
-    /// nameserver. Unless given, they go to those of this host's /etc/resolv.conf, the next one
-    /// when one fails, also when they are on this host's loopback. In /etc/resolv.conf the program
-    /// finds 10.0.2.3 in the place of nameservers on a loopback address, or of all when one is
-    /// given here. With a device, the program finds this nameserver there and must be able to reach
-    /// it.
+    /// Without a device, the program sends queries to 10.0.2.3 or fd00:2::3, and the gateway
+    /// forwards them to this nameserver. By default, the gateway forwards them to the nameservers
+    /// in this host's /etc/resolv.conf, even if these are on this host's loopback. If one fails,
+    /// the gateway tries the next one. In /etc/resolv.conf, the program finds 10.0.2.3 in place of
+    /// nameservers on loopback. If this option is given, 10.0.2.3 replaces all nameservers. With a
+    /// device, the program finds this nameserver in /etc/resolv.conf, and must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 
     #[command(flatten)]
     pub names: NameArgs,
 
-    /// Divide the stack among threads: 1, 2, 4, 8, 16 or `auto`
+    /// Number of threads that run the stack: 1, 2, 4, 8, 16 or `auto`
     ///
-    /// Each connection is on one thread, and not faster for it. Many connections are faster where
-    /// towpath keeps a processor busy and others are free. `auto`: one thread on up to 4
-    /// processors; on more as many as are needed, at most a quarter of them. Whenever a thread has
-    /// used a processor for four fifths of 100 ms, another takes half of its connections over. A
-    /// device of --tap that was made for this user must have been made with multi_queue. Packets
-    /// find their thread without a detour where towpath may load BPF programs, as root may. Where
-    /// either is not so, `auto` is one thread. With --inline there is one.
+    /// Each connection stays on one thread, and does not become faster. Many connections together
+    /// become faster if one thread keeps a processor busy while other processors are free. `auto`
+    /// uses one thread on machines with up to 4 processors. On larger machines it adds threads on
+    /// demand, on at most a quarter of the processors. Whenever a thread has used a processor for
+    /// 80 of 100 ms, a new thread takes over half of its connections. `auto` is one thread if an
+    /// existing --tap device was created without multi_queue, or if towpath may not load BPF
+    /// programs, as root may. With --inline there is one thread.
     #[arg(long, value_name = "NUMBER", default_value = "auto", value_parser = parse_shards)]
     pub shards: Shards,
 
-    /// Microseconds for which the stack looks for more to do before it sleeps
+    /// Maximum microseconds for which the stack polls for work before it sleeps
     ///
-    /// A wake-up costs a thread some 10 to 50 µs. Requests that follow each other are answered
-    /// sooner, and more of them, when the thread stays awake between them. The thread uses a
-    /// processor in that time, but yields it to other threads. An idle stack sleeps: the thread
-    /// looks only as long as it finds something as a rule. 0: the stack sleeps at once, as it does
-    /// on a single processor, with a quota of the time of one, and where others compute. At most
-    /// 1000.
+    /// Waking a thread takes 10 to 50 µs. Requests that follow each other closely are answered
+    /// sooner, and more of them, if the thread stays awake between them. While polling, the thread
+    /// uses a processor, but yields it to other threads. The thread polls only as long as polling
+    /// usually finds work, so an idle stack sleeps. With 0, the stack sleeps at once. The stack
+    /// also sleeps at once on a single processor, with a CPU quota, and while other threads
+    /// compute. At most 1000.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = BUSY_POLL.as_micros() as u32)]
     #[arg(value_parser = parse_microseconds)]
     pub busy_poll: u32,
 
-    /// Give the link delay, loss and a rate, in the words of tc-netem(8)
+    /// Add delay, loss and a maximum rate to the link, in the syntax of tc-netem(8)
     ///
-    /// For example: 'delay 50ms 5ms loss 1% rate 20mbit limit 100'. Each direction gets these: a
-    /// delay of 50ms is a round trip of 100 ms. Begin with `out` or `in` for one direction, that of
-    /// packets which the program sends or receives; the option may be given once for each.
+    /// For example: 'delay 50ms 5ms loss 1% rate 20mbit limit 100'. Both directions are affected: a
+    /// delay of 50ms gives a round trip of 100 ms. To affect only packets that the program sends or
+    /// receives, begin with `out` or `in`. The option may then be given once for each direction.
     ///
     /// delay TIME [JITTER [CORRELATION]] [distribution uniform]; loss [random] PERCENT
     /// [CORRELATION], or loss gemodel P [R [1-H [1-K]]]; ecn; duplicate, corrupt PERCENT
     /// [CORRELATION]; reorder PERCENT [CORRELATION] [gap N]; rate RATE; limit PACKETS (1000); seed
     /// NUMBER. Units are those of tc: 50ms, 20mbit.
     ///
-    /// The loopback has no such link. Packets have 1500 bytes at most, unless --mtu is given.
-    /// --stats tells what became of them; --pcap records them at the program's end of the link. The
-    /// stack is one part: not with --shards 2 or more.
+    /// Loopback traffic is not affected. Packets have at most 1500 bytes, unless --mtu is given.
+    /// --stats shows the counters of the link. --pcap records packets at the program's end of the
+    /// link. Not possible with --shards 2 or more.
     #[arg(long, value_name = "LINK")]
     pub netem: Vec<NetemOption>,
 

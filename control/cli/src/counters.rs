@@ -20,7 +20,7 @@ pub struct StatsArgs {
     /// Print JSON, one document per line
     #[arg(short, long)]
     pub json: bool,
-    /// Print what was counted in each period of so many seconds, until Ctrl-C or the run's end
+    /// Print the counters of each period of this length, until Ctrl-C or the end of the run
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub watch: Option<Duration>,
 }

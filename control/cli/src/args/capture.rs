@@ -14,12 +14,13 @@ use super::values::{parse_size, parse_snaplen};
 pub struct CaptureArgs {
     /// Write the packets to a pcapng file; "-" is standard output
     ///
-    /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
-    /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
-    /// Where packets come faster than they can be written, some are not recorded: nothing waits. A
-    /// file that cannot be written, as on a full disk, ends behind its last whole packet. The
-    /// command goes on, and its exit status is 125 instead of 0. With "-" PROGRAM writes its
-    /// standard output to standard error.
+    /// Wireshark and tcpdump can read the file, also while it grows. A packet that the stack
+    /// dropped is recorded a second time, with the reason as its comment. Loopback packets are
+    /// recorded only if they were dropped. If packets arrive faster than they can be written, some
+    /// are not recorded, so that none are delayed. If the file cannot be written, for example
+    /// because the disk is full, the file ends after its last complete packet. The command
+    /// continues, and its exit status is 125 instead of 0. With "-", PROGRAM's standard output is
+    /// redirected to standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
 

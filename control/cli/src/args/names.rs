@@ -5,22 +5,21 @@
 use clap::Args;
 use towpath_uplink::{HostEntry, Names, parse_hostname};
 
-/// Names beside those of the host.
+/// Host names for the program, in addition to those of this host.
 #[derive(Debug, Args)]
 pub struct NameArgs {
-    /// Name of the machine for the program, in the place of this host's
+    /// Host name that the program sees in place of this host's name
     ///
-    /// gethostname(2) and uname(2) say it, and it leads to the addresses of the program.
-    /// HOSTNAME in the program's environment is this name, too.
+    /// gethostname(2) and uname(2) return this name, which resolves to the addresses of the
+    /// program. The variable HOSTNAME in the program's environment has this value, too.
     #[arg(long, value_name = "NAME", value_parser = parse_hostname)]
     pub hostname: Option<String>,
 
-    /// A host for the program, as in /etc/hosts: NAME[;NAME...]:ADDRESS, IPv4 or IPv6
+    /// Add a host name for the program, as in /etc/hosts: NAME[;NAME...]:ADDRESS, IPv4 or IPv6
     ///
-    /// The address host-gateway stands for this host: the gateway's addresses, or those of this
-    /// host's end of a TAP device.
-    /// May be given several times. The program finds it before all that this host knows of the
-    /// name, also when it reads /etc/hosts by itself.
+    /// The address host-gateway means this host: the gateway's addresses, or those of this host's
+    /// end of a TAP device. May be given several times. Added names take precedence over all names
+    /// that this host knows, even if the program reads /etc/hosts itself.
     #[arg(long, value_name = "NAME:ADDRESS")]
     pub add_host: Vec<HostEntry>,
 }

@@ -21,19 +21,19 @@ pub struct CompletionsArgs {
     /// Shell to generate for
     #[arg(required_unless_present_any = ["live", "next"])]
     pub shell: Option<Shell>,
-    /// Print the names or the process ids of live runs, for the scripts
+    /// Print the names or process ids of running instances, for the completion scripts
     #[arg(long, value_name = "KIND", hide = true, conflicts_with = "shell")]
     pub live: Option<LiveArg>,
-    /// Print the words that may follow these of a command line, for the scripts
+    /// Print the words that may follow these words of a command line, for the completion scripts
     #[arg(long, value_name = "WORD", hide = true, conflicts_with_all = ["shell", "live"])]
     #[arg(num_args = 1.., allow_hyphen_values = true)]
     pub next: Vec<String>,
 }
 
-/// `--live`.
+/// Values of `--live`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LiveArg {
-    /// Names that `--name` gave.
+    /// Names that were set by `--name`.
     Names,
     /// Process ids.
     Pids,

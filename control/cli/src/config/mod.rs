@@ -34,10 +34,10 @@ pub struct ConfigArgs {
 pub enum ConfigCommand {
     /// Print the configuration as a file
     Show {
-        /// Print that of the running router, which is the default
+        /// Print the configuration of the running router (default)
         #[arg(long, conflicts_with = "file")]
         running: bool,
-        /// Print that of a file, with the rules of its access list
+        /// Print the configuration in a file, with the rules of its access list
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
         /// Print JSON
@@ -53,7 +53,7 @@ pub enum ConfigCommand {
         #[arg(short, long)]
         json: bool,
     },
-    /// Change the running router to a file, all of it or nothing
+    /// Change the running router to the configuration in a file: either all of it, or nothing
     Apply {
         /// The file
         #[arg(value_hint = ValueHint::FilePath)]

@@ -9,13 +9,13 @@ use clap::{Args, ValueHint};
 use super::grammar::Family;
 use crate::args::{parse_pid, parse_user};
 
-/// A run among several.
+/// Options that select one run among several.
 #[derive(Debug, Args)]
 pub struct WhichRun {
-    /// Process id of the `towpath run` or `router`; the only one of this user unless given
+    /// Process id of the `towpath run` or `router`; by default the only one of this user
     #[arg(long, value_name = "PID", value_parser = parse_pid)]
     pub run: Option<u32>,
-    /// Name of the `towpath run` or `router`, which its --name gave
+    /// Name of the `towpath run` or `router`, as set by its option --name
     #[arg(long, value_name = "NAME", conflicts_with = "run")]
     pub name: Option<String>,
     /// Use the runs of this user, by name or number (default: your own); only root can see another
@@ -43,17 +43,17 @@ pub struct IpArgs {
     /// A line for each interface or neighbour (also -br)
     #[arg(long)]
     pub brief: bool,
-    /// A line for each entry, with \ where a line would end (also -oneline)
+    /// Print each entry on one line, with \ in place of line breaks (also -oneline)
     #[arg(short, long, conflicts_with_all = ["brief", "json"])]
     pub oneline: bool,
-    /// Show packets and bytes of each interface, and with link the counters of its device
+    /// Show packets and bytes of each interface, and for link the counters of its device
     #[arg(short, long)]
     pub statistics: bool,
-    /// Take commands from a file, one per line, as one change: all of them or none (- is standard
-    /// input)
+    /// Read commands from a file, one per line, and apply them as one change: all or none (- is
+    /// standard input)
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub batch: Option<String>,
-    /// addr, route, neigh or link, then show, add, del, ..., as ip(8) has them
+    /// Object and command as in ip(8): addr, route, neigh or link, then show, add, del, ...
     #[arg(value_name = "OBJECT", trailing_var_arg = true, required_unless_present = "batch")]
     pub words: Vec<String>,
 }

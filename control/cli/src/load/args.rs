@@ -33,9 +33,9 @@ pub struct LoadArgs {
     #[arg(value_name = "URL", conflicts_with_all = ["host", "http", "compare"])]
     pub url: Option<String>,
 
-    /// Send datagrams
+    /// Send datagrams over UDP
     ///
-    /// A request is a datagram of its own, and so is the answer.
+    /// Each request is one datagram, and so is each answer.
     #[arg(long, help_heading = SERVER, conflicts_with_all = ["http", "redis"])]
     pub udp: bool,
 
@@ -58,9 +58,9 @@ pub struct LoadArgs {
     #[arg(long, value_name = "METHOD", help_heading = SERVER)]
     pub method: Option<String>,
 
-    /// Body of HTTP requests, or @FILE for the bytes of a file
+    /// Body of HTTP requests, or @FILE for the content of a file
     ///
-    /// Content-Length is sent with it. Content-Type is not: give it by --header.
+    /// Content-Length is set automatically. Content-Type is not: set it by --header.
     #[arg(long, value_name = "TEXT|@FILE", help_heading = SERVER)]
     pub body: Option<String>,
 
@@ -77,16 +77,17 @@ pub struct LoadArgs {
     #[arg(requires = "redis")]
     pub keyspace: u64,
 
-    /// Sockets of the users: kernel, rootless, tap or tap=NAME
+    /// Network stack of the users' sockets: kernel, rootless, tap or tap=NAME
     ///
-    /// With rootless and tap, the tester runs on a stack of its own: `towpath run`, or `towpath run
-    /// --tap`. Rootless, 127.0.0.1 is replaced by 10.0.2.2, where the stack finds this machine's
-    /// loopback. With tap, the server must listen on this machine's address on the device,
-    /// 10.77.0.1.
+    /// With rootless and tap, the tester runs on a stack of its own, as by `towpath run` or
+    /// `towpath run --tap`. With rootless, 127.0.0.1 is replaced by 10.0.2.2, at which the stack
+    /// reaches this machine's loopback. With tap, the server must listen on 10.77.0.1, the address
+    /// of this machine on the device.
     #[arg(long, value_name = "WHERE", default_value = "kernel", help_heading = SERVER)]
     pub on: Place,
 
-    /// Set only in a tester that `--on` has started under `towpath run`: the stack that it uses.
+    /// Stack that the tester uses. Set only in a tester that `--on` has started under `towpath
+    /// run`.
     #[arg(long, value_name = "WHERE", hide = true)]
     pub inside: Option<Place>,
 
@@ -105,10 +106,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = LOAD)]
     pub duration: Option<Duration>,
 
-    /// End after so many requests of all users together
+    /// End after this number of requests of all users together
     ///
-    /// The run ends once all are answered or lost, or when --duration is over. A connect that
-    /// fails counts as one of them.
+    /// The run ends when all requests are answered or lost, or after --duration. A failed connect
+    /// counts as a request.
     #[arg(short = 'n', long, value_name = "NUMBER", help_heading = LOAD)]
     pub requests: Option<u64>,
 
@@ -118,11 +119,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = LOAD)]
     pub interval: Option<Duration>,
 
-    /// Requests per second of all users together, answered or not
+    /// Requests per second of all users together, whether or not earlier ones are answered
     ///
-    /// Makes an open loop: requests are due by a schedule that the server cannot delay, and
-    /// response times count from when a request was due. Without it, each user waits for its
-    /// answer before the next request (closed loop).
+    /// The load is then an open loop: requests are due by a schedule that the server cannot delay.
+    /// Response times are measured from the time at which a request was due. Without this option,
+    /// each user waits for an answer before its next request (closed loop).
     #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = LOAD)]
     pub rate: Option<f64>,
 
@@ -146,7 +147,7 @@ pub struct LoadArgs {
     #[arg(help_heading = LOAD)]
     pub keepalive_interval: Duration,
 
-    /// Requests under way at once on one connection
+    /// Maximum number of requests in flight on one connection
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = LOAD)]
     pub depth: usize,
 
@@ -155,9 +156,9 @@ pub struct LoadArgs {
     #[arg(help_heading = LOAD)]
     pub warmup: Duration,
 
-    /// Threads that send
+    /// Number of threads that send requests
     ///
-    /// A single thread is often best where the server shares the machine.
+    /// A single thread is often best if the server runs on the same machine.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = LOAD)]
     pub threads: usize,
 
@@ -165,9 +166,9 @@ pub struct LoadArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = LOAD)]
     pub seed: u64,
 
-    /// Text of a request, sent with a newline behind it
+    /// Text of a request, followed by a newline
     ///
-    /// \n, \r, \t, \0, \\ and \xHH stand for the bytes that they name.
+    /// The escapes \n, \r, \t, \0, \\ and \xHH are replaced by the bytes that they denote.
     #[arg(long, value_name = "TEXT", default_value = "hello", help_heading = MESSAGE)]
     pub message: String,
 
@@ -179,14 +180,14 @@ pub struct LoadArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_message_size, help_heading = MESSAGE)]
     pub message_size: Option<usize>,
 
-    /// Answer to a message: echo, any, or its length in bytes
+    /// Expected answer to a message: echo, any, or its length in bytes
     ///
-    /// echo: the message itself, and other bytes are a failure. any: whatever arrives first.
+    /// echo: the message itself; other bytes count as a failure. any: the bytes that arrive first.
     #[arg(long, value_name = "ANSWER", default_value = "echo", value_parser = parse_answer)]
     #[arg(help_heading = MESSAGE)]
     pub answer: PlannedAnswer,
 
-    /// Number the datagrams in their first 8 bytes, which tells late answers from lost ones
+    /// Number the datagrams in their first 8 bytes, to distinguish late answers from lost ones
     #[arg(long, requires = "udp", help_heading = MESSAGE)]
     pub numbered: bool,
 
@@ -200,11 +201,11 @@ pub struct LoadArgs {
     #[arg(help_heading = MESSAGE)]
     pub connect_timeout: Duration,
 
-    /// Form of the figures, and a file for them: text, json, csv, series, html
+    /// Format of the results, and a file for them: text, json, csv, series, html
     ///
-    /// -o json prints JSON in place of the text. -o html=FILE writes a page beside it, and so does
-    /// -o report.html, by the end of its name. May be given several times. csv has a row for each
-    /// run, series one for each second.
+    /// -o json prints JSON instead of text. -o html=FILE writes an HTML page in addition to the
+    /// text, and so does -o report.html, because of the file name. May be given several times. csv
+    /// has a row for each run, series a row for each second.
     #[arg(short, long, value_name = "FORMAT[=FILE]", help_heading = OUTPUT)]
     pub output: Vec<Output>,
 
@@ -216,16 +217,17 @@ pub struct LoadArgs {
     #[arg(long, conflicts_with = "live", help_heading = OUTPUT)]
     pub no_live: bool,
 
-    /// Exit with status 3 unless a figure keeps its bound
+    /// Exit with status 3 unless a result meets a bound
     ///
-    /// As 'p99<5ms', 'p99.9<=20ms', 'avg<1ms', 'max<1s', 'rate>1000' or 'failures<1'. A request
-    /// that failed or never left is later than every time. May be given several times.
+    /// Examples: 'p99<5ms', 'p99.9<=20ms', 'avg<1ms', 'max<1s', 'rate>1000' or 'failures<1'. A
+    /// request that failed or was never sent counts as later than every bound. May be given several
+    /// times.
     #[arg(long, value_name = "BOUND", help_heading = OUTPUT)]
     pub assert: Vec<Goal>,
 
-    /// Measure two servers in turn, and tell a difference from noise
+    /// Measure two servers alternately, and decide whether they differ by more than noise
     ///
-    /// Runs A B A B..., each for --duration, in --rounds rounds.
+    /// The order is A B A B..., each for --duration, in --rounds rounds.
     #[arg(long, value_names = ["A", "B"], num_args = 2, help_heading = SEVERAL)]
     #[arg(conflicts_with_all = ["host", "search", "assert"])]
     pub compare: Vec<String>,
@@ -235,10 +237,10 @@ pub struct LoadArgs {
     #[arg(value_parser = parse_rounds)]
     pub rounds: u32,
 
-    /// Find the highest rate that keeps a response time, as p99=5ms
+    /// Find the highest rate that meets a response time, such as p99=5ms
     ///
-    /// Begins at --rate, or 1000, and runs each step for --duration. Status 5 says that the tester
-    /// fell behind before the server did.
+    /// Starts at --rate, or 1000, and runs each step for --duration. Exit status 5 means that the
+    /// tester reached its own limit before the server did.
     #[arg(long, value_name = "LIMIT", help_heading = SEVERAL, conflicts_with = "assert")]
     pub search: Option<Limit>,
 }
@@ -282,9 +284,9 @@ pub enum Spaced {
 pub enum When {
     /// A view in a terminal, a line each second elsewhere
     Auto,
-    /// A view, also where TERM says that the terminal cannot draw
+    /// A view, even if TERM says that the terminal cannot draw
     Always,
-    /// Nothing
+    /// No view and no lines
     Never,
 }
 

@@ -24,7 +24,7 @@ pub struct PortArgs {
     /// Print a JSON array, with every counter
     #[arg(short, long)]
     pub json: bool,
-    /// show, and the name of one port; all of them unless given
+    /// show, optionally followed by the name of one port (default: all ports)
     #[arg(value_name = "COMMAND")]
     pub words: Vec<String>,
 }

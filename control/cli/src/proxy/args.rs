@@ -25,7 +25,7 @@ pub struct Proxy {
 /// Commands of `towpath proxy`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run any program in a network namespace whose only way out is towpath
+    /// Run any program in a network namespace whose only uplink is towpath
     #[command(override_usage = run_args::USAGE, long_about = run_args::ABOUT)]
     #[command(after_long_help = run_args::AFTER)]
     Run(ProxyRunArgs),
@@ -38,28 +38,28 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[group(args = ["tun"])]
 pub struct ProxyArgs {
-    /// TUN device whose traffic is taken
+    /// TUN device whose traffic is carried
     ///
-    /// Makes the device NAME, or takes over one that was made for this user:
-    /// sudo ip tuntap add dev NAME mode tun user $USER. A device that towpath made vanishes
-    /// with it, and its addresses and routes with the device, also when towpath is killed.
-    /// fd:NUMBER takes over the device of an inherited descriptor, which its maker sets up. Its
-    /// flags have to be IFF_TUN and IFF_NO_PI. IFF_VNET_HDR allows segments of 64 KiB.
+    /// Creates the device NAME, or uses one that was created for this user: sudo ip tuntap add dev
+    /// NAME mode tun user $USER. A device that towpath has created is removed with its addresses
+    /// and routes when towpath ends, even if towpath is killed. fd:NUMBER uses the device of an
+    /// inherited descriptor, which its creator must configure. The flags of this device must be
+    /// IFF_TUN and IFF_NO_PI. IFF_VNET_HDR allows segments of 64 KiB.
     #[arg(long, value_name = "NAME", required = true)]
     pub tun: String,
 
-    /// Network whose traffic is led into the device: ADDRESS/LENGTH, IPv4 or IPv6
+    /// Network whose traffic is routed into the device: ADDRESS/LENGTH, IPv4 or IPv6
     ///
-    /// May be given several times; 0.0.0.0/1 and 128.0.0.0/1 together are all of IPv4 and leave the
-    /// default route alone. Without this option no route is set. Needs --interface or --mark, which
-    /// keep towpath's own connections out of that route, and a device that towpath makes.
+    /// May be given several times. 0.0.0.0/1 and 128.0.0.0/1 together cover IPv4, without changing
+    /// the default route. Without this option, no route is added. Requires --interface or --mark,
+    /// which keep towpath's own connections out of the route. Also requires a device that towpath
+    /// creates.
     #[arg(long, value_name = "CIDR", value_parser = parse_network)]
     pub route: Vec<Prefix>,
 
-    /// Interface by which towpath's own connections leave this host
+    /// Interface by which towpath's own connections leave this host (SO_BINDTODEVICE)
     ///
-    /// Packets for loopback addresses leave by the loopback interface all the same.
-    /// (SO_BINDTODEVICE)
+    /// Packets to loopback addresses always leave by the loopback interface.
     #[arg(long, value_name = "IF")]
     pub interface: Option<String>,
 
@@ -69,10 +69,11 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "NUMBER", value_parser = parse_mark)]
     pub mark: Option<u32>,
 
-    /// Address of this host on the device, with the length of its network
+    /// Address of this host on the device, with its prefix length
     ///
-    /// May be given several times. Unless given, a device that towpath makes has 198.18.0.1/32 and
-    /// fd00:18::1/128, from which programs of this host send, and another one what it has already.
+    /// May be given several times. By default, a device that towpath creates gets 198.18.0.1/32 and
+    /// fd00:18::1/128, which programs of this host use as source addresses. An existing device
+    /// keeps its addresses.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
 
@@ -80,13 +81,14 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu, default_value_t = MTU_DEFAULT)]
     pub mtu: u32,
 
-    /// Nameserver that answers every question to port 53, whatever address was asked
+    /// Nameserver that answers all queries to port 53, whatever their destination address
     ///
-    /// Unless given, questions are traffic as any other and reach the nameserver that was asked.
+    /// By default, queries are carried like other traffic, to the nameserver to which they were
+    /// sent.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_nameserver)]
     pub dns: Option<IpAddr>,
 
-    /// Print the commands that come to the same set-up, and do nothing
+    /// Print the commands that have the same effect, without executing them
     #[arg(long)]
     pub dry_run: bool,
 

@@ -17,16 +17,15 @@ use crate::args::{CaptureArgs, NameArgs, StatsFormat, parse_dns, parse_mtu, pars
 pub struct ProxyRunArgs {
     /// Forward a port of this host to the program: [[HOSTADDR:]HOSTPORT:]PORT[/tcp|/udp]
     ///
-    /// As `towpath run` takes it, with ranges (8000-8010:9000-9010), UDP (5353:53/udp) and free
-    /// ports of this host (80), and sockets that towpath was started with (fd:3:80). May be given
-    /// several times.
+    /// The syntax is that of `towpath run`: ranges (8000-8010:9000-9010), UDP (5353:53/udp), free
+    /// ports of this host (80), and inherited sockets (fd:3:80). May be given several times.
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<PublishArg>,
 
-    /// Address of the program with the length of its network, IPv4 or IPv6
+    /// Address of the program with its prefix length, IPv4 or IPv6
     ///
-    /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64. The gateway has
-    /// 10.0.2.2 and fd00:2::2, or the first other address of the network.
+    /// May be given several times. The default is 10.0.2.15/24 and fd00:2::15/64. The gateway has
+    /// 10.0.2.2 and fd00:2::2, or the first address of the network that the program does not have.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,
 
@@ -36,9 +35,9 @@ pub struct ProxyRunArgs {
 
     /// Nameserver for the program: an address, or `none`
     ///
-    /// The program finds 10.0.2.3 and fd00:2::3 in its /etc/resolv.conf. Its questions go to this
-    /// nameserver; unless given, to those of this host's /etc/resolv.conf. With `none` it finds
-    /// the file of this host.
+    /// The program finds 10.0.2.3 and fd00:2::3 in its /etc/resolv.conf. Queries to these addresses
+    /// are forwarded to this nameserver, or by default to the nameservers in this host's
+    /// /etc/resolv.conf. With `none`, the program finds the file of this host.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 
@@ -63,9 +62,9 @@ pub struct ProxyRunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     pub stop_timeout: Duration,
 
-    /// Seconds after which PROGRAM has survived a signal that may have asked for its end
+    /// Maximum seconds between a signal and PROGRAM's end for which the signal counts as the cause
     ///
-    /// As of `towpath run`. Tests shorten it.
+    /// As for `towpath run`. Tests use a shorter time.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     #[arg(hide = true)]
     pub survived_after: Duration,

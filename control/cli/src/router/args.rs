@@ -22,10 +22,10 @@ use crate::args::{
 /// Options of `towpath router`.
 #[derive(Debug, Clone, Args)]
 pub struct RouterArgs {
-    /// A file with ports, routes, rules and the like (docs/config.md)
+    /// File with ports, routes, rules and other settings (docs/config.md)
     ///
     /// The file replaces --port, --route, --acl, --nat, --forward, --dhcp and --dhcp-server. Other
-    /// options may be in the file, too; those of the command line take precedence.
+    /// options may be set in the file, too, but those of the command line take precedence.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward", "dhcp", "dhcp_server"])]
     pub config: Option<PathBuf>,
@@ -35,20 +35,21 @@ pub struct RouterArgs {
     #[arg(help = port_help(), long_help = port_long_help())]
     pub port: Vec<PortSettings>,
 
-    /// Name of the router, for `towpath ip --name` and the like
+    /// Name of the router, for `towpath ip --name` and similar commands
     ///
     /// Letters, digits and underscores, at most 32. No other router or run of this user may have
-    /// it.
+    /// the same name.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<Word>,
 
-    /// A route: NETWORK@NEXTHOP[,NEXTHOP...], or `blackhole NETWORK` and the like
+    /// Route: NETWORK@NEXTHOP[,NEXTHOP...], or a special route such as `blackhole NETWORK`
     ///
-    /// The next hop is a router in a port's network; a link-local one takes its port with it, as
-    /// ::/0@fe80::1%wan. `default` stands for 0.0.0.0/0, or ::/0, by its next hop. Several next
-    /// hops share the flows, by their weights (192.0.2.1*3). NETWORK@%PORT is for hosts on a link.
-    /// blackhole drops packets in silence; unreachable and prohibit tell their sender. `metric
-    /// NUMBER` and `mtu BYTES` may follow. May be given several times.
+    /// The next hop is a router in a port's network. A link-local next hop needs the name of its
+    /// port, as in ::/0@fe80::1%wan. `default` means 0.0.0.0/0 or ::/0, depending on the next hop.
+    /// Several next hops share the flows by their weights (192.0.2.1*3). NETWORK@%PORT is a route
+    /// to hosts on the link of a port. blackhole drops packets silently; unreachable and prohibit
+    /// return an ICMP error. `metric NUMBER` and `mtu BYTES` may follow. May be given several
+    /// times.
     #[arg(long, value_name = "ROUTE", value_parser = parse_route)]
     pub route: Vec<PlannedRoute>,
 
@@ -58,10 +59,11 @@ pub struct RouterArgs {
 
     /// Translate addresses: `masquerade out wan`, or another rule
     ///
-    /// KIND [CONDITIONS] [to ADDRESS[:PORT]]. masquerade gives packets the address of the port that
-    /// they leave by (`out`), snat another source, dnat another destination, and redirect the
-    /// router itself. Conditions are those of access lists. `ports 10000-19999` limits the ports of
-    /// a source, and with `full-cone` packets of any sender pass back. May be given several times.
+    /// KIND [CONDITIONS] [to ADDRESS[:PORT]]. masquerade replaces the source address of packets by
+    /// the address of the port by which they leave (`out`). snat sets another source, dnat another
+    /// destination, and redirect sends packets to the router itself. Conditions are those of access
+    /// lists. `ports 10000-19999` limits the source ports that are used. With `full-cone`, packets
+    /// of any sender are passed back. May be given several times.
     #[arg(long, value_name = "RULE", value_parser = parse_nat)]
     pub nat: Vec<NatRule>,
 
@@ -71,10 +73,11 @@ pub struct RouterArgs {
     #[arg(long, value_name = "RULE", value_parser = parse_forward)]
     pub forward: Vec<NatRule>,
 
-    /// Flows that the router tracks at once, if it translates addresses or its rules have states
+    /// Maximum number of flows that are tracked for address translation and for rules with states
     ///
-    /// A full table forgets flows that were not answered, or are closed, for new ones; other new
-    /// flows are refused. A source has a quarter of them at most.
+    /// If the table is full, a new flow evicts a flow that was not answered or is closed. If there
+    /// is none, the new flow is refused. Each source address can have at most a quarter of the
+    /// flows.
     #[arg(long, value_name = "NUMBER", default_value_t = FLOWS_MAX as u32)]
     #[arg(value_parser = |text: &str| parse_number(text, FLOWS_RANGE, "flows"))]
     pub flows: u32,
@@ -85,33 +88,35 @@ pub struct RouterArgs {
     #[command(flatten)]
     pub kernel: KernelArgs,
 
-    /// Check of each packet's source by the route to it: off, loose or strict
+    /// Check of each packet's source address against the routes: off, loose or strict
     ///
-    /// strict: the route to the source, or one of several equal ones, leads out of the port that
-    /// the packet came in by. loose: there is a route to the source. (RFC 3704; rp_filter of Linux)
+    /// strict: the route to the source, or one of several equal routes, must lead out of the port
+    /// at which the packet has arrived. loose: there must be a route to the source. (RFC 3704;
+    /// rp_filter of Linux)
     #[arg(long, value_name = "CHECK", value_enum, default_value_t = SourceCheckWord::Off)]
     pub source_check: SourceCheckWord,
 
-    /// Neighbours that the router remembers, all ports together
+    /// Maximum number of neighbours (ARP and NDP entries), all ports together
     ///
-    /// Beyond that the router forgets the neighbour that packets went to longest ago, and asks for
-    /// it again when it is needed.
+    /// At the limit, the router removes the neighbour that was used longest ago, and resolves it
+    /// again when it is needed.
     #[arg(long, value_name = "NUMBER", default_value_t = NEIGHBORS_MAX as u32)]
     #[arg(value_parser = |text: &str| parse_number(text, NEIGHBORS_RANGE, "neighbours"))]
     pub neighbors: u32,
 
-    /// Divide the router among threads: 1, 2, 4, 8, 16 or `auto`
+    /// Number of threads that run the router: 1, 2, 4, 8, 16 or `auto`
     ///
-    /// Each flow is on one thread, and not faster for it. Several flows are faster where one thread
-    /// keeps a processor busy and others are free. `auto`: as --shards of `towpath run`. More than
-    /// one needs devices with queues, as packet and tap, and no bridge. packet needs CAP_BPF then.
+    /// Each flow stays on one thread, and does not become faster. Several flows together become
+    /// faster if one thread keeps a processor busy while other processors are free. `auto` works as
+    /// for `towpath run`. More than one thread requires devices with queues, such as packet and
+    /// tap, and no bridge. packet then requires CAP_BPF.
     #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = parse_shards)]
     pub shards: Shards,
 
-    /// Microseconds for which the router looks for packets before it sleeps
+    /// Maximum microseconds for which the router polls for packets before it sleeps
     ///
-    /// A wake-up takes some 10 to 50 µs, by which a packet is later. The router looks only as long
-    /// as it finds packets as a rule, and yields its processor to other threads. At most 1000.
+    /// Waking up takes 10 to 50 µs, by which a packet is delayed. The router polls only as long as
+    /// polling usually finds packets, and yields its processor to other threads. At most 1000.
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     #[arg(value_parser = parse_microseconds)]
     pub busy_poll: u32,
@@ -125,7 +130,7 @@ pub struct RouterArgs {
 
     /// Print the counters to standard error at the end, and at each SIGUSR1
     ///
-    /// Counters of ports are told at the end alone.
+    /// The counters of ports are printed only at the end.
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "text")]
     pub stats: Option<StatsFormat>,

@@ -13,21 +13,22 @@ use towpath_uplink::TwinSpec;
 pub struct KernelArgs {
     /// Take over routes from the kernel: NAMESPACE[:TABLE], or `host`
     ///
-    /// NAMESPACE is the network namespace of routing daemons, by its name or path. Its routes,
-    /// addresses and permanent neighbours become those of the router, as long as they are there.
-    /// An interface stands for the port whose twin it is (--bypass), or whose name it has. `host`
-    /// is the namespace of the router itself: its interfaces stand for the ports on them, and keep
-    /// their addresses. TABLE is main unless given. docs/kernel.md has an example.
+    /// NAMESPACE is the network namespace of routing daemons, by its name or path. The router uses
+    /// the routes, addresses and permanent neighbours of this namespace as long as they exist
+    /// there. An interface of the namespace stands for the port whose twin it is (--bypass), or for
+    /// the port with the same name. `host` is the namespace of the router itself, where an
+    /// interface stands for the port that uses it, and keeps its addresses. TABLE is main by
+    /// default. docs/kernel.md has an example.
     #[arg(long, value_name = "NAMESPACE", value_parser = parse_sync)]
     pub sync: Option<SyncArg>,
 
     /// Pass packets of a port to the kernel: PORT=TAP@NAMESPACE[,RULE...]
     ///
-    /// Makes the TAP device TAP in the namespace, the twin of the port: with its addresses, and
-    /// gone with the router. Daemons there receive packets of routing protocols that arrive at the
-    /// port, and what they send leaves by it. RULE is ospf, vrrp, bgp, bfd, rip, babel, pim, ldp,
-    /// tcp/PORT, udp/PORT, ip/PROTOCOL or to/ADDRESS; the first six unless given. May be given once
-    /// for each port.
+    /// Creates the TAP device TAP in the namespace, as the twin of the port. The twin has the
+    /// addresses of the port, and is removed when the router ends. Daemons in the namespace receive
+    /// packets of routing protocols that arrive at the port. Packets that the daemons send leave by
+    /// the port. RULE is ospf, vrrp, bgp, bfd, rip, babel, pim, ldp, tcp/PORT, udp/PORT,
+    /// ip/PROTOCOL or to/ADDRESS. The default is the first six. May be given once for each port.
     #[arg(long, value_name = "PORT", value_parser = parse_bypass)]
     pub bypass: Vec<BypassArg>,
 }

@@ -10,9 +10,9 @@ use towpath_config::{DhcpClientSettings, DhcpServerSettings};
 pub struct ServiceArgs {
     /// Obtain the address of a port by DHCP: PORT[,lease=FILE][,hostname=NAME]
     ///
-    /// The port needs no CIDR. Address, routes and nameservers are those of the server. lease=FILE
-    /// keeps the lease for the next start; otherwise it is released at the end. May be given once
-    /// for each port.
+    /// The port needs no CIDR, because address, routes and nameservers are those of the server.
+    /// lease=FILE stores the lease for the next start. Otherwise, the lease is released at the end.
+    /// May be given once for each port.
     #[arg(long, value_name = "PORT", value_parser = DhcpClientSettings::parse)]
     pub dhcp: Vec<DhcpClientSettings>,
 

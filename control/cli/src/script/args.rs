@@ -27,7 +27,7 @@ Exit status:
 
 #[derive(Debug, Args)]
 pub struct ScriptArgs {
-    /// Scripts, and folders with scripts that end in .pkt
+    /// Scripts, and folders that contain scripts with names ending in .pkt
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub files: Vec<PathBuf>,
 

@@ -28,8 +28,9 @@ pub struct SimArgs {
 
     /// Folder for captures, a pcapng file for each link
     ///
-    /// Each packet is in the file of a link once: when it comes out at the other end, or when it is
-    /// dropped. A dropped one has the reason as its comment. Times are those of the run, from 0.
+    /// Each packet is recorded once for each link: when it is delivered at the other end, or when
+    /// it is dropped. A dropped packet has the reason as its comment. Times are relative to the
+    /// start of the run.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub pcap: Option<PathBuf>,
 
@@ -71,7 +72,7 @@ pub struct LendArgs {
     #[arg(value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
-    /// Number of the user who may obtain the device; that of sudo's caller unless given
+    /// User id of the user who may obtain the device (default: the user who called sudo)
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
 }

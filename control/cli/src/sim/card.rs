@@ -11,10 +11,10 @@ use towpath_wire::Prefix;
 
 use super::common::{CommonArgs, time};
 
-/// The device, and what is printed.
+/// Options of the device and of the output.
 #[derive(Debug, Args)]
 pub struct CardArgs {
-    /// Byte queue limits: a run with them, one without, or both side by side
+    /// Byte queue limits: a run with them (on), without them (off), or both side by side
     #[arg(long, value_name = "WHEN", num_args = 0..=1, default_value = "both")]
     #[arg(default_missing_value = "on", require_equals = true)]
     pub bql: BqlArg,
@@ -23,12 +23,13 @@ pub struct CardArgs {
     #[arg(long, value_name = "NUMBER", default_value = "256")]
     pub ring: usize,
 
-    /// Sent packets after which the device reports them; 32, or half of a small ring, unless given
+    /// Number of sent packets after which the device reports them (default: 32, or half of a small
+    /// ring)
     #[arg(long, value_name = "NUMBER")]
     pub tx_frames: Option<usize>,
 
-    /// Longest time until that report; with 0 the device reports each packet when it is sent. With
-    /// --device it needs --rate
+    /// Maximum time until the device reports sent packets; with 0 the device reports each packet
+    /// when it is sent. With --device, this option requires --rate
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
     pub tx_delay: Time,
 
@@ -36,14 +37,14 @@ pub struct CardArgs {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     pub every: Time,
 
-    /// Real device in place of the simulated one, as packet:eth1, and real time
+    /// Real device in place of the simulated one, such as packet:eth1, in real time
     ///
-    /// The sender stays simulated, with an Ethernet address of its own. The real host with the
-    /// address of the receiver is behind the device. Byte queue limits and the queueing discipline
-    /// work on the frames that the device has taken and not sent. A device that does not report
-    /// these sends frames at once.
+    /// The sender is still simulated, and has an Ethernet address of its own. The receiver is the
+    /// real host behind the device that has its address. Byte queue limits and the queueing
+    /// discipline work on the frames that the device has accepted and not sent. If a device does
+    /// not report these frames, its frames count as sent at once.
     ///
-    /// DEVICE is tap, packet, xdp, dpdk or stream; `towpath run --help` has the parameters.
+    /// DEVICE is tap, packet, xdp, dpdk or stream; `towpath run --help` describes the parameters.
     /// lent:SOCKET is a device of `towpath sim lend`.
     #[arg(long, value_name = "DEVICE:PARAMETERS", requires = "address")]
     pub device: Option<String>,
@@ -56,7 +57,7 @@ pub struct CardArgs {
     #[arg(long, value_name = "ADDRESS", requires = "device")]
     pub gateway: Option<Ipv4Addr>,
 
-    /// Port of the receiver that gets the load; 8000 unless given
+    /// Port of the receiver to which the load is sent (default: 8000)
     #[arg(long, value_name = "PORT", requires = "device")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
@@ -78,7 +79,7 @@ pub enum BqlArg {
     /// With byte queue limits
     #[value(alias = "true")]
     On,
-    /// Both, side by side
+    /// Runs without and with byte queue limits, to compare them
     Both,
 }
 

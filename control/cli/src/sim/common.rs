@@ -8,22 +8,22 @@ use super::files::Output;
 /// Options of scenarios and examples.
 #[derive(Debug, Args)]
 pub struct CommonArgs {
-    /// Seed of the run, or of the first one; unless given, that of the scenario
+    /// Seed of the run, or of the first of several runs (default: that of the scenario)
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 
-    /// Format and file for the results, as html=FILE or FILE.html
+    /// Format and file for the results, such as html=FILE or FILE.html
     ///
-    /// html is a page with all charts, and svg a picture of the main ones. json has everything. csv
-    /// has a row for each run with all figures, and series one for each value of each series. text
-    /// (FILE.txt) is the tables.
+    /// html is a page with all charts, and svg a picture of the main charts. json contains
+    /// everything. csv has a row with all figures for each run, and series a row for each value of
+    /// each time series. text (FILE.txt) contains the tables.
     ///
-    /// May be given several times. A format without a file goes to standard output in the place of
-    /// the text; "-" is json there. Files are opened before the first run.
+    /// May be given several times. A format without a file is printed on standard output instead of
+    /// the text; "-" prints json there. Files are opened before the first run.
     ///
-    /// Series have 400 samples. A scenario with thousands of flows has fewer, down to ten, so that
-    /// all series together have a million values. The scenario's key `sample` sets the time between
-    /// two.
+    /// Time series have 400 samples. In a scenario with thousands of flows they have fewer, but at
+    /// least ten, so that all series together have a million values. The scenario's key `sample`
+    /// sets the time between two samples.
     #[arg(short, long, value_name = "[FORMAT=]FILE", value_hint = ValueHint::FilePath)]
     pub output: Vec<Output>,
 

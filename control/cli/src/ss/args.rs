@@ -32,19 +32,19 @@ pub struct SsArgs {
     /// Do not replace port numbers by service names
     #[arg(short, long)]
     pub numeric: bool,
-    /// Show the processes that hold a socket
+    /// Show the processes that have a socket open
     #[arg(short, long)]
     pub processes: bool,
-    /// Show the timer that runs, when it fires, and retransmissions
+    /// Show the running timer, its remaining time, and the number of retransmissions
     #[arg(short, long)]
     pub options: bool,
     /// Show the user of the process, the socket's number, its device, and IPV6_V6ONLY
     #[arg(short, long)]
     pub extended: bool,
-    /// Show what is in the buffers and what they may hold
+    /// Show the number of bytes in the buffers, and the sizes of the buffers
     #[arg(short, long)]
     pub memory: bool,
-    /// Show what TCP knows: congestion window, round-trip time, retransmissions
+    /// Show TCP's state: congestion window, round-trip time, retransmissions
     #[arg(short, long)]
     pub info: bool,
     /// Show how many sockets there are in place of a list
@@ -53,7 +53,7 @@ pub struct SsArgs {
     /// Leave out the line of headings
     #[arg(short = 'H', long)]
     pub no_header: bool,
-    /// All of one socket on one line
+    /// Print everything about a socket on one line
     #[arg(short = 'O', long)]
     pub oneline: bool,
     /// Show only the runs of this user, by name or number (default: your own, for root all); only
@@ -80,7 +80,7 @@ pub struct SsArgs {
     #[arg(short = 'Z', long, hide = true)]
     pub context: bool,
 
-    /// Process id of one `towpath run` (all of this user's unless given), then a filter as of ss(8)
+    /// Process id of one `towpath run` (default: all runs of this user), then a filter as in ss(8)
     ///
     /// [PID] [state STATE | exclude STATE]... [EXPRESSION]
     ///
@@ -90,7 +90,7 @@ pub struct SsArgs {
     ///
     /// EXPRESSION: sport OP [:]PORT, dport OP [:]PORT, src ADDRESS[/LENGTH][:PORT], dst ADDRESS...,
     /// joined by and, or, not and parentheses (quoted, for the shell). OP is = != < > <= >= or eq
-    /// ne lt gt le ge. Two terms with nothing between them both have to be true.
+    /// ne lt gt le ge. If two terms follow each other without an operator, both must be true.
     #[arg(value_name = "PID|FILTER")]
     pub words: Vec<String>,
 }
