@@ -87,8 +87,8 @@ struct PortPart {
     mtu: u32,
 }
 
-/// Returns the number of shards. `auto` selects one shard if a device can be opened only once: if
-/// another port had fewer queues, this device could not be opened again with fewer queues.
+/// Returns the number of shards. `auto` selects one shard if a device can be opened only once. Such
+/// a device cannot be reopened with fewer queues when another port turns out to have fewer.
 pub fn shard_count(ports: &[PortSettings], wanted: Shards) -> usize {
     let opens_once = |port: &PortSettings| {
         port.device.device().is_some_and(|spec| spec.driver().traits.opens_once)

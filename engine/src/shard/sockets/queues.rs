@@ -81,8 +81,8 @@ pub(crate) struct Deferred {
     pub by_listener: BTreeMap<u32, u32>,
 }
 
-/// A socket whose memory is freed if it is idle: its slot, the last observed position of its send
-/// FIFO, and the time when this position last changed.
+/// State of the check that frees memory of an idle socket. Contains the socket's slot, the last
+/// observed position of its send FIFO, and the time when this position last changed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Swept {
     pub slot: u32,
