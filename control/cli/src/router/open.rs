@@ -87,8 +87,8 @@ struct PortPart {
     mtu: u32,
 }
 
-/// Returns the number of shards. `auto` selects one shard if a device can be opened only once. Such
-/// a device cannot be reopened with fewer queues when another port turns out to have fewer.
+/// Returns the number of shards. `auto` selects one shard if a device can be opened only once.
+/// With several shards, a port with fewer queues would require a second open of the device.
 pub fn shard_count(ports: &[PortSettings], wanted: Shards) -> usize {
     let opens_once = |port: &PortSettings| {
         port.device.device().is_some_and(|spec| spec.driver().traits.opens_once)
