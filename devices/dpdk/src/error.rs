@@ -6,13 +6,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The quoted part of the EAL arguments has no end.
+    /// A quote in the EAL arguments has no closing quote.
     #[error("{text:?} has a quote without its end")]
     Quotes {
         /// EAL arguments given by the user.
         text: String,
     },
-    /// An EAL argument would end this process, or share its memory with another process.
+    /// The user gave an EAL argument that would end this process, or share its memory with another
+    /// process.
     #[error("{word} is not an argument for a stack: {why}")]
     Refused {
         /// The rejected argument.
@@ -104,7 +105,7 @@ pub enum OpenError {
     },
 }
 
-/// Creates the error for the case that EAL found no port.
+/// Creates the error that EAL found no port.
 pub(crate) fn no_port(log: &str) -> OpenError {
     let advice = match advice(log, &io::ErrorKind::NotFound.into()) {
         "" => {
@@ -151,7 +152,7 @@ pub(crate) fn advice(log: &str, source: &io::Error) -> &'static str {
 pub(crate) fn tail(log: &str) -> String {
     let is_telling = |line: &&str| {
         let line = line.trim();
-        // Skip lines that EAL always writes to its log.
+        // Ignore lines that EAL writes to every log.
         !line.is_empty()
             && !line.contains("Detected ")
             && !line.contains("Selected IOVA")

@@ -40,12 +40,12 @@ pub struct PortInfo {
     pub name: String,
     /// Name of the DPDK driver.
     pub driver: String,
-    /// Kernel interface whose frames the port receives, too; `None` if there is none.
+    /// Kernel interface that receives the same frames as the port; `None` if there is none.
     pub interface: Option<String>,
     /// For a `net_tap` port, the kernel interface at the other end of the link.
     pub tap: Option<String>,
     /// Ethernet address that the stack can use. `None` if the kernel uses the address of the port,
-    /// so that the stack needs a different one.
+    /// because then the stack needs a different address.
     pub mac: Option<[u8; 6]>,
     /// MTU of the port in bytes.
     pub mtu: u32,
@@ -58,7 +58,7 @@ towpath_pool::counters! {
         rx_frames,
         /// Total length of received frames in bytes.
         rx_bytes,
-        /// Received frames that had to be copied because their mbuf could not be used as a packet.
+        /// Received frames copied because their mbuf could not be used as a packet.
         rx_copied,
         /// Received frames dropped because they exceed the maximum length.
         rx_too_long,
@@ -68,7 +68,7 @@ towpath_pool::counters! {
         tx_bytes,
         /// Frames sent from the mbuf in which they were received, without a copy.
         tx_in_place,
-        /// Number of times that a packet had to wait because no mbuf was available.
+        /// Number of times that a packet had to wait because no mbuf was free.
         tx_no_mbuf,
         /// Number of times that the driver's transmit queue was full.
         tx_blocked,
@@ -85,7 +85,7 @@ struct Device {
     running: RunningPort,
     offloads: Offloads,
     interface: Option<String>,
-    /// Descriptor that keeps the interface in promiscuous mode while it is open.
+    /// Descriptor of a socket. The interface is in promiscuous mode as long as it is open.
     _promiscuous: Option<OwnedFd>,
 }
 
@@ -104,15 +104,17 @@ pub struct Queue {
     look_ns: u64,
     on_gone: Option<Box<dyn FnOnce() + Send>>,
     wake_fd: Option<BorrowedFd<'static>>,
-    /// Declared last, so that receiver and sender of the queue are dropped before the device.
+    /// Must be the last field: fields are dropped in order, and the queue must be dropped before
+    /// the device.
     device: Arc<Device>,
 }
 
-/// Drivers whose ports share a kernel interface and its Ethernet address with the kernel.
+/// Drivers whose ports use a kernel interface. The kernel uses the same interface and Ethernet
+/// address.
 const BESIDE_KERNEL: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
-/// Driver of ports whose other end is a kernel interface.
+/// DPDK driver whose ports are connected to a kernel interface (TAP device).
 const TAP: &str = "net_tap";
-/// Driver that distributes frames among all of its queues, even those that are not polled.
+/// DPDK driver that distributes frames among all of its queues, even those that no thread polls.
 const AF_PACKET: &str = "net_af_packet";
 /// Length of an Ethernet header in bytes.
 const ETHERNET_LEN: u32 = 14;
@@ -248,13 +250,13 @@ impl Queue {
         self.counters
     }
 
-    /// Returns the driver's counters of the port and its queues, by their names. Only the first
-    /// queue returns them, so that sums over queues contain them once.
+    /// Returns the driver's counters of the port and its queues, by name. Only the first queue
+    /// returns them; otherwise a sum over all queues would count them several times.
     pub fn driver_counters(&self) -> Vec<(String, u64)> {
         if self.number > 0 { Vec::new() } else { self.device.running.counters() }
     }
 
-    /// Returns the number that marks this queue's frames in the packet pool of its shard.
+    /// Returns the number that identifies this queue's buffers in the packet pool of its shard.
     pub(crate) fn owner(&mut self, pool: &mut Pool) -> Owner {
         *self.owner.get_or_insert_with(|| pool.add_owner())
     }

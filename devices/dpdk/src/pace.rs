@@ -8,7 +8,7 @@ const SLEEP_MIN_NS: u64 = 10_000;
 /// Maximum sleep between polls in nanoseconds, which limits the delay of the first frame after a
 /// pause.
 pub const SLEEP_MAX_NS: u64 = 1_000_000;
-/// Each sleep lasts at most this fraction (1/PART) of the time without frames so far.
+/// Divisor that limits a sleep: at most 1/8 of the time since the last frame.
 const PART: u64 = 8;
 
 /// Recent activity of a queue, which determines how often it is polled.

@@ -24,9 +24,9 @@ use towpath_pool::{Checksum, Meta, Owner, Packet, Pool};
 pub const BURST: usize = 32;
 /// Length in bytes of the private area before an mbuf's headroom: `TWP_PRIVATE` in `shim/`.
 const PRIVATE: usize = 64;
-/// Size of `struct rte_mbuf` in bytes; the C code in `shim/` asserts it.
+/// Size of `struct rte_mbuf` in bytes. A static assertion in `shim/` checks it.
 const MBUF_LEN: usize = 128;
-/// RTE_PKTMBUF_HEADROOM in bytes; the C code in `shim/` asserts it.
+/// RTE_PKTMBUF_HEADROOM in bytes. A static assertion in `shim/` checks it.
 const HEADROOM: usize = 128;
 const _: () = assert!(PRIVATE + HEADROOM == Pool::HEADROOM, "a received frame begins there");
 /// Maximum number of counters that are read from the driver.
@@ -139,8 +139,8 @@ pub(crate) fn init(words: &[CString], logs: bool, keeps_files: bool) -> io::Resu
     })
 }
 
-/// Sets close-on-exec on the descriptors that EAL and drivers have opened since [`init`]. Otherwise
-/// programs started by this process would keep the device open.
+/// Sets close-on-exec on the descriptors opened by EAL and drivers since [`init`]. Otherwise
+/// programs started by this process would inherit them and keep the device open.
 pub(crate) fn keep_from_programs() {
     // SAFETY: the function only reads the descriptor table and changes flags of these descriptors.
     unsafe { twp_keep_from_programs() };
@@ -155,7 +155,7 @@ pub(crate) fn log() -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the first port that DPDK found, and the number of ports.
+/// Returns the first DPDK port (`None` if there is none), and the number of ports.
 pub(crate) fn ports() -> (Option<u16>, usize) {
     let mut ids = [0; 1];
     // SAFETY: the array has room for one port, the maximum that is passed.
@@ -220,7 +220,7 @@ pub(crate) struct RunningPort {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mbufs {
     pool: NonNull<c_void>,
-    /// Length in bytes of the part of an mbuf that stores a frame, headroom included.
+    /// Length in bytes of an mbuf's memory for a frame, including the headroom.
     frame_len: usize,
 }
 
@@ -257,7 +257,7 @@ impl RunningPort {
         Ok((Self { port }, pools.into_iter().map(of).collect()))
     }
 
-    /// Returns the driver's counters of the port and its queues, by their names.
+    /// Returns the driver's counters of the port and its queues, by name.
     pub fn counters(&self) -> Vec<(String, u64)> {
         let mut names = vec![[0; 64]; COUNTERS_MAX];
         let mut values = vec![0; COUNTERS_MAX];
@@ -316,7 +316,8 @@ pub(crate) fn enter_thread() {
 struct Mbuf(NonNull<c_void>);
 
 impl Mbuf {
-    /// Returns the mbuf whose buffer `frame` is. [`Self::into_frame`] must have returned it.
+    /// Returns the mbuf that contains the buffer `frame`. `frame` must come from
+    /// [`Self::into_frame`].
     #[inline]
     fn around(frame: &'static mut [u8]) -> Self {
         let at = frame.as_mut_ptr();
@@ -347,7 +348,8 @@ impl In {
     }
 }
 
-/// A received frame in an mbuf. Consume it by `into_packet`, `into_copy` or `give_back`.
+/// A received frame in an mbuf. The caller must consume it by `into_packet`, `into_copy` or
+/// `give_back`; otherwise the mbuf is lost.
 pub(crate) struct ReceivedFrame<'a> {
     raw: &'a In,
     frame_len: usize,
@@ -389,7 +391,7 @@ impl ReceivedFrame<'_> {
         packet
     }
 
-    /// Returns the mbuf of the frame to DPDK.
+    /// Frees the mbuf of a frame that is not needed.
     pub fn give_back(self) {
         let mut mbuf = self.raw.mbuf;
         // SAFETY: `self` was the only owner of the mbuf and is consumed, so it is freed once.
@@ -428,7 +430,7 @@ impl Receiver {
     }
 }
 
-/// Returns mbufs to DPDK whose packets were dropped and whose buffers are back in the packet pool.
+/// Frees the mbufs whose packets were returned to the packet pool.
 pub(crate) fn reclaim(pool: &mut Pool, owner: Owner) {
     loop {
         let mut mbufs = [std::ptr::null_mut(); BURST];
@@ -467,10 +469,9 @@ pub(crate) struct QueueSender {
     port: u16,
     queue: u16,
     mbufs: Mbufs,
-    /// Mbuf segments of the packets for the next call of the driver.
+    /// Mbuf segments of the packets that the next driver call will send.
     pieces: Vec<Out>,
-    /// Packets that were passed to the driver. The driver has not yet accepted those in the range
-    /// `offered`.
+    /// Packets passed to the driver. Those in the range `offered` were not accepted yet.
     packets: [*mut c_void; BURST],
     offered: std::ops::Range<usize>,
     /// Number of packets whose segments are in `pieces`.
@@ -498,8 +499,8 @@ impl QueueSender {
         self.mbufs.frame_len - Pool::HEADROOM
     }
 
-    /// Returns the number of packets that the driver has not accepted yet, so that they must be
-    /// passed again.
+    /// Returns the number of packets that the driver did not accept, and that must be passed to it
+    /// again.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.offered.len()

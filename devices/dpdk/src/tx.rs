@@ -90,8 +90,8 @@ impl Queue {
     }
 }
 
-/// Completes the checksum of a protocol other than TCP and UDP, such as ICMP, because drivers do
-/// not support it.
+/// Computes the checksum of a protocol other than TCP and UDP, such as ICMP, because drivers do
+/// not.
 fn sum_others(packet: &mut Packet, pool: &mut Pool) {
     let Checksum::Partial { start, offset } = packet.meta.checksum else { return };
     if matches!(offset, TCP_CHECKSUM | UDP_CHECKSUM) {
@@ -133,7 +133,8 @@ fn left_to_do(packet: &Packet) -> Option<DriverWork> {
     let Some(cut) = packet.meta.segmentation else {
         return Some(DriverWork { bits, l3_len, l4_len: 0, segment: 0 });
     };
-    // The C code in `shim/` reads the headers, so they must be in one mbuf segment.
+    // The C code in `shim/` reads the headers from the first mbuf segment, so they must all be
+    // there.
     let is_tcp = matches!(cut.protocol, Protocol::Tcp4 | Protocol::Tcp6) && bits & work::TCP != 0;
     let l4_len = cut.header_len.checked_sub(start).filter(|len| *len <= L4_LEN_MAX)?;
     let fits = usize::from(cut.header_len) <= packet.linear().len() && cut.size > 0;

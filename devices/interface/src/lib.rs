@@ -1,5 +1,5 @@
-//! Queries Ethernet interfaces of this machine that the kernel uses as well, and sets promiscuous
-//! mode for as long as a socket is open.
+//! Queries the kernel's Ethernet interfaces, and sets promiscuous mode for as long as a socket is
+//! open.
 //!
 //! - [`Interface::find`] finds an interface and checks that a network stack can use it.
 //!   [`InterfaceError`] tells the user what to do.
@@ -74,8 +74,8 @@ pub enum InterfaceError {
 }
 
 impl Interface {
-    /// Finds an interface by its name, and checks that a network stack can use it. `socket` can be
-    /// any socket.
+    /// Finds an interface by its name, and checks that a network stack can use it. The query is an
+    /// ioctl on `socket`, which can be any socket.
     ///
     /// # Errors
     /// See [`InterfaceError`].

@@ -4,8 +4,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::sys;
 
-/// Number of further checks after an error, as long as the interface still exists. The kernel
-/// reports an interface as down before it removes its name, so the first check may be too early.
+/// Number of further checks after an error. The kernel reports an interface as down before it
+/// removes the name, so the first check may still find a removed interface.
 const LOOKS: u32 = 5;
 /// Time in nanoseconds from an error to the second check. The time doubles with each further check.
 const FIRST_NS: u64 = 10_000_000;

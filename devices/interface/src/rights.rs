@@ -1,4 +1,4 @@
-//! Linux capabilities that a device requires, and how to obtain them.
+//! Linux capabilities that a network device requires, and advice on how to obtain them.
 
 use std::fmt;
 
@@ -7,13 +7,14 @@ use std::fmt;
 pub struct Rights(pub &'static [&'static str]);
 
 impl Rights {
-    /// Returns how the user can give a process these capabilities, as the end of a sentence.
+    /// Returns the end of a sentence that says how the user can give these capabilities to a
+    /// process.
     pub fn advice(self) -> String {
         self.advice_as(rustix::process::geteuid().is_root())
     }
 
-    /// Returns advice for a root user who lacks the capabilities, as in a container. For other
-    /// users returns `usual`.
+    /// Returns advice for root without the capabilities, as in a container. Returns `usual` if the
+    /// user is not root.
     pub fn advice_or(self, usual: &str) -> String {
         match rustix::process::geteuid().is_root() {
             true => self.advice_as(true),

@@ -105,8 +105,8 @@ pub(crate) fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
 }
 
-/// Returns whether there is an interface with this index. Does not use libc, because the program on
-/// whose thread it runs may replace libc's functions by ours.
+/// Returns whether there is an interface with this index. Bypasses libc, because the program in
+/// which this code runs may replace libc's functions by the stack's.
 pub(crate) fn exists(socket: BorrowedFd<'_>, index: u32) -> bool {
     // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { zeroed() };

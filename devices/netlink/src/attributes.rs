@@ -5,7 +5,7 @@ use std::net::IpAddr;
 /// Length of `struct nlmsghdr` in bytes.
 pub(crate) const HEADER_LEN: usize = 16;
 
-/// A message without its header.
+/// A netlink message without its header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawMessage<'a> {
     pub kind: u16,
@@ -37,7 +37,7 @@ pub(crate) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
     })
 }
 
-/// Appends an attribute with its padding.
+/// Appends a netlink attribute and its padding.
 pub(crate) fn put_attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.extend((4 + value.len() as u16).to_ne_bytes());
     to.extend(kind.to_ne_bytes());
@@ -53,7 +53,7 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Parses an IP address by its length.
+/// Parses an IP address. Its version follows from its length.
 pub(crate) fn ip(value: &[u8]) -> Option<IpAddr> {
     match value.len() {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(value).ok()?)),

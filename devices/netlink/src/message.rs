@@ -17,7 +17,7 @@ pub struct KernelMessage {
 /// Change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageAction {
-    /// The object exists. In a change, it was added or modified.
+    /// The object exists. In a change notification, it was added or modified.
     Set,
     /// The object has replaced another one (NLM_F_REPLACE).
     Replace,
@@ -58,7 +58,7 @@ pub struct AddressMessage {
     pub link: u32,
     /// Address of this host.
     pub address: IpAddr,
-    /// Prefix length of its network.
+    /// Prefix length of the network of `address`.
     pub prefix_len: u8,
 }
 
@@ -120,7 +120,7 @@ const NHA_ENCAP: u16 = 8;
 const NEXTHOP_GRP_LEN: usize = 8;
 
 impl KernelMessage {
-    /// Parses a message. Returns `None` if it is truncated, or about another kind of object.
+    /// Parses a message. Returns `None` if it is truncated or describes another kind of object.
     pub(crate) fn parse(raw: &RawMessage<'_>) -> Option<Self> {
         // A deletion has the number of the addition plus one.
         let (new, is_deletion) = (raw.kind & !3, raw.kind & 3 == 1);
@@ -161,13 +161,15 @@ fn address(body: &[u8]) -> Option<AddressMessage> {
     for (kind, value) in attributes(body.get(IFADDRMSG_LEN..)?) {
         match kind {
             IFA_LOCAL => local = ip(value),
-            // The peer's address on a point-to-point link, otherwise the address of this host.
+            // IFA_ADDRESS is the peer's address on a point-to-point link, otherwise the address of
+            // this host.
             IFA_ADDRESS => shown = ip(value),
             _ => {}
         }
     }
     let address = local.or(shown)?;
-    // The prefix length is that of the peer's address, which leaves a single one for this host.
+    // On a point-to-point link, the prefix length belongs to the peer's address. This host has a
+    // single address.
     let prefix_len = match address {
         _ if shown.is_none_or(|shown| shown == address) => prefix_len,
         IpAddr::V4(_) => 32,

@@ -9,12 +9,13 @@ use std::thread::Builder;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Network namespace.
+/// Network namespace in which a socket is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NetNamespace {
-    /// Namespace of this process.
+    /// Network namespace of this process.
     Own,
-    /// Namespace of a name, as ip-netns(8) creates it, or of a path such as `/proc/PID/ns/net`.
+    /// Network namespace with this name, as created by ip-netns(8), or with this path, such as
+    /// `/proc/PID/ns/net`.
     Named(String),
 }
 

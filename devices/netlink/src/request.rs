@@ -50,8 +50,8 @@ impl DumpRequest {
         bytes
     }
 
-    /// Returns whether an error of the kernel means that there are no such objects. Then the table
-    /// does not exist, or the kernel does not support next-hop objects.
+    /// Returns whether the error `errno` means that there are no such objects: the table does not
+    /// exist, or the kernel has no next-hop objects.
     pub(crate) fn is_absent(self, errno: i32) -> bool {
         match self {
             Self::RoutesV4(_) | Self::RoutesV6(_) => errno == libc::ENOENT,

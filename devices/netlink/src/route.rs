@@ -112,7 +112,7 @@ impl RouteMessage {
     }
 }
 
-/// Next hop whose attributes are being parsed.
+/// Next hop of a route while its attributes are being parsed.
 struct HopBuilder {
     link: Option<u32>,
     gateway: Option<IpAddr>,

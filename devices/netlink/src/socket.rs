@@ -55,7 +55,7 @@ pub struct KernelSocket {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
-    /// Objects changed during the dump, so that some may be missing: repeat it.
+    /// Objects changed during the dump, so some may be missing. Repeat the dump.
     #[error("the kernel's state changed during a dump")]
     Interrupted,
     /// The kernel refused the request, or the socket failed.
@@ -146,8 +146,9 @@ impl KernelSocket {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return result,
-                // The waiting changes are older than the lost ones, and the kernel adds none until
-                // all are read. A dump before that would miss changes, and be changed by old ones.
+                // ENOBUFS: the kernel lost change notifications. Read the queued ones before a
+                // dump: they are older than the lost ones, and the kernel queues no new ones until
+                // then.
                 Err(Errno::NOBUFS) => result = Err(Errno::NOBUFS.into()),
                 Err(error) => return Err(error.into()),
             }
@@ -155,7 +156,7 @@ impl KernelSocket {
     }
 }
 
-/// Returns the result of a dump that ended with this code: 0 or a negative errno.
+/// Returns the result of a dump that ended with `code`, which is 0 or a negative errno.
 fn finish(request: DumpRequest, code: i32, is_interrupted: bool) -> Result<(), DumpError> {
     match code {
         code if code < 0 && request.is_absent(-code) => Ok(()),

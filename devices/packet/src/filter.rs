@@ -23,7 +23,7 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_ANY_BIT: u16 = 0x45;
 /// Opcode that ends the program with a constant result: BPF_RET | BPF_K.
 const RETURN: u16 = 0x06;
-/// Result of a program that passes the whole frame to the socket.
+/// Result of a filter program that accepts the whole frame.
 const WHOLE: u32 = u32::MAX;
 /// Bit of an Ethernet address that marks multicast and broadcast addresses (IEEE 802.3 §3.2.3).
 const GROUP_BIT: u32 = 1;
@@ -50,7 +50,8 @@ pub(crate) fn frames_to(mac: [u8; 6]) -> [SockFilter; 8] {
 mod tests {
     use super::*;
 
-    /// Runs a program as the kernel does: a load beyond the end of the frame ends it with result 0.
+    /// Interprets a BPF program like the kernel: a load beyond the end of the frame ends it with
+    /// result 0.
     fn run(program: &[SockFilter], frame: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {
@@ -90,7 +91,7 @@ mod tests {
         assert!(passes(&[2, 0x11, 0x22, 0x33, 0x44, 0x55, 0, 0]));
         assert!(passes(&[0xff; 60]));
         assert!(passes(&[0x33, 0x33, 0, 0, 0, 1, 0]));
-        // An address that differs in only one bit is not selected.
+        // A destination address that differs in one bit is rejected.
         for at in 0..6 {
             let mut frame = [2, 0x11, 0x22, 0x33, 0x44, 0x55, 0, 0];
             frame[at] ^= 4;

@@ -1,5 +1,5 @@
-//! Ethernet interfaces of this machine through packet sockets (packet(7)). The kernel and the stack
-//! both use the interface, for example a network card or a veth.
+//! Ethernet interfaces of this machine through packet sockets (packet(7)). The interface, for
+//! example a network card or a veth, is used by the kernel and by this stack.
 //!
 //! ```text
 //!   network ── interface ──┬── kernel: frames to the interface's own address
@@ -7,26 +7,27 @@
 //! ```
 //!
 //! - [`PacketSocket::open`] opens an interface for a network stack. The stack has its own Ethernet
-//!   address there, or some ports of the kernel's addresses. [`OpenError`] tells the user what to
-//!   do.
+//!   address on the interface, or some TCP and UDP ports of the kernel's addresses. [`OpenError`]
+//!   tells the user what to do.
 //! - [`PacketSocket::open_group`] opens an interface for several shards (threads of the stack). The
 //!   kernel delivers the frames of a flow to the socket of one shard (PACKET_FANOUT).
 //! - [`PacketSocket`] is a [`Port`](towpath_pool::Port). Frames have up to 64 KiB of TCP or UDP
 //!   data in both directions. Virtio-net headers leave checksums and segmentation to the kernel.
 //!
-//! With ports of the kernel's own addresses, the kernel would answer as well. Therefore a tcx
-//! program drops the frames for the stack before the kernel processes them; the packet socket has
-//! copies.
+//! If the stack uses ports of the kernel's addresses, the kernel would answer these frames as well.
+//! Therefore a tcx BPF program drops them before the kernel processes them. The packet socket has
+//! received copies.
 //!
 //! The kernel drops frames to a stack's own Ethernet address, because they are addressed to another
-//! host (PACKET_OTHERHOST). The kernel neither answers nor forwards them. The interface keeps its
-//! addresses and its traffic. Promiscuous mode, and the reception of all multicast frames, end with
-//! the socket, even if the process is killed. An interface does not receive frames that its own
-//! kernel sends. Therefore this host cannot reach the stack by the interface, as with a macvlan.
+//! host (PACKET_OTHERHOST). The kernel neither answers nor forwards them. The kernel's addresses
+//! and traffic on the interface are not affected. Promiscuous mode, and the reception of all
+//! multicast frames, end with the socket, even if the process is killed. An interface does not
+//! receive frames that its own kernel sends. Therefore this host cannot reach the stack by the
+//! interface, as with a macvlan.
 //!
 //! Budget:
 //! - up to [`BATCH`] frames per system call, in each direction;
-//! - besides the kernel's copy, one more for frames of up to [`COPY_MAX`] bytes.
+//! - one copy by the kernel, and one more for frames of up to [`COPY_MAX`] bytes.
 #![warn(missing_docs)]
 
 mod filter;

@@ -24,12 +24,12 @@ pub struct Parts {
     pub interface: Interface,
 }
 
-/// A packet socket on an Ethernet interface that the kernel also uses. The socket may be one of a
-/// group of sockets on the interface.
+/// A packet socket on an Ethernet interface that the kernel uses as well. Several sockets of an
+/// interface can form a group that shares its frames.
 pub struct PacketSocket {
     pub(crate) fd: Fd,
-    /// File descriptors to close together with the socket, for example that of the BPF program that
-    /// hides the stack's frames from the kernel.
+    /// File descriptors that are closed together with the socket, for example of the BPF program
+    /// that hides the stack's frames from the kernel.
     guards: Vec<Fd>,
     pub(crate) interface: Interface,
     pub(crate) receiver: RecvMemory,
@@ -70,7 +70,8 @@ towpath_pool::counters! {
         /// Frames dropped because the kernel rejected them: the interface is down, or kernel memory
         /// is exhausted.
         tx_refused,
-        /// Frames dropped because they are to be segmented, but their checksum is already complete.
+        /// Frames dropped because the device should segment them, but their checksum is already
+        /// complete.
         tx_malformed,
         /// Number of send calls after which the socket's queue was full.
         tx_blocked,
@@ -126,9 +127,8 @@ pub enum OpenError {
     },
 }
 
-/// Number of bytes that the kernel may queue for the socket in each direction, if its limits
-/// permit. A segment of 64 KiB counts as about 100 KiB, so the kernel's default of 208 KiB has room
-/// for only two.
+/// Send and receive buffer size of the socket in bytes, if the kernel's limits permit. A segment of
+/// 64 KiB uses about 100 KiB, so the default of 208 KiB would hold only two.
 const QUEUE_BYTES: u32 = 8 << 20;
 
 /// Sets the options of a packet socket that is not bound yet.
@@ -142,9 +142,9 @@ fn prepare(socket: BorrowedFd<'_>, name: &str) -> Result<(), OpenError> {
 }
 
 impl PacketSocket {
-    /// Opens the interface `name` for a network stack. `claim` returns which frames of the
-    /// interface are for the stack. If the stack has its own Ethernet address, no other host of the
-    /// network may have it.
+    /// Opens the interface `name` for a network stack. `claim` selects the interface's frames that
+    /// are for the stack. If the stack has its own Ethernet address, it must be unique in the
+    /// network.
     ///
     /// # Errors
     /// See [`OpenError`]. The interface is unchanged after an error.
@@ -231,7 +231,7 @@ impl PacketSocket {
         Ok(all)
     }
 
-    /// Keeps these descriptors open as long as the socket is open.
+    /// Keeps these descriptors open until the socket is closed.
     pub fn keep(&mut self, descriptors: Vec<Fd>) {
         self.guards.extend(descriptors);
     }
@@ -243,10 +243,10 @@ impl PacketSocket {
         Parts { descriptors, interface: self.interface }
     }
 
-    /// Creates the port from a socket that was configured, possibly by another process.
+    /// Creates the port from the parts of a configured socket, which may come from another process.
     ///
     /// # Panics
-    /// Panics if there is no descriptor.
+    /// Panics if `parts` has no descriptor.
     pub fn from_parts(parts: Parts) -> Self {
         let Parts { descriptors, interface } = parts;
         let mut descriptors = descriptors.into_iter();
@@ -306,8 +306,8 @@ fn open_socket(name: &str) -> Result<Fd, OpenError> {
 }
 
 impl OpenError {
-    /// If a capability is missing, returns the error with all capabilities that the caller needs.
-    /// Otherwise a user would learn about the missing capabilities one by one.
+    /// If a capability is missing, returns the error that names all capabilities in `rights`.
+    /// Otherwise a user would learn about them one by one.
     #[must_use]
     pub fn naming(self, rights: Rights) -> Self {
         let is_missing = |source: &io::Error| source.raw_os_error() == Some(libc::EPERM);

@@ -8,7 +8,7 @@ use crate::open::PacketSocket;
 use crate::sys::{BATCH, Received, TPID_8021Q};
 
 /// Maximum length in bytes of frames that are copied to a small buffer, so that the large buffer
-/// can be reused at once. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
+/// can be reused at once. Copying 2 KiB costs less than keeping 68 KiB allocated.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl PacketSocket {
@@ -35,7 +35,7 @@ impl PacketSocket {
                     break;
                 }
             };
-            // Count dropped frames as well, because receiving them takes time, too.
+            // Count dropped frames too, because receiving them takes time.
             read += count;
             for n in 0..count {
                 put_out += usize::from(self.take(now_ns, n, pool, out));
@@ -47,8 +47,8 @@ impl PacketSocket {
         put_out
     }
 
-    /// Checks frame `n` of the last system call, and adds it to `out`. Returns whether it was
-    /// added.
+    /// Checks frame `n` of the last receive call, and adds it to `out`. Returns false if it was
+    /// dropped.
     fn take(&mut self, now_ns: u64, n: usize, pool: &mut Pool, out: &mut Batch) -> bool {
         let Received { header, len, is_cut, tag } = self.receiver.frame(n);
         let packet = &mut self.spare[n];

@@ -2,7 +2,7 @@
 //! several frames.
 //!
 //! System calls that receive or send frames do not use libc, because a program that embeds this
-//! stack may replace libc's functions by ours.
+//! stack may replace libc's functions by the stack's.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -15,8 +15,8 @@ use towpath_virtio::{HEADER_LEN, HEADER_LEN_LEGACY};
 
 use crate::filter::SockFilter;
 
-/// Maximum number of frames per system call. The number is large enough that the cost of the call
-/// is small compared with that of the frames. Buffers of 68 KiB for them take about 1 MiB.
+/// Maximum number of frames per system call. With 16, the cost of the call is small compared with
+/// that of the frames. The buffers, 68 KiB each, take about 1 MiB.
 pub const BATCH: usize = 16;
 
 /// Constants of linux/if_packet.h.
@@ -112,8 +112,8 @@ pub(crate) fn steer(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resu
     set(socket, libc::SOL_PACKET, PACKET_FANOUT_DATA, &program.as_raw_fd())
 }
 
-/// Sets the maximum number of bytes that the kernel queues in each direction. Without
-/// CAP_NET_ADMIN, net.core.rmem_max and wmem_max limit it.
+/// Sets the size in bytes of the kernel's receive and send buffers. Without CAP_NET_ADMIN, the
+/// sysctls net.core.rmem_max and wmem_max limit it.
 pub(crate) fn set_queues(socket: BorrowedFd<'_>, bytes: u32) {
     let options =
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];
@@ -137,9 +137,8 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Returns the number of frames that the kernel dropped since the last call because the queue was
-/// full. Does not use libc, because the program on whose thread it runs may replace libc's
-/// functions by ours.
+/// Returns the number of frames that the kernel dropped since the last call because the receive
+/// queue was full. Bypasses libc, because the program may replace libc's functions by the stack's.
 pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
     let mut statistics = TpacketStats::default();
     let mut len = size_of::<TpacketStats>() as libc::socklen_t;
@@ -155,7 +154,7 @@ pub(crate) fn missed(socket: BorrowedFd<'_>) -> u32 {
 }
 
 /// Returns the memory in bytes of sent frames that the device has not freed yet (SIOCOUTQ).
-/// Bypasses libc, because the thread that drives the socket calls this.
+/// Bypasses libc, because the program may replace libc's functions by the stack's.
 pub(crate) fn queued(socket: BorrowedFd<'_>) -> u32 {
     let mut bytes: c_int = 0;
     let to = (&raw mut bytes).expose_provenance();

@@ -52,9 +52,8 @@ impl PacketSocket {
         taken
     }
 
-    /// Returns the bytes of frames in the kernel's send buffer: in its queueing discipline, and in
-    /// the ring of the device. The kernel reports only the memory of the frames. The result is an
-    /// estimate, as if their lengths were those of the last frames sent.
+    /// Returns an estimate of the bytes of frames in the kernel's send buffer. The kernel reports
+    /// only their memory, so assume the lengths of the last frames sent.
     pub(crate) fn unsent(&self) -> u64 {
         self.sent.bytes_in(sys::queued(self.fd.as_fd()).into())
     }
@@ -92,8 +91,8 @@ impl SentLengths {
     }
 }
 
-/// Returns the memory in bytes that Linux accounts for a frame of this length. The buffer is a
-/// power of two, with room for drivers and for `struct skb_shared_info`. `struct sk_buff` is added.
+/// Returns the memory in bytes that Linux accounts for a frame of this length: `struct sk_buff`,
+/// and a buffer rounded up to a power of two.
 fn frame_memory(len: usize) -> u64 {
     const BUFFER_MORE: usize = 16 + 320;
     const DESCRIPTOR: usize = 256;

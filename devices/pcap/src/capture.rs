@@ -1,4 +1,4 @@
-//! Records the packets that pass a [`Port`].
+//! Records the packets that a [`Port`] receives and sends.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use towpath_pool::{Batch, Packet, Pool, Port};
 use crate::spool::{Spool, SpoolProgress};
 use crate::{CaptureLinkType, Direction, Interface, SNAPLEN_DEFAULT, Writer};
 
-/// Maximum time in nanoseconds before a recorded packet is written to the file, so that readers can
-/// follow a running capture.
+/// Maximum time in nanoseconds between recording a packet and writing it to the file, so that a
+/// reader can follow the capture.
 const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Pcapng file in which the packets of several ports are recorded. Clones refer to the same file.
@@ -71,8 +71,8 @@ struct Shared {
     unix_offset_ns: u64,
     last_flush_ns: Option<u64>,
     dirty: bool,
-    /// Copy of the part of a packet that is in a program's memory, because the program may change
-    /// it at any time.
+    /// Copy of the payload that is in a program's memory. The program may change its memory before
+    /// the packet is written.
     tail: Vec<u8>,
 }
 
@@ -83,8 +83,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl CaptureFile {
-    /// Starts a packet capture and its writer thread. `tell` receives warnings on that thread and
-    /// on threads that record packets. The function must not block.
+    /// Starts a packet capture and its writer thread. `tell` receives warnings on the writer thread
+    /// and on the threads that record packets. It must not block.
     pub fn new(
         out: Box<dyn Write + Send>,
         limits: Limits,
@@ -147,10 +147,10 @@ impl CaptureFile {
     }
 
     /// Records a packet that the stack dropped on interface `iface`, with the reason as a comment.
-    /// If the packet was received, it is recorded for the second time.
+    /// A received packet was already recorded on arrival, so it appears twice.
     ///
-    /// `bytes` start with the link header, or with the IP header if the link header is missing. An
-    /// outgoing packet may be dropped even before it has an IP header.
+    /// `bytes` start with the link header, or with the IP header if there is no link header. An
+    /// outgoing packet may be dropped before either header exists.
     pub fn dropped(
         &self,
         now_ns: u64,
@@ -180,7 +180,8 @@ impl CaptureFile {
         self.progress.finish(go_on)
     }
 
-    /// Returns the number of packets that were not recorded because writing was too slow.
+    /// Returns the number of packets that were not recorded because the file was written too
+    /// slowly.
     pub fn lost(&self) -> u64 {
         self.lock().lost
     }
@@ -218,8 +219,7 @@ impl Shared {
         let Some(writer) = &mut self.writer else { return };
         let time_ns = time_ns.wrapping_add(self.unix_offset_ns);
         if writer.len() + writer.packet_len_max(len, comment) > self.size_max {
-            // The size limit is reached. Flush bytes that are still buffered, which count towards
-            // the size.
+            // The size limit is reached. Write the buffered bytes, which count towards the limit.
             let result = writer.flush();
             (self.tell)(Warning::Full);
             self.check(result);
@@ -283,8 +283,8 @@ fn frame(bytes: &[u8]) -> [u8; 14] {
     })
 }
 
-/// Returns the Ethernet header to record if a packet was dropped before it got its own; otherwise
-/// `None`.
+/// Returns an Ethernet header for the record of a packet that was dropped before it got its own;
+/// otherwise `None`.
 fn missing_header(direction: Direction, bytes: &[u8]) -> Option<[u8; 14]> {
     match (ip_version(bytes), direction) {
         (Some(4), _) => Some(header(ETHERTYPE_IPV4)),
@@ -303,11 +303,11 @@ fn header(ethertype: u16) -> [u8; 14] {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// Local experimental EtherType (IEEE 802). Packet analyzers show such packets as bytes.
+/// Local experimental EtherType (IEEE 802). Packet analyzers show the payload as plain bytes.
 const ETHERTYPE_LOCAL: u16 = 0x88b5;
 
-/// Returns the IP version if `bytes` are a complete IP packet. A packet that starts with a link
-/// header would only be confused with one if it had its exact length at the same position.
+/// Returns the IP version if `bytes` are a complete IP packet, whose length field matches. A link
+/// header is very unlikely to contain the right length at the same offset.
 fn ip_version(bytes: &[u8]) -> Option<u8> {
     let stated =
         |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
@@ -320,15 +320,15 @@ fn ip_version(bytes: &[u8]) -> Option<u8> {
 
 /// Port that records the packets of another port in both directions.
 ///
-/// Packets are recorded as the stack sees them. Coalesced packets are recorded as one, and
-/// checksums that the device completes are incomplete.
+/// Packets are recorded as the stack sees them: coalesced segments are one packet, and checksums
+/// that the device will compute are incomplete.
 #[derive(Debug)]
 pub struct Capture<P> {
     file: CaptureFile,
     iface: u32,
     port: P,
-    /// Number of packets at the front of the outgoing batch that an earlier call has already
-    /// recorded, because the device did not accept them then.
+    /// Number of packets at the front of the outgoing batch that are already recorded. The device
+    /// did not accept them in an earlier call.
     before: usize,
 }
 
@@ -347,8 +347,8 @@ impl<P: Port> Port for Capture<P> {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        // Record packets before submitting them, because the port frees their buffers. Packets that
-        // were not accepted are submitted again, so skip those recorded before.
+        // Record packets before submitting them, because the port frees their buffers. Skip packets
+        // that were recorded in an earlier call, when the port did not accept them.
         let mut shared = self.file.lock();
         shared.tick(now_ns);
         for packet in batch.iter().skip(self.before) {
@@ -383,7 +383,7 @@ mod tests {
     use towpath_pool::Offloads;
     use towpath_shm::{Fragments, Mapping, Stretch};
 
-    /// Test port that returns the packets sent to it, and accepts `room` packets per call.
+    /// Test port that receives the packets sent to it. It accepts `room` packets per call.
     struct Echo {
         queue: Batch,
         room: usize,
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(missing(outbound, &v4[1..]), Some([0x88, 0xb5]));
         assert_eq!(missing(inbound, &frame_of_v4), None);
         assert_eq!(missing(inbound, &[]), None);
-        // A packet without a link header gets one that depends on its IP version.
+        // The recorded Ethernet header depends on the IP version of a packet without link header.
         assert_eq!(
             [&v4, &v6, &vec![1]].map(|p| ethertype(frame(p))),
             [[8, 0], [0x86, 0xdd], [0x88, 0xb5]]
@@ -599,7 +599,7 @@ mod tests {
         assert_eq!(file.finish(|| true).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
-    /// Output that blocks until it is opened, like a FIFO without a reader.
+    /// Test output that blocks until it is opened, like a FIFO without a reader.
     #[derive(Clone, Default)]
     struct Stuck(Arc<(Mutex<bool>, std::sync::Condvar)>, Arc<Mutex<Vec<u8>>>);
 

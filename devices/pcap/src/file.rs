@@ -34,8 +34,7 @@ impl Write for RecordFile {
                 Err(error) => error,
             };
             self.len += whole(&blocks[..written]) as u64;
-            // Ignore errors of truncation: a FIFO cannot be truncated, and its reader already has
-            // the bytes.
+            // Ignore the error: a FIFO cannot be truncated, and its reader already has the bytes.
             let _ = self.file.set_len(self.len);
             return Err(error);
         }

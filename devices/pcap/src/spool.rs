@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Maximum number of bytes that wait to be written. A fast disk writes them in a tenth of a second,
-/// which is longer than its usual pauses.
+/// Maximum number of bytes that wait for the writer thread. A fast disk writes 32 MiB in 0.1 s, so
+/// pauses of the disk up to that time lose no packets.
 pub(crate) const BACKLOG_MAX: usize = 32 << 20;
-/// Interval at which a thread that waits for the writer thread calls `go_on`.
+/// Interval between calls of `go_on` by a thread that waits for the writer thread.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Output whose bytes are written by a separate thread. After this value is dropped, the thread
-/// ends when everything is written.
+/// Output whose bytes are written by a separate thread. When this value is dropped, the thread
+/// writes the remaining bytes and ends.
 #[derive(Debug)]
 pub(crate) struct Spool {
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<u8>,
-    /// Whether the `Spool` was dropped, so that no more bytes follow.
+    /// Whether the `Spool` was dropped, so that no more bytes will be appended.
     closed: bool,
     error: Option<io::Error>,
     failed: bool,
@@ -59,8 +59,8 @@ impl Spool {
         Ok(Self { shared })
     }
 
-    /// Returns whether the next record may be appended. Call it once per record, so that records
-    /// are appended as a whole.
+    /// Returns whether the next record may be appended. Check it once per record, because the
+    /// writer must append records as a whole.
     pub fn has_room(&self) -> bool {
         self.shared.backlog.load(Ordering::Relaxed) < BACKLOG_MAX
     }
@@ -120,10 +120,10 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the appended bytes until all are written after the end of the capture, or until the
-    /// first error. Runs on the writer thread.
+    /// Writes appended bytes until the capture has ended and all are written, or until the first
+    /// error. Runs on the writer thread.
     fn write_all(&self, mut out: Box<dyn Write + Send>, failed: impl FnOnce(&io::Error)) {
-        // Swap the filled vector with an empty one, so that both are reused.
+        // Exchange the filled vector for an empty one, so that both allocations are reused.
         let mut writing = Vec::new();
         loop {
             let mut queue = self.lock();

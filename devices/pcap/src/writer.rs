@@ -148,8 +148,8 @@ impl<W: Write> Writer<W> {
         self.u32(total)
     }
 
-    /// Records that `count` packets of interface `iface` were lost. The next packet of that
-    /// interface contains the number.
+    /// Records that `count` packets of interface `iface` were lost. The number is written as an
+    /// option of the interface's next packet.
     ///
     /// # Errors
     /// Returns `InvalidInput` if the interface does not exist.
@@ -165,8 +165,8 @@ impl<W: Write> Writer<W> {
         self.len
     }
 
-    /// Returns the maximum number of bytes that a packet of `len` bytes with this comment takes in
-    /// the file.
+    /// Returns the maximum size in the file, in bytes, of a packet of `len` bytes with this
+    /// comment.
     pub fn packet_len_max(&self, len: u32, comment: Option<&str>) -> u64 {
         let options = comment.map_or(0, |text| option_len(clip(text).len()))
             + option_len(4)
@@ -266,18 +266,18 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the packet does not fit a block")
 }
 
-/// Number of buffered bytes after which complete blocks are written to the output, so that one
-/// write has many packets.
+/// Number of buffered bytes after which complete blocks are written to the output. A write of 64
+/// KiB contains many packets, which saves system calls.
 const HANDED_LEN: usize = 64 << 10;
-/// Capacity of the buffer in bytes. There is room for [`HANDED_LEN`] and the longest block, of
-/// [`SNAPLEN_DEFAULT`] and a comment. Each write to the output therefore contains only complete
+/// Capacity of the buffer in bytes. It holds [`HANDED_LEN`] plus the longest block
+/// ([`SNAPLEN_DEFAULT`] and a comment). Therefore each write to the output contains only complete
 /// blocks.
 const BUFFER_LEN: usize = 512 << 10;
-/// Length in bytes of a block's type and its two length fields.
+/// Length in bytes of the fields that every block has: its type and two length fields.
 const BLOCK_OVERHEAD: u32 = 12;
 const OPTION_END_LEN: u32 = 4;
-/// Maximum length of an option in bytes: it has 16 bits, and is a multiple of 4 so that the padding
-/// fits.
+/// Maximum length of an option value in bytes. The length field has 16 bits, and a multiple of 4
+/// needs no padding.
 const VALUE_LEN_MAX: usize = 65532;
 
 const USER_APPLICATION: &str = "towpath";

@@ -1,12 +1,13 @@
 //! Port that replays the packets of a pcap or pcapng capture at their recorded times.
 //!
-//! [`Replay`] is an IP link, because the Ethernet headers of a capture refer to stations that are
-//! not there. The packets arrive with their recorded intervals, starting with the first call of
-//! [`poll`](towpath_pool::Port::poll). Packets sent by the stack are dropped and counted.
+//! [`Replay`] is an IP link. The Ethernet headers of the capture are removed, because their
+//! stations are not on this link. The packets arrive at their recorded intervals, starting with the
+//! first call of [`poll`](towpath_pool::Port::poll). Packets sent by the stack are dropped and
+//! counted.
 //!
 //! Checksums are verified as usual. Packets that were captured on the machine that sent them often
-//! have incomplete checksums, because the network card would complete them. The stack drops these
-//! packets.
+//! have incomplete checksums, because the network card completes them after the capture. The stack
+//! drops these packets.
 //!
 //! ```
 //! use towpath_pool::{Batch, Pool, Port};

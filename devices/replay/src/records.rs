@@ -22,7 +22,7 @@ pub enum ReplayError {
     /// The file is neither a pcap nor a pcapng file.
     #[error("neither a pcap nor a pcapng file")]
     Format,
-    /// The file is compressed. The value is the name of the program that decompresses it.
+    /// The file is compressed. The value names the program that decompresses it.
     #[error("the file is compressed by {0}: unpack it first, as with `{0} -dk FILE`")]
     Compressed(&'static str),
     /// The file is empty or ends within its first header.
@@ -230,7 +230,7 @@ impl Records {
     }
 }
 
-/// A block that is not a packet.
+/// A block of the file that is not a packet.
 enum RecordEvent {
     Section,
     Interface(Interface),

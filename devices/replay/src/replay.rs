@@ -26,8 +26,8 @@ towpath_pool::counters! {
         rx_not_ip,
         /// Records skipped because the packet was truncated when it was captured (`tcpdump -s`).
         rx_truncated,
-        /// Records skipped because they repeat a packet that was dropped, as written by the option
-        /// `--pcap`.
+        /// Records skipped because they repeat a packet that was dropped. The option `--pcap`
+        /// writes such records.
         rx_drop_records,
         /// 1 if the rest of the file could not be read, otherwise 0.
         rx_malformed,
@@ -79,7 +79,7 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 /// Capture file that is read without libc, because a program that embeds this stack may replace
-/// libc's functions by ours.
+/// libc's functions by the stack's.
 struct Source(Fd);
 
 impl Read for Source {
@@ -88,7 +88,7 @@ impl Read for Source {
     }
 }
 
-/// Maximum number of records skipped per poll, so that a poll does not take long.
+/// Maximum number of records skipped per poll, so that a poll returns quickly.
 const RECORDS_A_LOOK: usize = 256;
 
 /// Port on which the packets of a capture arrive.
@@ -107,7 +107,7 @@ pub struct Replay {
     on_end: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Handle with which another thread starts a replay that waits for it.
+/// Handle with which another thread starts a waiting replay.
 #[derive(Debug, Clone, Default)]
 pub struct Start(Arc<AtomicBool>);
 
@@ -158,8 +158,8 @@ impl Replay {
         Ok(Self { records, stats, ahead, ahead_ns, last_ns: 0, start, on_end })
     }
 
-    /// Makes the replay wait until it is started. The caller must start it on the stack's thread,
-    /// or wake the stack afterwards.
+    /// Makes the replay wait until it is started through the returned handle. Start it on the
+    /// stack's thread, or wake the stack afterwards.
     pub fn wait_for_start(&mut self) -> Start {
         self.start = Start::default();
         self.start.clone()

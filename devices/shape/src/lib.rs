@@ -1,6 +1,6 @@
 //! Adds delay, loss, a rate limit and a queue to any port.
 //!
-//! [`Shaped`] adds a simulated [`Link`] to a port in each direction, like a wire between the stack
+//! [`Shaped`] adds a simulated [`Link`] to a port in each direction, like a cable between the stack
 //! and the port. Both links have the configured properties, so a delay of 50 ms results in a
 //! round-trip time of 100 ms.
 //!
@@ -59,7 +59,7 @@ pub struct Shaped<P> {
     egress: Link<QueuedPacket>,
     /// Simulated link from the port to the stack.
     ingress: Link<QueuedPacket>,
-    /// Packets that have passed the egress link, but that the port has not accepted yet.
+    /// Packets that have passed the egress link and wait until the port accepts them.
     ready: Batch,
     /// Packets received from the port, to be put into the ingress link; empty between calls.
     arrived: Batch,
@@ -69,8 +69,8 @@ pub struct Shaped<P> {
 
 /// Default for the maximum number of packets in a link, as in tc-netem(8).
 pub const LIMIT_DEFAULT: usize = 1000;
-/// Maximum number of packets that wait for a port that does not accept them. Further packets stay
-/// in the link, and count towards its limit.
+/// Maximum number of packets that wait for a port that does not accept them. If it is reached,
+/// packets stay in the link and count towards the link's limit.
 const READY_MAX: usize = 64;
 
 impl<P: Port> Shaped<P> {
@@ -132,8 +132,8 @@ impl<P: Port> Port for Shaped<P> {
             && let Some(queued) = self.ingress.poll_packet(now_ns, &mut self.drops)
         {
             let mut packet = queued.into_packet();
-            // Set the arrival time to the end of the link, because the stack measures round-trip
-            // times with it.
+            // Set the arrival time to the time at which the packet leaves the link, because the
+            // stack measures round-trip times with it.
             packet.meta.arrival_ns = now_ns;
             out.push_back(packet);
             count += 1;
@@ -159,8 +159,8 @@ impl<P: Port> Port for Shaped<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         let egress = match (self.ready.is_empty(), self.port.blocked()) {
             (true, _) => self.egress.next_timeout_ns(),
-            // Poll again at once: the port has not accepted all packets although it is not blocked,
-            // so no event follows.
+            // Poll again at once: the port did not accept all packets, but is not blocked, so no
+            // event would wake the stack.
             (false, false) => Some(0),
             (false, true) => None,
         };

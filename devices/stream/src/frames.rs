@@ -18,7 +18,7 @@ pub(crate) struct BadLength;
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     bytes: Box<[u8]>,
-    /// Start and end of the bytes in the buffer that are not parsed yet.
+    /// Range of the bytes in the buffer that are not parsed yet.
     start: usize,
     end: usize,
 }
@@ -82,7 +82,8 @@ impl FrameWriter {
         self.sent == self.bytes.len()
     }
 
-    /// Appends a frame of `len` bytes, which `fill` writes. Returns false if there is no room.
+    /// Appends a frame of `len` bytes, which `fill` writes. Returns false if the buffer has no
+    /// space for it.
     pub(crate) fn push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         if self.is_empty() {
             self.bytes.clear();
@@ -117,7 +118,7 @@ impl FrameWriter {
 mod tests {
     use super::*;
 
-    /// Test stream that returns its bytes in pieces of a given length.
+    /// Test stream that returns at most the given number of bytes per read.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {

@@ -67,7 +67,8 @@ impl StreamLink {
         self.peer.as_mut()
     }
 
-    /// Connects to or accepts a peer if there is none. Returns whether there is a new peer.
+    /// Connects to a peer or accepts one, if none is connected. Returns whether there is a new
+    /// peer.
     pub(crate) fn find_peer(&mut self, now_ns: u64) -> bool {
         if self.peer.is_some() {
             return false;
@@ -90,7 +91,7 @@ impl StreamLink {
             Err(_) => {
                 self.is_paused |= matches!(self.side, LinkSide::Listens(_));
                 if self.is_paused {
-                    // Ignore the error, which means that the socket is already removed.
+                    // Ignore the error: it means that the socket is already removed from epoll.
                     let _ = self.listen(false);
                 }
                 false
@@ -125,7 +126,8 @@ impl StreamLink {
         epoll::add(&self.wakes, &stream, EventData::new_u64(0), EventFlags::IN)?;
         let (reader, writer) = (FrameReader::new(), FrameWriter::new());
         self.peer = Some(ConnectedPeer { stream, reader, writer, waits_for_room: false });
-        // Stop listening: further peers wait in the socket's queue until this one disconnects.
+        // Stop waiting for further peers. They stay in the socket's queue until this peer
+        // disconnects.
         self.listen(false)
     }
 

@@ -30,16 +30,16 @@ pub enum OpenError {
     },
 }
 
-/// End of the link that listens: the peer's or ours.
+/// Which end of the link listens at the path.
 #[derive(Debug)]
 pub(crate) enum LinkSide {
-    /// The peer listens at this path, and we connect.
+    /// The peer listens at this path, and this process connects.
     Connects(PathBuf),
     /// We listen, and the peer connects to this socket.
     Listens(PeerListener),
 }
 
-/// A listening Unix socket. Its file is removed when this value is dropped.
+/// A listening Unix socket. Its file is deleted when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PeerListener {
     pub(crate) socket: UnixListener,
@@ -81,7 +81,7 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     check(socket.into())
 }
 
-/// Rejects a peer that belongs to another user.
+/// Rejects a peer that belongs to another user, except root.
 fn check(peer: UnixStream) -> io::Result<UnixStream> {
     let user = rustix::net::sockopt::socket_peercred(&peer)?.uid;
     if !user.is_root() && user != rustix::process::geteuid() {
@@ -106,8 +106,7 @@ impl PeerListener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // The socket's file gets these permissions when the socket is bound, so other users never
-        // have access.
+        // The socket's file gets these permissions by bind(2), so other users never have access.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         let identity = std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
@@ -116,7 +115,7 @@ impl PeerListener {
         Ok(listener)
     }
 
-    /// Accepts the next peer that waits. Returns the error `WouldBlock` if there is none.
+    /// Accepts the next peer that waits. Returns the error `WouldBlock` if no peer waits.
     pub(crate) fn accept(&self) -> io::Result<UnixStream> {
         check(self.socket.accept()?.0)
     }

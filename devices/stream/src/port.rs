@@ -18,7 +18,7 @@ pub struct StreamPort {
 }
 
 towpath_pool::counters! {
-    /// Frame counters of one end of a link since its creation.
+    /// Frame counters of one end of a link.
     #[non_exhaustive]
     pub struct Counters {
         /// Frames received from the peer.
@@ -35,7 +35,7 @@ towpath_pool::counters! {
         tx_too_long,
         /// Frames dropped because no peer was connected.
         tx_no_peer,
-        /// Number of times that the socket was full. The sender keeps the frames.
+        /// Number of times that the socket's send buffer was full. The frames are sent later.
         tx_blocked,
         /// Number of peers that have connected.
         peers,
@@ -52,7 +52,7 @@ enum NextFrame {
 }
 
 impl StreamPort {
-    /// Connects to the peer that listens at `path`. If there is none, listens there. Removes a
+    /// Connects to the peer that listens at `path`. If there is none, listens at `path`. Removes a
     /// socket file that was left by a process that was killed.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl StreamPort {
         Ok(Self { link, counters: Counters { peers, ..Counters::default() } })
     }
 
-    /// Returns the counters since this end was created.
+    /// Returns the frame counters of this end of the link.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -148,7 +148,8 @@ impl Port for StreamPort {
             if self.link.flush().is_err() {
                 self.link.detach(now_ns);
             }
-            // Continue at once if the socket has room, because nothing would wake the stack.
+            // If the socket has space again, send the remaining frames at once, because no event
+            // would wake the stack.
             let is_full = self.link.peer().is_some_and(|peer| !peer.writer.is_empty());
             if is_full || batch.is_empty() {
                 break;
@@ -170,8 +171,8 @@ impl Port for StreamPort {
         Some(self.link.wake_fd())
     }
 
-    /// If the socket is full, the descriptor of the port, which is that of epoll, becomes readable
-    /// when the socket has room.
+    /// Returns whether the socket's send buffer is full. The port's epoll descriptor becomes
+    /// readable when there is space.
     fn blocked(&self) -> bool {
         self.link.peer().is_some_and(|peer| !peer.writer.is_empty())
     }

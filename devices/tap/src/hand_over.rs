@@ -1,4 +1,5 @@
-//! Passes a TAP or TUN device from a privileged process that opens it to the process that uses it.
+//! Transfers a TAP or TUN device from the privileged process that opens it to the process that uses
+//! it.
 
 use std::os::fd::AsFd;
 
@@ -28,16 +29,16 @@ impl Tap {
     }
 
     /// Creates the port from the descriptor of a device that another program has created. The
-    /// kernel's interface keeps the settings of that program. If the device was created without
-    /// IFF_VNET_HDR, frames have no offloads, and at most the length of the MTU.
+    /// settings of the kernel's interface are not changed. If the device was created without
+    /// IFF_VNET_HDR, frames have no offloads and are limited to the MTU.
     ///
     /// # Errors
     /// Returns [`OpenError::Descriptor`] if the descriptor is not a device of this kind, or if the
     /// kernel reports that the device was created without IFF_NO_PI. Returns [`OpenError::Io`] if
     /// the kernel rejects the offloads.
     ///
-    /// For a TUN device that was created without IFF_NO_PI, Linux 6.18 reports that flag
-    /// nevertheless. Packets of such a device start with an additional header, and are dropped.
+    /// For a TUN device that was created without IFF_NO_PI, Linux 6.18 reports the flag
+    /// nevertheless. Packets of such a device start with an additional header, so they are dropped.
     pub fn from_descriptor(fd: Fd, kind: Kind) -> Result<Self, OpenError> {
         let refused = |why| OpenError::Descriptor { kind, why };
         let (name, flags) = sys::attached(fd.as_fd())
@@ -62,7 +63,7 @@ impl Tap {
         Self::set_up(fd, kind, name)
     }
 
-    /// Creates the port from the parts of a device, which may come from another process.
+    /// Creates the port from the parts of a TAP device, which may come from another process.
     pub fn from_parts(parts: Parts) -> Self {
         Self::over(parts.fd, Kind::Tap, parts.name, parts.udp_segmentation)
     }

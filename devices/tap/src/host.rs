@@ -28,7 +28,7 @@ pub enum HostError {
     NotPermitted {
         /// Name of the network interface.
         name: String,
-        /// Commands that an administrator should run.
+        /// Commands that an administrator should run to set up the interface.
         commands: String,
     },
     /// There is no interface with this name.
@@ -67,10 +67,11 @@ pub enum HostError {
 /// SYN would delay a client by its retransmission timeout.
 pub const QUEUE_LEN: u32 = 4096;
 
-/// Sets interface `name` up with an MTU and with IP addresses, each with a prefix length.
+/// Brings interface `name` up with this MTU in bytes, and assigns IP addresses with prefix lengths
+/// to it.
 ///
-/// Settings that are already in effect are not changed. Therefore no privileges are needed for a
-/// device that an administrator has configured.
+/// Settings that are already in effect are not changed. Therefore a device that an administrator
+/// has configured needs no privileges.
 pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(), HostError> {
     let io = |step: &str| {
         let step = step.to_owned();
@@ -111,7 +112,7 @@ pub(crate) fn open_queues(name: &str) -> io::Result<Option<u32>> {
     Netlink::open()?.link(name).map(|link| link.queues)
 }
 
-/// Returns whether this address is assigned to the host, by binding a socket to it.
+/// Returns whether this address is assigned to the host. Checks by binding a socket to it.
 fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -168,8 +169,8 @@ impl Netlink {
     fn add_address(&mut self, index: u32, ip: IpAddr, prefix_len: u8) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWADDR, flags);
-        // Skip duplicate address detection (RFC 4862 §5.4), which takes a second. No other host can
-        // have the address, because this process is at the other end of the link.
+        // Skip duplicate address detection (RFC 4862 §5.4), which takes a second. This process is
+        // the only other station on the link, so no duplicate can exist.
         let (family, octets, address_flags) = match ip {
             IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec(), 0),
             IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec(), libc::IFA_F_NODAD as u8),
@@ -182,7 +183,7 @@ impl Netlink {
         self.exchange(message).map(drop)
     }
 
-    /// Sends a netlink request, and returns the message that answers it.
+    /// Sends a netlink request, and returns the reply.
     pub(crate) fn exchange(&mut self, message: Message) -> io::Result<Vec<u8>> {
         self.sequence += 1;
         let bytes = message.finish(self.sequence);

@@ -5,14 +5,14 @@
 //! - [`Tap::open`] creates a device, which is removed when the process ends, or opens one that an
 //!   administrator created for this user. [`OpenError`] tells the user what to do.
 //! - [`Tap`] is a [`Port`](towpath_pool::Port). `rx` reads one packet per system call. `tx` writes
-//!   the packet's buffer and its tail (payload in a send FIFO) by one `writev`, without copying
-//!   them.
-//! - [`Tap::open_queues`] opens a device with several queues, each a port for its own thread.
+//!   the packet's buffer and its payload, which may still be in a send FIFO, by one `writev`
+//!   without copying.
+//! - [`Tap::open_queues`] opens a device with several queues, each a port for one thread.
 //!   [`Tap::steer`] makes the kernel put all frames of a flow into the same queue.
 //! - [`set_up_host`] assigns addresses to the kernel's interface of the device.
 //! - [`add_default_route`] adds a default route through the device.
 //! - [`add_routes`] adds routes to networks through the device; [`leads_through`] returns whether
-//!   packets of this host to an address take such a route.
+//!   this host sends packets to an address through the device.
 //!
 //! Budget: one system call per packet or merged packet. Large packets are copied once, by the
 //! kernel. Frames of at most [`COPY_MAX`] bytes are copied twice, so that a small frame does not

@@ -12,8 +12,8 @@ use crate::kind::Kind;
 use crate::pace::TapPace;
 use crate::sys;
 
-/// A TAP or TUN device. The device is removed when this value is dropped or the process ends,
-/// unless another program has made it persistent.
+/// A TAP or TUN device. The kernel removes the device when this value is dropped or the process
+/// ends, unless another program has made it persistent.
 #[derive(Debug)]
 pub struct Tap {
     pub(crate) fd: Fd,
@@ -28,7 +28,7 @@ pub struct Tap {
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
     on_gone: OnGone,
-    /// Descriptor that [`TapCarrier`] uses.
+    /// Copy of the descriptor for [`TapCarrier`], which turns the carrier on and off.
     switched: Option<Arc<Fd>>,
     pub(crate) counters: Counters,
 }
@@ -85,7 +85,8 @@ towpath_pool::counters! {
         /// Frames dropped because the kernel rejected them: the interface is down, or kernel memory
         /// is exhausted.
         tx_refused,
-        /// Frames dropped because they are to be segmented, but their checksum is already complete.
+        /// Frames dropped because the kernel should segment them, but their checksum is already
+        /// complete.
         tx_malformed,
         /// Number of times that the device accepted no more frames.
         tx_blocked,
@@ -134,7 +135,7 @@ pub enum OpenError {
     OneQueue {
         /// Name of the requested device.
         name: String,
-        /// Number of queues that were requested.
+        /// Number of queues requested by the user.
         queues: usize,
     },
     /// Another process has the device open.
@@ -159,7 +160,7 @@ pub enum OpenError {
         max = sys::NAME_MAX
     )]
     BadName {
-        /// The name that is not valid.
+        /// Name that is not a valid interface name.
         name: String,
     },
     /// The file descriptor given by the user is not a device of this kind, or cannot be used.
@@ -245,11 +246,11 @@ impl Tap {
         self.kind
     }
 
-    /// Returns whether the device continues to exist when this process ends, because it was made
-    /// persistent.
+    /// Returns whether another program has made the device persistent, so that it continues to
+    /// exist when this process ends.
     pub fn is_persistent(&self) -> bool {
-        // If the query fails, treat the device as persistent, so that no setting is left behind in
-        // it.
+        // If the query fails, treat the device as persistent. Settings are then removed instead of
+        // left behind in a persistent device.
         sys::is_persistent(self.fd.as_fd()).unwrap_or(true)
     }
 
@@ -327,7 +328,8 @@ pub(crate) fn open_tun(kind: Kind, name: &str) -> Result<Fd, OpenError> {
 
 fn attach(fd: BorrowedFd<'_>, kind: Kind, name: &str) -> Result<String, OpenError> {
     let mut result = sys::set_iff(fd, kind, name, false);
-    // EINVAL may mean that the device was created with `multi_queue`, so try again with that flag.
+    // EINVAL may mean that the device was created with the flag `multi_queue`, so try again with
+    // this flag.
     if result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
         let single = result;
         result = sys::set_iff(fd, kind, name, true).or(single);

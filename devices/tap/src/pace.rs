@@ -1,10 +1,10 @@
 //! Decides when to read from a device again. A read is a system call even if there is no frame.
 //!
-//! A frame that arrives alone, for example a request on one connection, would cost two reads that
-//! find nothing. The first follows the frame, the second follows the answer. Both reads are skipped
-//! as long as frames arrive one at a time. A read is also skipped right after the kernel has
-//! reported that the device is empty. No frame is lost: before the stack sleeps, the kernel reports
-//! whether frames are there. A stack that does not sleep skips at most every second poll.
+//! A single frame, for example a request, would cost two reads without result: one after the frame,
+//! and one after the reply is sent. Both reads are skipped as long as frames arrive one at a time.
+//! A read is also skipped right after epoll has reported that the device is empty. No frame is
+//! missed, because the stack waits with epoll before it sleeps. A stack that does not sleep skips
+//! at most every second poll.
 
 /// Recent arrivals of frames at a device, from which the need for further reads is estimated.
 #[derive(Debug, Default)]
@@ -17,8 +17,8 @@ pub(crate) struct TapPace {
     last_ns: u64,
     /// Whether to skip the next poll of the device.
     pausing: bool,
-    /// Whether the last poll was skipped, and the kernel has not been asked since then whether
-    /// there are frames.
+    /// Whether the last poll was skipped, and epoll has not reported since then whether there are
+    /// frames.
     left_out: bool,
     /// Whether the kernel has reported that the device is empty.
     empty: bool,
@@ -45,13 +45,13 @@ impl TapPace {
         *self = Self { pausing: false, left_out: false, empty: !ready, ..*self };
     }
 
-    /// Returns whether to try to read another frame in this poll. Call it after the first frame;
-    /// `is_long` means a large frame.
+    /// Returns whether this poll should try to read a second frame. Call it after the first frame;
+    /// `is_long` is true if that frame is large.
     pub fn asks_on(&mut self, now_ns: u64, is_long: bool) -> bool {
         let is_close =
             now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns)) < CLOSE_NS;
-        // Assume again that frames arrive in groups. A long frame is usually one of several, and
-        // after a skipped poll several may be queued.
+        // Assume that more frames follow. A long frame is usually one of several, and after a
+        // skipped poll several frames may be queued.
         if is_long || std::mem::take(&mut self.left_out) {
             self.alone = 0;
         }
@@ -64,7 +64,7 @@ impl TapPace {
         false
     }
 
-    /// Records the number of frames of a poll that tried to read a second one.
+    /// Records the number of frames that a poll has read, if it tried to read a second one.
     pub fn found(&mut self, frames: usize) {
         match frames {
             0 => {}
@@ -97,7 +97,7 @@ mod tests {
         let mut pace = TapPace::default();
         assert_eq!(asked_after(&mut pace, 0, ALONE.into()), ALONE.into());
         assert_eq!(asked_after(&mut pace, 1 << 30, 17 * 10), 10);
-        // Two frames arrive at the same time.
+        // After two frames arrive together, polls read a second time again.
         while !pace.asks_on(1 << 40, false) {}
         pace.found(2);
         assert_eq!(asked_after(&mut pace, 1 << 41, ALONE.into()), ALONE.into());

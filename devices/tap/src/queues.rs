@@ -12,8 +12,8 @@ use crate::sys;
 
 impl Tap {
     /// Creates a TAP device with `count` queues. An existing device is used if it was created with
-    /// `multi_queue`, belongs to this user and is not in use. The queues are returned in the order
-    /// of the kernel's numbers.
+    /// `multi_queue`, belongs to this user and is not in use. The queues are in the order of the
+    /// kernel's queue numbers.
     ///
     /// With `count` 1, this is the same as [`Tap::open`].
     ///
@@ -33,8 +33,8 @@ impl Tap {
             name = attached.map_err(|source| refused(kind, &name, count, source))?;
             queues.push(Self::set_up(fd, kind, name.clone())?);
         }
-        // Reject the device if another process has queues of it. Continue if the kernel does not
-        // report their number.
+        // If there are more queues, another process has the device open. Ignore an unknown number
+        // of queues.
         match host::open_queues(&name) {
             Ok(Some(open)) if open as usize != count => Err(OpenError::Busy { kind, name }),
             _ => Ok(queues),
@@ -57,8 +57,8 @@ impl Tap {
     }
 }
 
-/// Returns the error that explains why a queue could not be attached. The kernel returns EINVAL
-/// both for a device with one queue and for an interface that is not a TAP device.
+/// Returns the error for a queue that could not be attached. The kernel returns EINVAL both for a
+/// device with a single queue and for other interfaces.
 fn refused(kind: Kind, name: &str, queues: usize, source: io::Error) -> OpenError {
     let is_invalid = source.raw_os_error() == Some(libc::EINVAL);
     if is_invalid && open_tun(kind, name).is_ok_and(|fd| has_one_queue(fd.as_fd(), kind, name)) {

@@ -1,5 +1,4 @@
-//! Adds routes of this host through a device, and checks whether packets of this host take these
-//! routes.
+//! Adds routes through a device to this host, and checks whether packets take these routes.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,7 +8,7 @@ use crate::host::{HostError, Message, Netlink, attributes, u32_at};
 /// IP network: address and prefix length.
 pub type Network = (IpAddr, u8);
 
-/// Properties of a packet other than its destination that affect routing.
+/// Properties of a packet, besides its destination, that determine its route.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks<'a> {
     /// Mark of the socket that sends the packet (SO_MARK).
@@ -25,11 +24,11 @@ const RTMSG_LEN: usize = 12;
 const RTMSG_SCOPE: usize = 6;
 
 /// Adds routes to `networks` through interface `name`. An existing route through this interface is
-/// kept: a persistent device may have routes of an earlier program. The kernel removes routes
-/// together with the interface.
+/// not an error, because a persistent device may have routes of an earlier program. The kernel
+/// removes routes together with the interface.
 ///
 /// # Errors
-/// Returns the first error of the kernel. Routes added before it remain.
+/// Returns the first error of the kernel. Routes that were already added remain.
 pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
     let step = |step: String| move |source| HostError::Io { name: name.into(), step, source };
     let mut netlink = Netlink::open().map_err(step("open a netlink socket".into()))?;
@@ -57,8 +56,7 @@ pub fn add_routes(name: &str, networks: &[Network]) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Adds a default route through interface `name` and its neighbour `router`, for packets that match
-/// no other route.
+/// Adds a default route through interface `name` with the gateway `router`.
 ///
 /// # Errors
 /// Returns an error if the kernel rejects the route.
@@ -77,7 +75,8 @@ pub fn add_default_route(name: &str, router: IpAddr) -> Result<(), HostError> {
     added.map(drop).map_err(step(format!("add a route through {router}")))
 }
 
-/// Returns whether this host sends packets to address `to` on interface `name`.
+/// Returns whether this host sends packets to address `to` on interface `name`. `marks` are further
+/// properties of the packets.
 ///
 /// # Errors
 /// Returns an error if the kernel has no route to `to` (ENETUNREACH), or if there is no such

@@ -9,7 +9,7 @@ use towpath_virtio::HEADER_LEN;
 use crate::open::Tap;
 
 /// Maximum length in bytes of frames that are copied to a small buffer, so that the large buffer
-/// can be reused at once. Copying 2 KiB costs less than keeping a buffer of 68 KiB.
+/// can be reused at once. Copying 2 KiB costs less than keeping 68 KiB allocated.
 pub const COPY_MAX: usize = Pool::SMALL;
 
 impl Tap {
@@ -26,8 +26,8 @@ impl Tap {
         if self.pace.pauses() {
             return received;
         }
-        // Count every read, including those whose frames are dropped. If frames remain, the
-        // descriptor stays readable.
+        // Count dropped frames too, so that a poll has at most `max` reads. The descriptor stays
+        // readable if frames remain.
         for read in 0..max {
             let is_long = || out.back().is_some_and(|packet| packet.len() > COPY_MAX);
             if self.gone || read == 1 && !self.pace.asks_on(now_ns, is_long()) {
@@ -64,7 +64,7 @@ impl Tap {
         received
     }
 
-    /// Checks a received frame, and adds it to `out`. If the frame is dropped, its buffer is kept
+    /// Checks a received frame, and adds it to `out`. If the frame is dropped, its buffer is used
     /// for the next read.
     fn take(
         &mut self,
@@ -75,7 +75,7 @@ impl Tap {
         pool: &mut Pool,
         out: &mut Batch,
     ) -> bool {
-        // A frame that fills the buffer completely may have been truncated, so drop it.
+        // Drop a frame that fills the buffer completely, because it may have been truncated.
         let too_long = packet.len() == room;
         let meta = match towpath_virtio::parse(header, packet.linear()) {
             Ok(meta) if !too_long => meta,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::kind::Kind;
 
-    /// Tests that dropped frames count towards the maximum number of frames per poll, too.
+    /// Tests that dropped frames count towards the maximum number of frames per poll.
     #[test]
     fn malformed_frames_do_not_hold_the_reader() {
         let (kernel, ours) = UnixDatagram::pair().unwrap();

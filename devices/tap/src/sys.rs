@@ -23,8 +23,8 @@ pub fn open_tun() -> io::Result<Fd> {
     Ok(rustix::fs::open(TUN_PATH, flags, Mode::empty())?.into())
 }
 
-/// Creates the device `name`, or opens it if it exists, and returns its name. The kernel replaces a
-/// `%d` in the name by a number. The caller must have checked the length of the name.
+/// Creates the TUN or TAP device `name`, or opens it if it exists. Returns its name, in which the
+/// kernel has replaced `%d` by a number. `name` must be shorter than IFNAMSIZ.
 pub fn set_iff(
     fd: BorrowedFd<'_>,
     kind: Kind,
@@ -51,7 +51,7 @@ pub fn set_iff(
     Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
 }
 
-/// Returns the name of the device attached to a descriptor, and its flags (IFF_TUN and others).
+/// Returns the name of the device attached to a descriptor, and its flags, such as IFF_TUN.
 pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
     // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -63,7 +63,8 @@ pub fn attached(fd: BorrowedFd<'_>) -> io::Result<(String, libc::c_int)> {
     Ok((String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned(), flags.into()))
 }
 
-/// Returns whether the attached device continues to exist when no process has it open.
+/// Returns whether the attached device is persistent: it is not removed when no process has it
+/// open.
 pub fn is_persistent(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // SAFETY: `ifreq` consists of integers and unions of them, so all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -168,7 +169,7 @@ impl<'a> FramePieces<'a> {
         self.used += 1;
     }
 
-    /// Writes the parts as one frame.
+    /// Writes the collected parts as one frame.
     pub fn write(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let at = self.iovecs.as_ptr().expose_provenance();
         let args = [fd.as_raw_fd() as usize, at, self.used, 0, 0, 0];

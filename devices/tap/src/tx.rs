@@ -12,7 +12,7 @@ enum FrameSent {
     Yes,
     /// The frame was dropped and counted.
     Lost,
-    /// The device has no room now, so the frame must be sent later.
+    /// The device's queue is full, so the frame must be sent later.
     Later,
 }
 

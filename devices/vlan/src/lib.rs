@@ -1,13 +1,13 @@
 //! Splits an Ethernet port into a port per VLAN (IEEE 802.1Q).
 //!
-//! [`split`] takes a trunk, a port with tagged frames, and returns one port for each given VLAN. A
+//! [`split`] takes a port with tagged frames (trunk), and returns one port for each given VLAN. A
 //! network stack uses each of them as a separate interface with untagged frames.
 //!
 //! ```text
 //!   stack   eth0      eth0.10     eth0.20
 //!             │          │           │        VlanPort: frames without a tag
 //!             └──────────┼───────────┘
-//!                      trunk                  the frames' tags say whose they are
+//!                      trunk                  frames with VLAN tags
 //!                        │
 //!                   any Ethernet port
 //! ```
@@ -16,8 +16,8 @@
 //! [`Meta::vlan`](towpath_pool::Meta::vlan). Tags are inserted into sent frames. Received frames of
 //! other VLANs are dropped and counted.
 //!
-//! All ports of a trunk are used by one thread, so their common lock is uncontended. The lock is
-//! taken once per batch.
+//! The ports of a trunk share a lock, which is taken once per batch. It is uncontended, because one
+//! thread uses all ports of a trunk.
 //!
 //! ```
 //! use towpath_pool::{Batch, Pool, Port};

@@ -31,7 +31,7 @@ const TAGS: [[u8; 2]; 4] = [TPID, [0x88, 0xa8], [0x91, 0x00], [0x92, 0x00]];
 /// Reason why a received frame is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnfitFrame {
-    /// The frame ends within its VLAN tag.
+    /// The frame ends before the end of its VLAN tag.
     Malformed,
     /// The frame has a VLAN tag other than 802.1Q, or a second tag.
     Foreign,
@@ -58,8 +58,8 @@ impl Vlan {
     }
 }
 
-/// Removes the VLAN tag of a frame, and returns its VLAN. Rejects frames with a second tag, because
-/// a bridge would forward them to the VLAN of that tag.
+/// Removes the VLAN tag of a frame, and returns its VLAN. Rejects frames with a second tag: a
+/// bridge would forward them into the VLAN of that tag.
 pub(crate) fn strip(packet: &mut Packet) -> Result<Vlan, UnfitFrame> {
     let vlan = strip_first(packet).ok_or(UnfitFrame::Malformed)?;
     match packet.linear().get(ADDRESSES_LEN..ADDRESSES_LEN + 2) {

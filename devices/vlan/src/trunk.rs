@@ -24,7 +24,7 @@ pub enum VlanError {
     /// The port does not carry Ethernet frames.
     #[error("only Ethernet frames have VLAN tags")]
     NoEthernet,
-    /// The same VLAN was given twice.
+    /// The list of VLANs contains this VLAN twice.
     #[error("{0:?} is wanted twice")]
     Twice(Vlan),
     /// No file descriptor is available.
@@ -33,12 +33,13 @@ pub enum VlanError {
 }
 
 towpath_pool::counters! {
-    /// Counters of the frames that a trunk port has dropped.
+    /// Counters of frames dropped by a trunk port (a port with tagged frames).
     #[non_exhaustive]
     pub struct Counters {
-        /// Received frames that belong to another VLAN, have two tags, or a tag other than 802.1Q.
+        /// Received frames dropped because no port has their VLAN, or because they have two tags or
+        /// a tag other than 802.1Q.
         rx_foreign,
-        /// Received frames that end within their VLAN tag.
+        /// Received frames dropped because they end within their VLAN tag.
         rx_malformed,
         /// Received frames dropped because 1024 frames were already queued for their VLAN.
         rx_overflow,
@@ -50,7 +51,7 @@ towpath_pool::counters! {
 pub(crate) struct Trunk<P> {
     pub port: P,
     vlans: Vec<Vlan>,
-    /// Received frames of each VLAN that its port has not polled yet.
+    /// Received frames by VLAN that the VLAN's port has not polled yet.
     waiting: Vec<Batch>,
     /// Tagged frames to be sent that the trunk port has not accepted yet.
     refused: Batch,
@@ -136,8 +137,8 @@ impl<P: Port> Trunk<P> {
         }
     }
 
-    /// Submits the frames that the trunk port has not accepted before. Returns true if it has
-    /// accepted all of them.
+    /// Submits the frames that the trunk port did not accept earlier. Returns true if it has
+    /// accepted all of them now.
     fn flush(&mut self, now_ns: u64, pool: &mut Pool) -> bool {
         if !self.refused.is_empty() {
             self.port.submit(now_ns, pool, &mut self.refused);
@@ -209,15 +210,15 @@ impl<P: Port> Port for VlanPort<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         let trunk = self.trunk();
         match trunk.waiting[self.place].is_empty() {
-            // Poll at once: frames for this VLAN were received by another port of the trunk, so the
-            // trunk's descriptor does not signal them.
+            // Poll at once: the poll of another VLAN's port has already received frames for this
+            // VLAN, so the trunk's descriptor does not become readable.
             false => Some(0),
             true => trunk.port.next_timeout_ns(),
         }
     }
 
-    /// Returns the trunk's undelivered bytes for its first port, and 0 for the others, so that a
-    /// sum over all ports is correct.
+    /// Returns the trunk's number of undelivered bytes for its first port and 0 for the others.
+    /// Otherwise a sum over all ports would count them several times.
     fn undelivered(&self) -> u64 {
         if self.place == 0 { self.trunk().port.undelivered() } else { 0 }
     }

@@ -3,7 +3,7 @@
 //! - If the stack has its own Ethernet address, the packet socket enables promiscuous mode while it
 //!   is open. The socket receives copies of multicast and broadcast frames.
 //! - If the stack shares the kernel's addresses, the packet socket receives copies of frames that
-//!   both need. An XDP program delivers each frame only once.
+//!   both need, because an XDP program can deliver a frame only once.
 //! - The packet socket answers queries about the interface and reports its removal, which an XDP
 //!   socket cannot.
 
@@ -26,7 +26,7 @@ const BATCH: usize = 16;
 pub(crate) struct Beside {
     socket: Fd,
     ready: Fd,
-    /// Whether frames come from this machine, so that their checksums may be incomplete.
+    /// Whether frames come from a sender on this machine. Their checksums may be incomplete then.
     from_here: bool,
     /// Whether epoll also waits until the XDP socket is writable.
     awaits_room: bool,

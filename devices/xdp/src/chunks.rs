@@ -1,5 +1,5 @@
-//! Chunks of the memory that an XDP socket shares with the kernel (UMEM), and whether the kernel
-//! owns them.
+//! Chunks of the UMEM, the memory that an XDP socket shares with the kernel. Records which chunks
+//! the kernel owns.
 
 /// Size of a chunk in bytes: a page, the kernel's maximum for aligned chunks.
 pub const CHUNK: usize = 4096;
@@ -11,8 +11,7 @@ pub struct BadDescriptor;
 
 /// All chunks of an XDP socket: those for receiving, followed by those for sending.
 ///
-/// Descriptors from the kernel are validated. Each must refer to a chunk that was given to the
-/// kernel and has not been returned.
+/// Descriptors from the kernel are validated. Each must refer to a chunk that the kernel owns.
 #[derive(Debug)]
 pub struct Chunks {
     receive: Part,
@@ -23,10 +22,10 @@ pub struct Chunks {
 #[derive(Debug)]
 struct Part {
     first: usize,
-    /// For each chunk that the kernel owns, the length of the frame in it in bytes; 0 for
-    /// receiving.
+    /// For each chunk that the kernel owns, the length in bytes of the frame to send, or 0 for
+    /// receiving. `None` for other chunks.
     away: Vec<Option<u32>>,
-    /// Indices of chunks that the kernel does not own.
+    /// Indices of chunks that this process owns.
     idle: Vec<usize>,
     /// Number of times that the kernel has returned a chunk.
     taken_back: u64,
@@ -43,13 +42,13 @@ impl Chunks {
         (receive + send) * CHUNK
     }
 
-    /// Gives a chunk for receiving to the kernel, and returns its address within the UMEM.
+    /// Gives a chunk to the kernel for receiving, and returns its address within the UMEM.
     pub fn fill(&mut self) -> Option<u64> {
         self.receive.hand_out(0)
     }
 
-    /// Takes back the chunk of a received frame from the kernel. Returns the offset of the frame,
-    /// whose bytes remain valid until the chunk is given to the kernel again.
+    /// Takes over the chunk of a received frame from the kernel. Returns the offset of the frame,
+    /// which is valid until the chunk is given to the kernel again.
     ///
     /// # Errors
     /// Returns an error if the descriptor is invalid.

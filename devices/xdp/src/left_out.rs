@@ -1,8 +1,7 @@
 //! Detects checksums that a sender on this machine has left incomplete.
 //!
-//! An end of a veth receives frames as the kernel built them for the other end. Their checksum
-//! field contains only the sum of the pseudo-header, because a network card would complete it. XDP
-//! sockets do not report this.
+//! The kernel sends frames through a veth pair without computing their checksums. The checksum
+//! field contains only the sum of the pseudo-header. XDP sockets do not report this state.
 
 use towpath_pool::Checksum;
 
@@ -15,9 +14,9 @@ const V6_HEADER_LEN: usize = 40;
 /// Mask of the more-fragments bit and the fragment offset (RFC 791, section 3.1).
 const FRAGMENT: u16 = 0x3fff;
 
-/// Returns the checksum state of a frame received from a veth. A checksum equal to the sum of the
-/// pseudo-header is incomplete; any other must be verified. A damaged frame looks incomplete with a
-/// probability of 2^-16, the same as that of a wrong checksum being valid.
+/// Returns the checksum state of a frame received from a veth. If the checksum equals the sum of
+/// the pseudo-header, it is incomplete; otherwise it must be verified. A damaged frame is mistaken
+/// for an incomplete one with a probability of 2^-16.
 pub(crate) fn checksum(frame: &[u8]) -> Checksum {
     left_out(frame).unwrap_or_default()
 }

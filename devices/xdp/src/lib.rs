@@ -1,9 +1,9 @@
 //! Ethernet interfaces of this machine through XDP sockets (AF_XDP). The kernel's network stack
-//! never receives the frames of our stack.
+//! does not receive frames that are for this stack.
 //!
 //! ```text
 //!   network ── interface ── XDP program ──┬── XdpSocket: frames of the stack
-//!                                         └── kernel: all others
+//!                                         └── kernel: all other frames
 //! ```
 //!
 //! - [`XdpSocket::open`] loads and attaches the BPF program, and binds the socket. [`OpenError`]

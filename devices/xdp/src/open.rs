@@ -16,8 +16,8 @@ use crate::queue::Queue;
 use crate::ring::Ring;
 use crate::sys;
 
-/// XDP socket on an Ethernet interface that the kernel also uses. A BPF program redirects the
-/// frames for our network stack to it.
+/// XDP socket on an Ethernet interface that the kernel uses as well. A BPF program redirects frames
+/// for this stack to the socket.
 #[derive(Debug)]
 pub struct XdpSocket {
     fd: Fd,
@@ -44,7 +44,7 @@ pub struct XdpProperties {
     pub interface: Interface,
     /// How the kernel delivers frames to the socket.
     pub mode: Mode,
-    /// MTU in bytes: that of the interface or `frame_mtu`, whichever is smaller.
+    /// Maximum MTU in bytes: the smaller of the interface's MTU and `frame_mtu`.
     pub mtu_max: u32,
     /// Maximum IP packet length in bytes that the socket supports, regardless of the interface.
     pub frame_mtu: u32,
@@ -83,7 +83,8 @@ towpath_pool::counters! {
         rx_copies,
         /// Frames dropped by the kernel because the receive ring was full.
         rx_missed,
-        /// Frames dropped because their descriptor does not refer to a chunk that the kernel owns.
+        /// Received frames dropped because their descriptor does not refer to a chunk that the
+        /// kernel owns.
         rx_malformed,
         /// Frames dropped because they exceed the maximum length.
         rx_too_long,
@@ -91,10 +92,10 @@ towpath_pool::counters! {
         tx_frames,
         /// Total length of frames passed to the kernel, in bytes.
         tx_bytes,
-        /// Total length of frames that the kernel has finished sending, in bytes. The kernel still
-        /// has `tx_bytes` minus this number.
+        /// Total length of frames that the kernel has finished sending, in bytes. `tx_bytes` minus
+        /// this number is still queued in the kernel.
         tx_completed_bytes,
-        /// Frames dropped because they exceed the maximum length of the kernel.
+        /// Frames dropped because they exceed the kernel's maximum length.
         tx_too_long,
         /// Entries of the completion ring that do not refer to a frame being sent.
         tx_malformed,
@@ -103,8 +104,8 @@ towpath_pool::counters! {
         /// 1 if the driver accesses frames without copies (zero-copy mode), 0 if the kernel copies
         /// them.
         zero_copy,
-        /// 1 if the BPF program runs in the driver (native mode), 0 if it runs after it (generic
-        /// mode).
+        /// 1 if the BPF program runs in the driver (native mode), 0 if it runs after the driver
+        /// (generic mode).
         in_driver,
     }
 }
@@ -205,8 +206,7 @@ fn bind(socket: BorrowedFd<'_>, interface: &Interface) -> Result<bool, OpenError
     if sys::bind(socket, interface.index, 0, true).is_ok() {
         return Ok(true);
     }
-    // Before Linux 6.6, or if the driver supports only one chunk per frame, bind without this
-    // option.
+    // Bind without frames of several chunks, which need Linux 6.6 and support by the driver.
     let bound = sys::bind(socket, interface.index, 0, false);
     bound.map(|()| false).map_err(|source| match source.raw_os_error() {
         Some(libc::EBUSY) => OpenError::Taken { name: interface.name.clone() },

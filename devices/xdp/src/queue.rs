@@ -26,9 +26,9 @@ pub struct Queue {
     sent: Ring,
     /// Received frame of several chunks that is not complete yet.
     begun: Option<Packet>,
-    /// Whether the remaining chunks of the current frame must be dropped because of an error.
+    /// Whether to drop the remaining chunks of the current frame because of an error.
     is_skipping: bool,
-    /// Whether frames come from this machine, so that their checksums may be incomplete.
+    /// Whether frames come from a sender on this machine. Their checksums may be incomplete then.
     from_here: bool,
     pub(crate) counters: Counters,
 }
@@ -151,7 +151,7 @@ impl Queue {
         Some(packet)
     }
 
-    /// Drops the current frame. If it continues in further entries, these will be dropped as well.
+    /// Drops the current frame. If `goes_on`, its further entries will be dropped as well.
     fn skip(&mut self, goes_on: bool, pool: &mut Pool) {
         if let Some(packet) = self.begun.take() {
             pool.give(packet);

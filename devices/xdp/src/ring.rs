@@ -47,7 +47,7 @@ pub struct Ring {
     flags: usize,
     /// Number of entries of the ring, a power of two.
     size: u32,
-    /// Index of the next entry of this side. The other side sees it after [`Ring::publish`] or
+    /// Index of this side's next entry. It becomes visible to the kernel by [`Ring::publish`] or
     /// [`Ring::release`].
     next: u32,
 }
@@ -60,7 +60,8 @@ impl Ring {
         layout.entries as usize + size as usize * entry
     }
 
-    /// Creates one side of an empty ring with `size` entries, a power of two.
+    /// Creates the producer's or consumer's side of an empty ring with `size` entries, a power of
+    /// two.
     pub fn new(memory: Mapping, layout: &RingLayout, size: u32) -> Self {
         let place = |offset: u64| offset as usize;
         Self {

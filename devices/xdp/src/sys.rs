@@ -1,8 +1,8 @@
-//! System calls that need `unsafe`: XDP socket options, and calls that make the kernel continue
-//! sending or receiving.
+//! System calls that need `unsafe`: XDP socket options, and wake-ups that make the kernel send or
+//! receive.
 //!
-//! The latter do not use libc, because a program that embeds this stack may replace libc's
-//! functions by ours.
+//! The wake-ups do not use libc, because a program that embeds this stack may replace libc's
+//! functions by the stack's.
 
 use std::io;
 use std::mem::size_of;
@@ -75,7 +75,7 @@ const _: () = {
     assert!(size_of::<Statistics>() == 48);
 };
 
-/// Opens an XDP socket that is not bound.
+/// Opens an unbound XDP socket.
 pub(crate) fn open() -> io::Result<Fd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket(2) takes only numbers, no pointers.
@@ -127,7 +127,7 @@ pub(crate) fn bind(
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Binds a packet socket to an interface, to receive copies of those frames that a BPF program
+/// Binds a packet socket to an interface. It receives copies of the frames that a BPF program
 /// selects.
 pub(crate) fn copy_to(
     packets: BorrowedFd<'_>,
@@ -212,8 +212,8 @@ fn set<T>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_XDP, option, value, len) })
 }
 
-/// Reads a socket option by a system call without libc, because a program that embeds this stack
-/// may replace libc's functions by ours.
+/// Reads a socket option. Bypasses libc, because a program that embeds this stack may replace
+/// libc's functions by the stack's.
 fn get<T>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let to = std::ptr::from_mut(value).expose_provenance();
