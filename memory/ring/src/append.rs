@@ -1,17 +1,18 @@
 //! Appends bytes to a socket's transmit FIFO. An append is safe even in a signal handler that
 //! interrupts an append to the same FIFO.
 //!
-//! The handler cannot wait for the lock of the interrupted call, because that call resumes only
-//! after the handler returns. However, the interrupted call has recorded how many bytes it is about
-//! to write. The handler writes its bytes after them, and the interrupted call publishes both:
+//! The handler cannot wait for the lock that the interrupted call holds, because that call resumes
+//! only after the handler returns. However, the interrupted call has recorded the number of bytes
+//! that it is about to write. The handler writes its bytes after these, and the interrupted call
+//! publishes both:
 //!
 //! ```text
 //!                  base          base + planned    base + planned + extra
 //!   ===== published |--- interrupted call ---|--- handler's bytes ---|
 //! ```
 //!
-//! Both calls run on one thread. The atomic operations prevent compiler reordering, and leave a
-//! consistent state at every point where a signal may arrive.
+//! Both calls run on one thread. The atomic operations prevent compiler reordering, and keep the
+//! state consistent whenever a signal arrives.
 
 use std::cell::Cell;
 use std::ptr;
@@ -33,23 +34,24 @@ pub enum Appended {
         /// operation [`towpath_shm::layout::op::TX`].
         tell: bool,
     },
-    /// The transmit FIFO is full.
+    /// The transmit FIFO is full, so nothing was appended.
     NoRoom,
-    /// The FIFO is full until the call that this signal handler interrupted resumes.
+    /// The FIFO is full. It can only drain after this signal handler returns to the append that it
+    /// interrupted.
     Interrupting,
     /// The engine (the process with the network stack) has exited, or another thread has closed the
     /// socket.
     Dead,
 }
 
-/// Bytes that an append in progress is about to write. Stored on the stack of the appending call,
-/// and read by signal handlers that interrupt it.
+/// Number of bytes that an append in progress is about to write. Stored in the stack frame of the
+/// appending call, and read by signal handlers that interrupt it.
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,
-    // 0: no append in progress. TENTATIVE: an append is being planned, and a signal handler that
-    // appends cancels the plan. Otherwise: planned bytes << 32 | bytes that signal handlers have
-    // appended since.
+    // 0: no append in progress. TENTATIVE: an append is being planned; a signal handler that
+    // appends now cancels the plan. Otherwise: planned bytes << 32 | bytes appended by signal
+    // handlers since.
     state: AtomicU64,
     outer: *const Plan,
 }
@@ -59,12 +61,12 @@ const TENTATIVE: u64 = u64::MAX;
 // Plan of the innermost append of this thread; null if no append is in progress.
 thread_local_value! { PLANS: Cell<*const Plan> = Cell::new(ptr::null()) }
 
-/// How many bytes to append.
+/// Number of bytes to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// As many bytes as there is room for, at most this number.
+    /// As many bytes as fit, at most this number.
     UpTo(u32),
-    /// Exactly this number of bytes. If the FIFO has less space, nothing is appended.
+    /// Exactly this number of bytes, or none if the FIFO has less space.
     All(u32),
 }
 
@@ -83,9 +85,10 @@ impl Wanted {
     }
 }
 
-/// Appends bytes to the transmit FIFO of the socket in `slot`, if the slot still has this
-/// generation. Calls `write` with a position and a length; `write` must copy that many bytes to the
-/// position. If the FIFO lacks space for all bytes, requests a notification of free space.
+/// Appends bytes to the transmit FIFO of the socket in `slot`. Does nothing if the slot has a
+/// different generation, because it belongs to another socket then. `write` must copy the given
+/// number of bytes to the given position. If space is insufficient, requests a notification of free
+/// space.
 pub fn append(
     slot: &Slot,
     generation: u32,
@@ -107,7 +110,8 @@ pub fn append(
         state: AtomicU64::new(0),
         outer: PLANS.with(Cell::get),
     };
-    // Set the plan before publishing the pointer, so that a signal handler sees a complete plan.
+    // Set the plan before publishing the pointer to it, so that a signal handler never sees an
+    // incomplete plan.
     compiler_fence(Ordering::SeqCst);
     PLANS.with(|plans| plans.set(&raw const plan));
     let appended = append_planned(slot, generation, &plan, wanted, &write);
@@ -172,8 +176,8 @@ fn append_planned(
     Appended::Bytes { n, tell: take_dirty(slot) }
 }
 
-/// Appends from a signal handler that interrupts an append to the same FIFO. Returns `None` if the
-/// interrupted call has not begun to write, or has finished.
+/// Appends in a signal handler that interrupts an append to the same FIFO. Returns `None` if the
+/// interrupted append has not begun to write, or has finished.
 fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Option<Appended> {
     let mut at = PLANS.with(Cell::get);
     let plan = loop {
@@ -200,7 +204,7 @@ fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Opti
             return Some(Appended::Interrupting);
         }
         let taken = state + u64::from(n);
-        // The exchange fails if another signal handler has interrupted this one.
+        // The exchange fails if a nested signal handler has changed the state. Then try again.
         if plan.state.compare_exchange(state, taken, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             write(position, n);
             return Some(Appended::Bytes { n, tell: false });
@@ -272,8 +276,8 @@ mod tests {
         assert_eq!(byte(), Appended::Bytes { n: 1, tell: true });
     }
 
-    /// Tests a thread that appends late, after another thread has closed the socket and the slot
-    /// belongs to a new socket.
+    /// Tests that a thread writes nothing if another thread has closed the socket and a new socket
+    /// uses the slot.
     #[test]
     fn a_late_thread_writes_nothing_into_the_next_socket() {
         let region = Region::create().unwrap();

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET, SHARDS_MAX};
 
-/// Size of the largest extent in bytes. Also the maximum size of a FIFO, whatever SO_RCVBUF and
-/// SO_SNDBUF request.
+/// Maximum size of a FIFO in bytes, whatever SO_RCVBUF and SO_SNDBUF request. The largest extent
+/// (memory range for a FIFO) has this size.
 pub const WINDOW_MAX: u32 = 16 << 20;
-/// Size of the smallest extent in bytes. Smaller FIFOs also get one, because address space is
-/// plentiful and untouched pages cost nothing.
+/// Size in bytes of the smallest extent (memory range for a FIFO). Smaller FIFOs use one as well,
+/// because address space is plentiful and untouched pages cost nothing.
 pub const WINDOW_MIN: u32 = 64 << 10;
 
 /// For each size class, the size of its extents and the total size of the class in bytes. Half of
@@ -22,14 +22,13 @@ pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MAX, FIFO_LEN / 8),
 ];
 pub(crate) const PAGE: u64 = 4096;
-/// Maximum number of free extents examined to find one that already has pages, when memory is
-/// short. The extents of a class are used in similar ways, so if the most recent ones have no
-/// pages, older ones rarely do.
+/// Maximum number of free extents that are searched for one with allocated pages when memory is
+/// short. Extents are searched from the most recently used; if these have no pages, older ones
+/// rarely do.
 const LOOKS_MAX: usize = 16;
 
-/// An extent of the shared memory that belongs to one FIFO. Each connection has two, and free lists
-/// contain all unused ones. Offsets are therefore in pages, so that an extent takes only eight
-/// bytes.
+/// A range of the shared memory that is the buffer of one FIFO. It is stored for every connection
+/// and free range, so it takes only eight bytes. Therefore it counts pages, not bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Number of the first page, counted from the start of the shared memory.
@@ -43,8 +42,8 @@ pub(crate) struct Window {
 
 const _: () = assert!(size_of::<Window>() == 8 && size_of::<Option<Window>>() == 8);
 
-/// Returns the index of the smallest class whose extents have room for this number of bytes, or of
-/// the largest class.
+/// Returns the index of the smallest size class with room for this number of bytes. If no class is
+/// large enough, returns the largest.
 pub(crate) fn class_of(bytes: u32) -> usize {
     CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1)
 }
@@ -90,7 +89,7 @@ pub(crate) enum Side {
 pub(crate) struct SizeClass {
     /// Offset of the first extent in the shared memory, in bytes.
     start: u64,
-    /// Extents at or after this offset have never been used.
+    /// Extents from this offset on have never been used.
     next: u64,
     end: u64,
     /// Free extents that have pages; the most recently used is last.
@@ -128,8 +127,7 @@ impl Cold {
 }
 
 impl SizeClass {
-    /// Creates a class whose extents are at offsets `start..end` of the shared memory. All of them
-    /// are unused.
+    /// Creates a size class with unused extents at offsets `start..end` of the shared memory.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, next: start, end, warm: VecDeque::new(), cold: Cold::default() }
     }

@@ -20,7 +20,7 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Creates a payload from `linear` followed by `tail`. Together they must be shorter than 4
+    /// Creates the payload that consists of `linear` and then `tail`. Its length must be below 4
     /// GiB.
     pub fn new(linear: &'a [u8], tail: Fragments) -> Self {
         Self { linear, tail }
@@ -105,7 +105,7 @@ pub trait RecvBuffer {
     /// Returns the current capacity in bytes. The capacity may grow and shrink between calls.
     fn capacity(&self) -> u32;
 
-    /// Returns the number of in-order bytes that the program has not read yet.
+    /// Returns the number of bytes received in order that the program has not read yet.
     fn unread(&self) -> u32;
 
     /// Returns the free space in bytes after the unread ones.
@@ -113,9 +113,10 @@ pub trait RecvBuffer {
         self.capacity().saturating_sub(self.unread())
     }
 
-    /// Obtains memory for the next `n` bytes after the in-order bytes, at most `free()`. Call it
-    /// before a segment is acknowledged, because [`Self::free`] is an estimate: other sockets may
-    /// take the memory. Returns false if memory is not available; the payload is then dropped.
+    /// Obtains memory for the next `n` bytes after the in-order bytes, at most `free()`. Returns
+    /// false if no memory is available; the payload must be dropped then. Call it before
+    /// acknowledging a segment. [`Self::free`] is only an estimate, because sockets share the
+    /// memory.
     fn reserve(&mut self, n: u32) -> bool {
         let _ = n;
         true
@@ -129,15 +130,15 @@ pub trait RecvBuffer {
     /// Makes the next `n` stored bytes available to the program, as in-order bytes.
     fn commit(&mut self, n: u32);
 
-    /// Marks the byte at `offset`, counted from the end of the in-order bytes, as urgent (MSG_OOB),
-    /// and replaces an earlier mark. `byte` is its value, if it has arrived. Called before the
-    /// commit that contains the byte. By default, urgent bytes are delivered in-line.
+    /// Marks the byte at `offset` after the in-order bytes as urgent (MSG_OOB), and replaces an
+    /// earlier mark. `byte` is its value, if it has arrived. Call it before the commit that
+    /// contains the byte. Does nothing by default, so that urgent bytes are delivered in-line.
     fn mark_urgent(&mut self, offset: u32, byte: Option<u8>) {
         let _ = (offset, byte);
     }
 
-    /// Requests a notification when the program reads next, because a window update may depend on
-    /// it. Does nothing by default, for buffers that report every read anyway.
+    /// Requests a notification of the program's next read, after which a window update may be
+    /// needed. Does nothing by default, for buffers that report every read.
     fn await_read(&mut self) {}
 
     /// Hints that the connection could use a receive window of `bytes`. The buffer grows towards
@@ -147,10 +148,10 @@ pub trait RecvBuffer {
 
 /// Send buffer of a socket. Its first byte has the sequence number SND.UNA.
 ///
-/// Packets refer to bytes in the buffer, and may exist longer than they are needed. When bytes are
-/// acknowledged or the connection is reset, their packet may still wait for its device. Until the
-/// last of the [`Fragments`] is dropped, the bytes do not change and the memory is not reused. The
-/// program may still write to its own memory, so checksums are computed over a copy.
+/// Packets refer to bytes in the buffer by [`Fragments`]. A packet may still wait for its device
+/// when its bytes are acknowledged or the connection is reset. The memory is not reused until the
+/// last fragment is dropped. A faulty program may nevertheless change its bytes, so checksums are
+/// computed over a copy.
 pub trait SendBuffer {
     /// Returns the number of bytes in the buffer, in flight or unsent. Only `release` reduces it.
     fn len(&self) -> u32;
@@ -163,18 +164,18 @@ pub trait SendBuffer {
     /// Returns the current capacity of the send buffer in bytes.
     fn capacity(&self) -> u32;
 
-    /// Returns bytes `offset..offset + n` of the buffer, or as many of them as there are. The
+    /// Returns bytes `offset..offset + n` of the buffer, or fewer if the buffer ends before. The
     /// caller must check the length of the result. Bytes beyond `len()` are never returned, because
-    /// that memory may belong to another FIFO.
+    /// they may belong to another FIFO.
     fn peek(&mut self, offset: u32, n: u32) -> Fragments;
 
-    /// Copies `to.len()` bytes from `offset` on to `to`. Returns false without copying if there are
-    /// fewer. Unlike `peek`, it creates no references, so it is meant for short pieces.
+    /// Copies `to.len()` bytes, starting at `offset`, to `to`. Returns false without copying if the
+    /// buffer has fewer. Unlike `peek`, it creates no reference, which is cheaper for a few bytes.
     #[must_use]
     fn read(&self, offset: u32, to: &mut [u8]) -> bool;
 
     /// Removes `n` acknowledged bytes from the front, or all if there are fewer. Their space
-    /// becomes free when no fragments refer to it any more.
+    /// becomes free when the last fragment that refers to them is dropped.
     fn release(&mut self, n: u32);
 
     /// Returns whether a program that waits for space must be woken when bytes are sent, not only

@@ -1,5 +1,5 @@
-//! Requests of a program and the engine's replies, through the request slot of a channel (the
-//! memory that a program shares with the engine).
+//! Requests of a program to the engine (the process with the network stack), and the replies. Both
+//! are written to the request slot of a channel, memory that the program shares with the engine.
 //!
 //! ```text
 //!   program: writes the request │ asked = n ──► engine: copies it, writes the reply │ answered = n
@@ -8,7 +8,7 @@
 //!
 //! A program has one request in progress at a time. A reply contains the number of its request, so
 //! that a late reply is not mistaken for the reply to a later request. Requests whose reply
-//! contains descriptors use the control socket instead.
+//! contains file descriptors use a Unix socket instead.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,9 +17,9 @@ use towpath_shm::control::{ControlReply, Request, RequestSlot};
 use crate::protocol;
 use crate::region::Channel;
 
-/// Makes a request to the engine, and returns its number for [`answer_to`]. The caller must hold
-/// its process's request lock until the reply has arrived. Afterwards, the caller must call
-/// [`crate::ring_engine`].
+/// Writes a request to the engine, and returns its number for [`answer_to`]. Then call
+/// [`crate::ring_engine`] to wake the engine. The caller must hold its process's request lock until
+/// the reply has arrived.
 pub fn ask(channel: &Channel, request: &Request) -> u32 {
     channel.write_request(request.wire());
     let asked = &channel.header().asked;
@@ -37,9 +37,9 @@ pub fn answer_to(channel: &Channel, number: u32) -> Option<ControlReply> {
         .then(|| channel.read_reply())
 }
 
-/// Returns a futex word and its expected value, with which a program can wait for the engine's
-/// reply. The word changes when the request is answered, and when the engine stops serving the
-/// channel ([`crate::has_ended`]). Check both conditions between this call and the wait.
+/// Returns a futex word and its expected value, for waiting until the engine replies. The word
+/// changes when the engine replies or stops serving the channel. Between this call and the wait,
+/// check for both ([`answer_to`], [`crate::has_ended`]).
 pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     let cell = channel.request_slot();
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
@@ -52,22 +52,23 @@ pub fn answer_word(channel: &Channel) -> (&AtomicU32, u32) {
     (seq, seq.load(Ordering::Acquire))
 }
 
-/// The engine's side of a program's requests.
+/// The engine's state of the requests of one program.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// Number of the last request that the engine has taken.
+    /// Number of the last request that the engine has read.
     taken: u32,
     /// Whether the request with the number `taken` is not answered yet.
     is_due: bool,
 }
 
 impl Calls {
-    /// Returns whether the program has made another request, and the previous one is answered.
+    /// Returns whether there is a new request. Returns false while the previous one is not
+    /// answered.
     pub fn is_asked(&self, channel: &Channel) -> bool {
         !self.is_due && channel.header().asked.load(Ordering::Acquire) != self.taken
     }
 
-    /// Takes the program's next request as a copy, without validating it.
+    /// Copies the program's next request. The caller must validate it.
     pub fn take(&mut self, channel: &Channel) -> Option<Box<Request>> {
         let asked = channel.header().asked.load(Ordering::Acquire);
         if self.is_due || asked == self.taken {
@@ -78,7 +79,7 @@ impl Calls {
         Some(channel.read_request())
     }
 
-    /// Sends the reply to the request that was taken last, unless it is already answered.
+    /// Writes the reply to the last request, unless it is already answered.
     pub fn answer(&mut self, channel: &Channel, reply: &ControlReply) {
         if !std::mem::take(&mut self.is_due) {
             return;
@@ -89,7 +90,7 @@ impl Calls {
     }
 }
 
-/// Wakes the program's thread that waits for a reply in this request slot. Called by the engine.
+/// Wakes the program's thread that waits for a reply. Called by the engine.
 pub(crate) fn wake(cell: &RequestSlot) {
     // At most one thread waits for a reply. A wake-up of any further thread would be spurious.
     const SLEEPERS_MAX: u32 = 8;
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Tests that a short request that follows a long one contains no bytes of it.
+    /// Tests that a short request contains no bytes of the longer request before it.
     #[test]
     fn what_was_not_said_is_zero() {
         let (channel, mut engine) = pair();
@@ -154,8 +155,8 @@ mod tests {
         assert_eq!(answer_to(&channel, number).expect("it is there").data[..2], [0, 0]);
     }
 
-    /// Tests that a second request is not taken before the first is answered, because there is room
-    /// for only one reply.
+    /// Tests that a second request is not read before the first is answered, because there is
+    /// memory for only one reply.
     #[test]
     fn one_that_is_asked_before_the_answer_comes_after_it() {
         let (channel, mut engine) = pair();
@@ -168,10 +169,10 @@ mod tests {
         assert_eq!(taken(&mut engine).a, 2);
     }
 
-    /// Tests that every request is taken exactly once if both sides run concurrently.
+    /// Tests that every request is read exactly once if program and engine run concurrently.
     #[test]
     fn each_is_taken_once() {
-        // Each round takes two time slices if other processes compete for the processors.
+        // A round may take two time slices if other processes use the CPUs.
         const ROUNDS: u32 = 1000;
         let start = std::time::Instant::now();
         let goes_on = move || assert!(start.elapsed().as_secs() < 50, "nothing comes any more");

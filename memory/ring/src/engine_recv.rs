@@ -1,4 +1,4 @@
-//! The engine's side of a receive FIFO.
+//! The engine's side of a receive FIFO in shared memory.
 
 use std::cell::Cell;
 
@@ -12,19 +12,19 @@ use crate::lock::{is_out, try_lock_engine, unlock_engine};
 use crate::urgent;
 use crate::windows::Windows;
 
-/// The engine's side of the receive FIFO of a socket's slot.
+/// The engine's side of a receive FIFO: bytes in shared memory that the engine writes and a program
+/// reads.
 ///
-/// Its state is in private memory. The only word that it reads from the program is `rx_head`, the
-/// position up to which the program has read. An invalid position is rejected. The program then
-/// receives nothing more, and its slot is reported to [`Windows::take_hostile`].
+/// The state is in private memory. The engine reads only one word from the program: `rx_head`, the
+/// position up to which the program has read. If it is invalid, the program receives nothing more,
+/// and the slot is reported to [`Windows::take_hostile`].
 ///
-/// Memory is attached when the first byte arrives. An idle, empty FIFO has none.
+/// The buffer is allocated when the first byte arrives.
 ///
-/// A thread of the program that holds `rx_lock` may be copying bytes. Therefore the engine removes
-/// memory only under that lock, which it tries to take but never waits for. Memory that cannot be
-/// removed when the FIFO ends is kept by [`Windows`] until the thread has released the lock. The
-/// thread may still use positions of the slot's previous FIFO, so a new FIFO begins only
-/// afterwards.
+/// A thread of the program that holds `rx_lock` may be copying bytes. Therefore the engine frees
+/// the buffer only under this lock, which it tries to take but never waits for. If a thread holds
+/// the lock when the FIFO ends, [`Windows`] keeps the buffer until the lock is released. A new FIFO
+/// in the slot begins only then, because the thread may still use positions of the previous one.
 #[derive(Debug)]
 pub struct EngineRecv {
     windows: Windows,
@@ -32,19 +32,19 @@ pub struct EngineRecv {
     /// Last valid value of the program's `rx_head`.
     head: Cell<u32>,
     tail: u32,
-    /// Number of bytes after `tail` that may contain out-of-order data.
+    /// Number of bytes after `tail` that contain out-of-order data or gaps.
     ahead: u32,
     shift: u32,
     window: Option<Window>,
-    /// Maximum number of bytes in the FIFO. Autotuning raises it; SO_RCVBUF sets it.
+    /// Maximum number of bytes in the FIFO, set by SO_RCVBUF and raised by autotuning.
     nominal: u32,
-    /// Maximum to which autotuning raises `nominal`; equals `nominal` if autotuning is off.
+    /// Upper limit of `nominal` for autotuning; equals `nominal` if autotuning is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// Whether the positions in the slot belong to this FIFO. Before, a thread may still use those
-    /// of the slot's previous FIFO.
+    /// Whether the positions in the slot belong to this FIFO. Until then, a thread may still use
+    /// those of the previous FIFO in the slot.
     begun: bool,
-    /// Whether this FIFO has ended, so that the slot belongs to a new one.
+    /// Whether this FIFO has ended, so that a new FIFO may use the slot.
     retired: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct EngineRecv {
 const _: () = assert!(size_of::<EngineRecv>() <= 48);
 
 impl EngineRecv {
-    /// Creates an empty FIFO for slot `slot`, at position 0 and without memory. The FIFO holds
+    /// Creates an empty FIFO in slot `slot`, at position 0 and without a buffer. Its capacity is
     /// `nominal` bytes, and can grow to `nominal_max` (at most [`WINDOW_MAX`]). A previous FIFO of
     /// the slot must have been dropped or retired.
     ///
@@ -87,8 +87,8 @@ impl EngineRecv {
         }
         let shared = self.shared();
         shared.rx_cap.store(0, Ordering::Release);
-        // While the slot's generation is even, no handle to it is valid, so a thread that takes the
-        // lock late releases it at once.
+        // While the generation is even, the slot has no socket. A thread that takes the lock now
+        // sees this and releases the lock at once.
         let is_fresh = shared.generation.load(Ordering::Relaxed).is_multiple_of(2);
         if !is_fresh {
             if is_out(&shared.rx_lock).is_err() {
@@ -96,7 +96,7 @@ impl EngineRecv {
             }
             self.windows.collect_before_more(self.slot);
         }
-        // A thread that takes the lock from now on finds no memory, and does not change the
+        // A thread that takes the lock from now on finds no buffer, and does not change the
         // positions.
         shared.rx_head.store(0, Ordering::Relaxed);
         shared.rx_wanted.store(0, Ordering::Relaxed);
@@ -162,16 +162,15 @@ impl EngineRecv {
         self.window.is_none()
     }
 
-    /// Stores a record completely or not at all: `header`, `payload`, and padding to a multiple of
-    /// 8 bytes. Returns false if there is no space. If nothing is unread, a record of any length is
-    /// stored, as on Linux. Otherwise a program that set SO_RCVBUF below the size of a datagram
-    /// could never receive it.
+    /// Stores `header`, `payload` and padding to a multiple of 8 bytes. Returns false, and stores
+    /// nothing, if there is no space. An empty FIFO accepts a record of any length, as on Linux.
+    /// Otherwise a datagram longer than SO_RCVBUF could never be received.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
         let padded = (header.len() as u32 + payload.len()).next_multiple_of(8);
         if padded <= self.nominal || self.unread() != 0 {
             return self.store_record(header, payload, padded);
         }
-        // The FIFO keeps the larger extent, but fills only `nominal` bytes of it.
+        // The larger buffer is kept, but only `nominal` bytes of it are used.
         let nominal = core::mem::replace(&mut self.nominal, padded.min(WINDOW_MAX));
         self.grow(padded);
         let stored = self.store_record(header, payload, padded);
@@ -208,9 +207,9 @@ impl EngineRecv {
         }
     }
 
-    /// Releases the memory, unless a thread of the program holds the lock. A thread with the lock
-    /// may be about to copy bytes even if the FIFO is empty. The thread counted them before a
-    /// signal handler interrupted it and read them.
+    /// Frees the buffer, unless a thread of the program holds the lock. Such a thread may be about
+    /// to copy bytes even if the FIFO is empty: a signal handler may have interrupted it and read
+    /// them.
     fn detach(&mut self) {
         if !try_lock_engine(&self.shared().rx_lock) {
             return;
@@ -223,17 +222,17 @@ impl EngineRecv {
         self.unlock();
     }
 
-    /// Releases the lock that the engine holds. If a thread of the program has stolen the lock, it
-    /// may have read from memory that was being removed. The program is then reported as hostile.
+    /// Releases the engine's lock. If a thread of the program has taken it in the meantime, the
+    /// thread may have read memory that was being freed. The program is then reported as hostile.
     fn unlock(&self) {
         if !unlock_engine(&self.shared().rx_lock) && !self.hostile.replace(true) {
             self.windows.report_hostile(self.slot);
         }
     }
 
-    /// Moves the FIFO to an extent of `nominal` bytes, if there is one with memory for `end` bytes
-    /// after the in-order ones. Only possible while nothing is unread, because the program reads
-    /// the location of the FIFO only if there are bytes to read.
+    /// Moves the FIFO to a buffer of `nominal` bytes, if there is one with memory for `end` bytes
+    /// after the in-order bytes. All bytes must have been read, because a program re-reads the
+    /// buffer's location only if there are bytes to read.
     fn grow(&mut self, end: u32) {
         let Some(old) = &self.window else {
             return;
@@ -244,8 +243,8 @@ impl EngineRecv {
         let Some(new) = self.windows.take(Side::Recv, self.nominal, end.max(self.ahead)) else {
             return;
         };
-        // A thread that holds the lock may be about to copy bytes; see `detach`. Growing is tried
-        // again when more bytes arrive.
+        // A thread that holds the lock may be about to copy bytes; see `detach`. The next arriving
+        // bytes try to grow the buffer again.
         if new.cap() <= old.cap() || !try_lock_engine(&self.shared().rx_lock) {
             self.windows.give(new);
             return;
@@ -283,8 +282,8 @@ impl EngineRecv {
         if is_empty { 0 } else { self.tail.wrapping_add(self.shift) & (window.cap() - 1) }
     }
 
-    /// Ensures that there is memory for `end` bytes after the in-order ones, and that it is counted
-    /// as used.
+    /// Allocates memory for `end` bytes after the in-order bytes, and counts it as used. Returns
+    /// false if the memory limit is reached.
     fn prepare(&mut self, end: u32) -> bool {
         match &self.window {
             None => {
@@ -343,8 +342,7 @@ impl RecvBuffer for EngineRecv {
             Some(window) => {
                 let start = self.next_byte(window);
                 let reach = window.touched().saturating_sub(u64::from(start)) + more;
-                // After the end of the extent, the FIFO continues at its start, whose pages already
-                // exist.
+                // The bytes wrap to the start of the buffer, whose pages are already allocated.
                 if u64::from(start) + reach >= u64::from(window.cap()) {
                     u64::from(free)
                 } else {
@@ -408,8 +406,8 @@ impl RecvBuffer for EngineRecv {
     fn await_read(&mut self) {
         if !self.retired {
             self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // A thread that reads after this fence sees the flag and notifies the engine. Reads
-            // before the fence are included in `unread`.
+            // A thread that reads after this fence sees the flag and notifies the engine. Earlier
+            // reads are already reflected in `unread`.
             fence(Ordering::SeqCst);
         }
     }
@@ -465,7 +463,7 @@ mod tests {
         for attached in [false, true] {
             assert_eq!(recv.is_attached(), attached);
             assert!(recv.push_record(&[7; 8], &payload(&large)));
-            // While the large record is stored, there is no room for another one.
+            // A second record does not fit while the large one is stored.
             assert!(!recv.push_record(&[8; 8], &payload(&pattern(2, 64))));
             assert_eq!(recv.capacity(), WINDOW_MIN);
             assert_eq!(read(&region, slot, 8 + large.len())[8..], large);
@@ -558,8 +556,8 @@ mod tests {
         assert_eq!(slot.rx_wanted.load(Ordering::Relaxed), 0, "the slot is another FIFO's");
     }
 
-    /// Tests a signal handler that empties the FIFO while the call that it interrupted is about to
-    /// copy bytes.
+    /// Tests that memory is not freed while a thread is about to copy bytes, although a signal
+    /// handler has emptied the FIFO.
     #[test]
     fn memory_is_not_taken_from_under_a_reader() {
         let region = Region::create().unwrap();
@@ -583,7 +581,7 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// Tests a program that claims to hold a FIFO's lock and never releases it.
+    /// Tests a program that takes a FIFO's lock and never releases it.
     #[test]
     fn former_memory_of_a_slot_comes_back_with_the_next() {
         let region = Region::create().unwrap();
@@ -632,8 +630,8 @@ mod tests {
         assert_eq!(read(&region, region.slot(0).unwrap(), 100), [1; 100]);
     }
 
-    /// Tests that new connections get memory although many programs do not read, so that their
-    /// FIFOs are full.
+    /// Tests that new connections get memory although the FIFOs of other connections are full
+    /// because their programs do not read.
     #[test]
     fn fresh_fifos_have_room_when_others_have_taken_all() {
         let region = Region::create().unwrap();
@@ -651,7 +649,7 @@ mod tests {
         let free: Vec<_> = full.iter().map(|(recv, _)| recv.free()).collect();
         assert!(free.iter().all(|free| *free < 8192), "{free:?}: hardly more for them");
         assert_eq!(full.last().map(|(_, len)| *len), Some(4096));
-        // A new connection, and an entry for it in the accept queue of its listener.
+        // A new connection. Its FIFO, and the entry in its listener's accept queue, get memory.
         let mut fresh = EngineRecv::new(&windows, 100, WINDOW_MIN, WINDOW_MIN);
         assert_eq!(fresh.free(), 4096);
         assert!(fresh.write_at(0, &payload(&[1; 4096])));

@@ -1,4 +1,4 @@
-//! The engine's side of a transmit FIFO.
+//! The engine's side of a transmit FIFO in shared memory.
 
 use std::cell::Cell;
 
@@ -14,17 +14,18 @@ use crate::pins::Memory;
 use crate::program_fifo::{is_below_lowat, space};
 use crate::windows::Windows;
 
-/// The engine's side of the transmit FIFO of a socket's slot.
+/// The engine's side of a transmit FIFO: bytes in shared memory that a program writes and the
+/// engine sends.
 ///
-/// Its state is in private memory. The only word that it reads from the program is `tx_tail`, the
-/// position up to which the program has written. [`EngineSend::pull`] rejects an invalid position.
-/// Nothing more of the program is sent then, and its slot is reported to [`Windows::take_hostile`].
+/// The state is in private memory. The engine reads only one word from the program: `tx_tail`, the
+/// position up to which the program has written. If it is invalid ([`EngineSend::pull`]), nothing
+/// more is sent for the program, and the slot is reported to [`Windows::take_hostile`].
 ///
-/// Memory is attached, moved and released only under the slot's `tx_lock`, which the engine tries
-/// to take but never waits for. Memory that cannot be removed when the FIFO ends is kept by
-/// [`Windows`] until the thread that may be copying has released the lock. Until then, the thread
-/// may publish bytes for the slot's previous FIFO. Therefore the start position of the new FIFO is
-/// read under the lock, when memory is attached.
+/// The buffer is attached, moved and freed only under the slot's `tx_lock`, which the engine tries
+/// to take but never waits for. If a thread of the program holds the lock when the FIFO ends,
+/// [`Windows`] keeps the buffer until the lock is released. Until then, the thread may advance
+/// `tx_tail` for the ended FIFO. Therefore a new FIFO reads its start position under the lock, when
+/// its buffer is attached.
 ///
 /// [`SendBuffer::peek`] returns references to bytes. While its result exists, the program cannot
 /// overwrite these bytes, and the memory is not reused. If the last reference is dropped after the
@@ -35,13 +36,13 @@ pub struct EngineSend {
     memory: Memory,
     slot: u32,
     head: u32,
-    /// Value of the program's `tx_tail` at the last call of `pull`.
+    /// Value of the program's `tx_tail` (end of the written bytes) at the last call of `pull`.
     tail: u32,
-    /// Number of bytes after `head` that [`SendBuffer::peek`] has returned. The bytes count as
-    /// sent.
+    /// Number of bytes after `head` that [`SendBuffer::peek`] has returned, and that therefore
+    /// count as sent.
     sent: Cell<u32>,
     shift: u32,
-    /// Maximum number of bytes that the program should queue.
+    /// Maximum number of bytes that the program should keep in the FIFO.
     limit: u32,
     /// Maximum number of bytes that were queued since autotuning last changed the limit.
     peak: u32,
@@ -49,11 +50,11 @@ pub struct EngineSend {
     limit_min: u32,
     /// Maximum value of `limit` for autotuning; equals `limit` if autotuning is off.
     limit_max: u32,
-    /// Whether `limit_max` is offered to the program in `tx_goal`. The program may then request a
-    /// higher limit than autotuning has set.
+    /// Whether the program is told `limit_max` in `tx_goal`. It may then request a higher limit
+    /// than autotuning has set.
     generous: bool,
     hostile: bool,
-    /// Whether this FIFO has ended, so that the slot belongs to a new one.
+    /// Whether this FIFO has ended, so that a new FIFO may use the slot.
     retired: bool,
     content: SendContent,
 }
@@ -70,14 +71,14 @@ const ENLARGE_BY: u32 = 4;
 /// `tcp_wmem[0]`.
 const LEAST: u32 = 4096;
 
-/// Returns whether the FIFO has only `LEAST` bytes (one page), because memory was short when its
-/// memory was attached. All other FIFOs count at least `WINDOW_MIN` (64 KiB) as memory in use.
+/// Returns whether the FIFO has only one page (`LEAST`), because memory was short when its buffer
+/// was attached. For any other FIFO, at least `WINDOW_MIN` (64 KiB) count as memory in use.
 fn has_least(window: &Window) -> bool {
     window.touched() < u64::from(WINDOW_MIN)
 }
 
-/// Returns the number of bytes of an extent that count as memory in use for this limit. Positions
-/// wrap at a power of two, so sooner or later all bytes up to it are written.
+/// Returns the number of bytes of the buffer that count as memory in use for this limit. Positions
+/// wrap at a power of two, so every byte below that power is eventually written.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
 }
@@ -85,10 +86,10 @@ fn touched_by(limit: u32) -> u32 {
 /// Kind of data in a transmit FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendContent {
-    /// Bytes of a stream socket.
+    /// Bytes of a stream socket, without a limit on unsent bytes.
     Stream,
-    /// A byte stream whose unsent bytes are limited (TCP_NOTSENT_LOWAT), so that sending frees
-    /// space.
+    /// Bytes of a stream socket with a limit on unsent bytes (TCP_NOTSENT_LOWAT), so that sending
+    /// makes space.
     ScarceStream,
     /// Records (datagrams), each of which is sent completely or not at all.
     Records,
@@ -97,18 +98,18 @@ enum SendContent {
 /// Result of attaching memory to a FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
-    /// The FIFO has memory.
+    /// The FIFO has a buffer.
     Done,
-    /// A thread of the program holds the lock. Try again later.
+    /// A thread of the program holds the FIFO's lock. Try again later.
     Busy,
     /// The memory limit is reached. Try again when memory has been released.
     NoMemory,
 }
 
 impl EngineSend {
-    /// Creates an empty FIFO for slot `slot`, without memory. Programs should queue `limit` bytes,
-    /// which can grow to `limit_max`. A previous FIFO of the slot must have been dropped or
-    /// retired.
+    /// Creates an empty FIFO in slot `slot`, without a buffer. It holds up to `limit` bytes, and
+    /// autotuning can raise the limit to `limit_max`. A previous FIFO of the slot must have been
+    /// dropped or retired.
     ///
     /// # Panics
     /// Panics if the slot does not exist.
@@ -140,24 +141,25 @@ impl EngineSend {
         send
     }
 
-    /// Configures the FIFO for datagrams: it gets memory for `limit` bytes, or none. In contrast, a
-    /// stream starts with one page if memory is short, and grows later (`windows.rs`).
+    /// Configures the FIFO for datagrams: it gets memory for `limit` bytes or none. In contrast, a
+    /// stream starts with one page if memory is short.
     #[must_use]
     pub fn for_records(mut self) -> Self {
         self.content = SendContent::Records;
         self
     }
 
-    /// Sets whether sent bytes are reported ([`SendBuffer::is_room_made_by_sending`]).
-    /// TCP_NOTSENT_LOWAT, whose value is in the slot, needs the reports, because sending frees
-    /// space. SO_TIMESTAMPING needs them as well.
+    /// Sets whether the program is notified when bytes are sent
+    /// ([`SendBuffer::is_room_made_by_sending`]). TCP_NOTSENT_LOWAT needs this because sending
+    /// makes space; SO_TIMESTAMPING needs it as well.
     pub fn set_scarce(&mut self, scarce: bool) {
         if self.content != SendContent::Records {
             self.content = if scarce { SendContent::ScarceStream } else { SendContent::Stream };
         }
     }
 
-    /// Reads the position up to which the program has written. Returns false if it is invalid.
+    /// Reads `tx_tail`, the position up to which the program has written. Returns false if it is
+    /// invalid.
     pub fn pull(&mut self) -> bool {
         let shared = self.shared();
         // Clear the flag before reading the position. If the program publishes more bytes later, it
@@ -192,16 +194,16 @@ impl EngineSend {
         self.set_limit(self.limit_max);
     }
 
-    /// Sets whether a program that has filled its FIFO may request a higher limit
-    /// ([`Self::enlarge`]), up to the maximum of autotuning.
+    /// Sets whether a program that has filled its FIFO may request a higher limit by
+    /// [`Self::enlarge`]. The maximum is that of autotuning.
     pub fn set_generous(&mut self, generous: bool) {
         self.generous = generous;
         let goal = if generous { self.limit_max } else { 0 };
         self.shared().tx_goal.store(goal, Ordering::Release);
     }
 
-    /// Raises the limit fourfold, at the request of a program to which [`Self::set_generous`] has
-    /// offered it. Withdraws the offer if there is no memory.
+    /// Raises the limit fourfold, as requested by a program that [`Self::set_generous`] allows it.
+    /// If there is no memory, further requests are no longer allowed.
     pub fn enlarge(&mut self) -> Attach {
         let before = self.limit;
         if !self.generous || before >= self.limit_max {
@@ -238,8 +240,8 @@ impl EngineSend {
             self.windows().give(window);
             return Attach::Busy;
         }
-        // Without memory the program cannot have written, so this FIFO begins at the program's
-        // current position.
+        // Without a buffer the program cannot have written, so this FIFO begins at the current
+        // `tx_tail`.
         let shared = self.shared();
         let begin = shared.tx_tail.load(Ordering::Acquire);
         shared.tx_head.store(begin, Ordering::Release);
@@ -284,8 +286,8 @@ impl EngineSend {
         self.memory.window().is_some()
     }
 
-    /// Frees released bytes to which packets no longer refer, so that the program may overwrite
-    /// them.
+    /// Frees acknowledged bytes to which no packets refer any more, so that the program may
+    /// overwrite them.
     pub fn unpin(&mut self) {
         if self.is_attached() {
             self.memory.settle();
@@ -350,7 +352,8 @@ impl EngineSend {
         if self.retired {
             return;
         }
-        // Bytes to which packets refer occupy space in the program's view, so count them as sent.
+        // The program computes its free space from this number. Include acknowledged bytes to which
+        // packets still refer, because they occupy space.
         let free = self.memory.free(self.head);
         let pinned = self.head.wrapping_sub(free);
         self.shared().tx_unacked.store(sent + pinned, Ordering::Relaxed);
@@ -372,8 +375,8 @@ impl EngineSend {
         shared.tx_cap.store(cap, Ordering::Release);
     }
 
-    /// Releases the lock that the engine holds. If a thread of the program has stolen the lock, it
-    /// may have written while its bytes were moved. The program is then reported as hostile.
+    /// Releases the engine's lock. If a thread of the program has taken it in the meantime, the
+    /// thread may have written while its bytes were moved. The program is then reported as hostile.
     fn unlock(&mut self) {
         if !unlock_engine(&self.shared().tx_lock) && !std::mem::replace(&mut self.hostile, true) {
             self.windows().report_hostile(self.slot);
@@ -385,8 +388,8 @@ impl EngineSend {
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
             // The next call of `want_capacity` tries again. If the FIFO has only one page because
-            // memory was short, keep the limit. `want_capacity` then enlarges the FIFO as soon as
-            // there is memory, even if autotuning is suspended.
+            // memory was short, keep the limit. `want_capacity` then enlarges the FIFO when there
+            // is memory, even without autotuning.
             let has_least = self.memory.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }
@@ -420,8 +423,8 @@ impl EngineSend {
             }
         }
         self.shift = 0u32.wrapping_sub(self.head);
-        // Packets that refer to the old extent keep it. No packet refers to the new one, so all
-        // released bytes are free.
+        // Packets that refer to the old buffer keep it. No packet refers to the new buffer, so the
+        // space of all acknowledged bytes is free there.
         self.memory.detach(self.slot, true);
         self.memory.attach(new);
         self.publish_free();
@@ -482,16 +485,17 @@ impl SendBuffer for EngineSend {
     }
 
     fn want_capacity(&mut self, bytes: u32) {
-        // The FIFO started with one page because memory was short. Enlarge it to the usual size as
-        // soon as there is enough memory.
+        // The FIFO has only one page, because memory was short when it started. Enlarge it to the
+        // usual size now that there is memory.
         if self.memory.window().is_some_and(has_least)
             && self.windows().sendable() >= u64::from(touched_by(self.limit))
         {
-            // If this fails, the next call of `want_capacity` tries again.
+            // Ignore a failure, because the next call of `want_capacity` tries again.
             let _ = self.grow();
         }
         let limit = bytes.min(self.limit_max);
-        // If the program does not fill its FIFO, do not enlarge it, however fast the network is.
+        // Do not enlarge the FIFO if the program has not filled it, even if the congestion window
+        // is larger.
         if !self.retired
             && limit > self.limit
             && self.peak > self.limit / 2
@@ -514,13 +518,14 @@ impl Drop for EngineSend {
 /// true, the program's request for a notification is cleared. The caller must report
 /// [`towpath_shm::layout::event::TX`].
 pub fn take_tx_wanted(slot: &Slot) -> bool {
-    // Pairs with the fence in `program_fifo::want_room`: either the program sees the free space, or
-    // the engine sees its request.
+    // Pairs with the fence in `program_fifo::want_room`. Either the program sees the free space, or
+    // the engine sees the program's request for a notification.
     fence(Ordering::SeqCst);
     if slot.tx_wanted.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    // The result is only a hint, so words that the program can change are good enough.
+    // The program can change these words at any time. That is acceptable, because the result is
+    // only a hint.
     let most = slot.tx_limit.load(Ordering::Relaxed).min(slot.tx_cap.load(Ordering::Relaxed));
     let enough = most != 0 && space(slot) >= most / 3 && is_below_lowat(slot);
     enough && slot.tx_wanted.swap(0, Ordering::AcqRel) != 0
@@ -642,7 +647,7 @@ mod tests {
         let region = Region::create().unwrap();
         let windows = Windows::new(&region, 1 << 30);
         let (before, slot) = (region.slot(1).unwrap(), region.slot(2).unwrap());
-        // Fill an extent with bytes of another socket. The extent is reused together with its
+        // Fill a buffer with bytes of another socket. The next FIFO reuses this buffer and its
         // pages.
         let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         other.attach();
@@ -667,8 +672,8 @@ mod tests {
         assert!(send.peek(0, 1).is_empty() && send.peek(0, 1 << 31).is_empty());
     }
 
-    /// Tests that all pages that are written are counted. Positions wrap, so sooner or later all
-    /// pages within the capacity are written.
+    /// Tests that the memory count includes all pages that are written. Positions wrap, so all
+    /// pages within the capacity are eventually written.
     #[test]
     fn no_more_pages_are_written_to_than_are_counted() {
         let region = Region::create().unwrap();
@@ -707,8 +712,8 @@ mod tests {
         assert!(!take_tx_wanted(slot));
     }
 
-    /// Tests that new connections get memory although many peers do not read, so that transmit
-    /// FIFOs are full.
+    /// Tests that new connections get memory although the transmit FIFOs of other connections are
+    /// full because their peers do not read.
     #[test]
     fn fresh_fifos_have_room_when_others_have_taken_all() {
         let region = Region::create().unwrap();
@@ -733,7 +738,7 @@ mod tests {
         drop(fresh.split_off(8));
         let mut records = EngineSend::new(&windows, 30, WINDOW_MIN, WINDOW_MIN).for_records();
         assert_eq!(records.attach(), Attach::NoMemory);
-        // Writing a lot to the FIFO touches only its one page.
+        // Many small writes use only the FIFO's single page.
         let (send, slot) = (&mut fresh[0], region.slot(13).unwrap());
         let data: Vec<u8> = (0..3000u32).map(|i| (i * 7) as u8).collect();
         for _ in 0..10 {
@@ -744,7 +749,7 @@ mod tests {
             send.want_capacity(WINDOW_MIN);
             assert_eq!((send.capacity(), program::room(slot)), (4096, 1096));
         }
-        // When there is enough memory, the FIFO grows to the usual size and keeps its content.
+        // When there is memory, the FIFO grows to the usual size and keeps its content.
         full.truncate(11);
         send.want_capacity(WINDOW_MIN);
         assert_eq!((send.capacity(), program::room(slot)), (WINDOW_MIN, WINDOW_MIN - 3000));
@@ -755,7 +760,7 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// Tests that SO_SNDBUF takes effect later if memory was short when it was set.
+    /// Tests that SO_SNDBUF takes effect later if memory is short when it is set.
     #[test]
     fn a_fifo_with_a_page_gets_what_was_asked_for_when_there_is_so_much() {
         let region = Region::create().unwrap();

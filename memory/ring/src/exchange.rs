@@ -1,13 +1,13 @@
-//! A ring through which a thread passes items to another thread of the process. The receiving
-//! thread may return an item in place of each.
+//! A ring through which a thread passes items to another thread of the process. The receiver may
+//! leave another item in the place of each item that it takes.
 //!
-//! Threads that pass packets to each other therefore need no second ring for empty buffers. The
-//! receiver leaves an empty buffer in the packet's place. The sender gets it when it uses that
-//! place again. The number of buffers of each thread stays the same.
+//! Therefore packets need no second ring for returning their buffers. The receiver leaves an empty
+//! buffer in the packet's place, and the sender gets it when it uses that place again. The number
+//! of buffers per thread stays constant.
 //!
-//! The algorithm is that of the other rings (`protocol.rs`), but for batches. Items become visible
-//! when they are [published](Giver::publish), and places become free when they are [given
-//! back](Taker::give_back). The remaining calls do not write to shared memory.
+//! The algorithm is that of `protocol.rs`, but for batches. Items become visible to the receiver by
+//! [`Giver::publish`], and places become free for the sender by [`Taker::give_back`]. Only these
+//! two calls write to shared words.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ use loom::{cell::UnsafeCell, sync::Arc};
 #[cfg(not(loom))]
 use std::{cell::UnsafeCell, sync::Arc};
 
-/// Creates a ring with `places` places, and returns its sending and receiving end.
+/// Creates a ring for up to `places` items, and returns its sending and receiving end.
 ///
 /// ```
 /// let (mut giver, mut taker) = towpath_ring::exchange(2);
@@ -45,12 +45,11 @@ pub fn exchange<T>(places: u32) -> (Giver<T>, Taker<T>) {
     (giver, Taker { ring, at: 0, given_back: 0, given_until: 0 })
 }
 
-/// The ring shared by both ends. Its two positions only grow, modulo 2^32, and differ by at most
-/// the number of places.
+/// The memory shared by sender and receiver. Its two positions only grow, modulo 2^32, and differ
+/// by at most the number of places.
 #[derive(Debug)]
 struct Ring<T> {
-    /// Places before this position may be accessed by the taker (receiver). Written by the giver
-    /// (sender).
+    /// End of the places that the receiver (taker) may access. Written by the sender (giver).
     given: Line<AtomicU32>,
     /// Places before this position may be accessed by the giver (sender) again. Written by the
     /// taker (receiver).
@@ -103,14 +102,15 @@ pub struct Giver<T> {
 }
 
 impl<T> Giver<T> {
-    /// Puts an item into the ring, and returns the item that the receiver has left in its place.
-    /// The receiver sees the new item after [`Giver::publish`].
+    /// Adds an item to the ring, and returns the item that the receiver has left in the same place,
+    /// if any. The receiver sees the new item after [`Giver::publish`].
     ///
     /// # Errors
-    /// Returns the item if the ring is full.
+    /// Returns `item` if the ring is full.
     pub fn give(&mut self, item: T) -> Result<Option<T>, T> {
         if self.at == self.free_until {
-            // Acquire: the receiver no longer accesses the places that it gave back.
+            // Acquire: the receiver's accesses to the places that it gave back happen before this
+            // load.
             let taken = self.ring.taken.0.load(Ordering::Acquire);
             self.free_until = taken.wrapping_add(self.ring.places.len() as u32);
             if self.at == self.free_until {
@@ -124,8 +124,8 @@ impl<T> Giver<T> {
         Ok(left)
     }
 
-    /// Makes the given items visible to the receiver. Returns true if there are any; the caller
-    /// must then wake the receiver if it sleeps.
+    /// Makes the added items visible to the receiver. Returns false if there are none; otherwise
+    /// the caller must wake the receiver if it sleeps.
     pub fn publish(&mut self) -> bool {
         if self.at == self.published {
             return false;
@@ -142,15 +142,15 @@ pub struct Taker<T> {
     ring: Arc<Ring<T>>,
     /// Position of the next item to be received.
     at: u32,
-    /// Position up to which places have been given back to the sending end.
+    /// Position up to which the receiver has given places back to the sender.
     given_back: u32,
     /// Position up to which items are known to be visible.
     given_until: u32,
 }
 
 impl<T> Taker<T> {
-    /// Takes the next item, if there is one. `then` converts it to a result, and to an optional
-    /// item that is left in its place.
+    /// Takes the next item, if there is one. `then` returns the result and an optional item to
+    /// leave in its place for the sender.
     pub fn take<R>(&mut self, then: impl FnOnce(T) -> (R, Option<T>)) -> Option<R> {
         if self.at == self.given_until {
             // Acquire: the items that the sender wrote are visible.
@@ -232,7 +232,7 @@ mod loom_tests {
         keeps_order_and_returns_what_is_left(3);
     }
 
-    /// Model that takes twenty seconds.
+    /// Models that take twenty seconds, so they run only at night.
     mod nightly {
         #[test]
         fn loom_an_exchange_of_four_keeps_order_and_returns_what_is_left() {

@@ -8,10 +8,10 @@ use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
 pub(crate) struct Geometry {
     /// Offset of the ring's first byte in the shared memory.
     pub base: u64,
-    /// Size of the ring in bytes, a power of two; 0 without memory.
+    /// Size of the buffer in bytes, a power of two; 0 if the FIFO has no buffer.
     pub cap: u32,
-    /// Added to positions before they are mapped, so that the FIFO can move or grow while positions
-    /// continue.
+    /// Number added to positions before they are mapped to the buffer. Positions therefore continue
+    /// when the FIFO moves to another buffer.
     pub shift: u32,
 }
 
@@ -26,8 +26,8 @@ impl Geometry {
     }
 
     /// Returns offset and length of the one or two ranges that contain `len` bytes at `position`.
-    /// The ranges never have more than `cap` bytes, because the memory after the ring belongs to
-    /// another socket.
+    /// The ranges have at most `cap` bytes in total, because the memory behind the buffer belongs
+    /// to another socket.
     pub fn stretches(&self, position: u32, len: u32) -> [(usize, u32); 2] {
         debug_assert!(len <= self.cap, "{len} bytes of a window of {}", self.cap);
         if self.cap == 0 {

@@ -2,19 +2,19 @@
 //!
 //! Pages of a shared file are freed by punching a hole, for which the kernel takes the inode's
 //! lock. `fallocate(FALLOC_FL_PUNCH_HOLE)` and `madvise(MADV_REMOVE)` are equivalent here. Programs
-//! have the file open, too. A program that calls write(2) with a source page that faults slowly
-//! (userfaultfd, FUSE) holds the lock for as long as it likes. The engine's thread therefore never
-//! punches holes. Page faults do not take that lock.
+//! have the file open, too. A program can hold the lock for any time by write(2) with a source page
+//! that faults slowly (userfaultfd, FUSE). Therefore the engine's main thread never punches holes.
+//! Page faults do not take the inode's lock.
 //!
-//! Programs cannot be given the memory without a file to which they can write(2):
+//! No way to share the memory prevents programs from calling write(2):
 //! - A shared mapping is writable only if the descriptor is.
 //! - F_SEAL_FUTURE_WRITE would also prevent later programs from mapping the file writable.
 //! - Opening `/proc/PID/map_files` takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
 //! - Memory of shmat(2) is visible in only one IPC namespace.
 //!
-//! While a program holds the lock, only the extent whose pages are being returned is unavailable.
-//! The extent has at most [`WINDOW_MAX`](crate::WINDOW_MAX) bytes. All other free extents keep
-//! their pages until they are reused.
+//! While a program holds the lock, only the extent (memory range for a FIFO) whose pages are being
+//! returned is unavailable. It has at most [`WINDOW_MAX`](crate::WINDOW_MAX) bytes. The other free
+//! extents keep their pages until they are reused.
 
 use std::io;
 use std::sync::Weak;
@@ -22,8 +22,8 @@ use std::thread::Thread;
 
 use crate::windows::{Shared, Windows};
 
-/// Starts the thread that returns pages. The thread ends when the [`Windows`] (the allocator of the
-/// memory) are dropped, or as soon as its system call returns afterwards.
+/// Starts the thread that returns pages to the kernel. The thread ends after the [`Windows`] (the
+/// allocator of the memory) are dropped.
 pub(crate) fn start(windows: Weak<Shared>) -> io::Result<Thread> {
     let builder = std::thread::Builder::new().name("towpath-give".into());
     Ok(builder.spawn(move || work(&windows))?.thread().clone())
@@ -39,8 +39,8 @@ fn work(windows: &Weak<Shared>) {
                 continue;
             }
         }
-        // Drop the reference before sleeping. Otherwise the memory would not be freed while this
-        // thread sleeps.
+        // Drop the strong reference before sleeping. Otherwise the allocator would not be freed
+        // while this thread sleeps.
         drop(windows);
         std::thread::park();
     }

@@ -18,7 +18,8 @@ use crate::fifo::{Geometry, there};
 struct Memory {
     mapping: Option<Arc<Mapping>>,
     shift: u32,
-    /// Number of bytes from the start that have ever been written. Only these have pages.
+    /// Number of bytes at the start of the memory that have ever been written. Only these have
+    /// pages.
     touched: u32,
 }
 
@@ -46,7 +47,7 @@ impl Memory {
             }
         }
         self.touched = used;
-        // Fragments that refer to the old memory keep it alive.
+        // Fragments that refer to the old mapping keep it alive.
         self.mapping = Some(Arc::new(new));
         self.shift = 0u32.wrapping_sub(head);
         true
@@ -194,8 +195,8 @@ pub struct HeapRecv {
     memory: Memory,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be overwritten. [`KeptBytes`] may refer to bytes between this
-    /// position and `head`.
+    /// Position before which bytes may be overwritten. [`KeptBytes`] may refer to bytes from here
+    /// to `head`.
     free: u32,
     ahead: u32,
     nominal: u32,
@@ -223,8 +224,8 @@ impl HeapRecv {
         self.memory.fragments(self.head, self.unread())
     }
 
-    /// Returns all unread bytes as two slices: those up to the end of the memory, and those that
-    /// continue at its start.
+    /// Returns all unread bytes as two slices: up to the end of the circular buffer, and from its
+    /// start.
     pub fn slices(&mut self) -> [&[u8]; 2] {
         self.memory.places(self.head, self.unread()).map(|place| match place {
             None => &[][..],
@@ -236,7 +237,7 @@ impl HeapRecv {
     }
 
     /// Removes `n` unread bytes from the front, and returns them as two slices. Returns `None` if
-    /// there are fewer.
+    /// there are fewer unread bytes.
     pub fn take(&mut self, n: u32) -> Option<[&[u8]; 2]> {
         if n > self.unread() {
             return None;
@@ -252,8 +253,8 @@ impl HeapRecv {
     }
 
     /// Removes up to `n` unread bytes from the front, and returns them without copying. While the
-    /// result exists, all memory of the FIFO is kept, and later bytes are stored elsewhere. To keep
-    /// a few bytes for long, copy them instead.
+    /// result exists, it keeps the FIFO's whole buffer, and new bytes go to another buffer. Copy a
+    /// few bytes instead if you keep them for long.
     pub fn keep(&mut self, n: u32) -> KeptBytes {
         let n = n.min(self.unread());
         let fragments = self.memory.fragments(self.head, n);
@@ -268,18 +269,19 @@ impl HeapRecv {
         if nothing_kept {
             self.free = self.head;
             if self.unread() == 0 && self.ahead == 0 {
-                // The FIFO is empty. Continue at the start of the memory, whose pages already
-                // exist.
+                // The FIFO is empty. Restart at the beginning of the buffer, whose pages are
+                // already allocated.
                 self.memory.shift = 0u32.wrapping_sub(self.tail);
             }
         }
     }
 
-    /// Ensures that the FIFO can store bytes up to `end`, counted from `head`, without overwriting
-    /// [kept](Self::keep) ones. Returns false if no memory is available.
+    /// Allocates memory for bytes up to `end`, counted from `head`, without overwriting
+    /// [kept](Self::keep) bytes. Returns false if no memory is available.
     fn ensure(&mut self, end: u32) -> bool {
         let used = self.unread() + self.ahead;
-        // Allocate the full capacity, because pages cost nothing until they are written.
+        // Allocate the full capacity at once, because the kernel allocates a page only when it is
+        // written.
         if !self.memory.ensure(self.nominal, self.head, used) {
             return false;
         }
@@ -329,8 +331,7 @@ impl HeapRecv {
     }
 }
 
-/// Bytes that were removed from a [`HeapRecv`] and are still in its memory. Another thread may read
-/// them.
+/// Bytes that were removed from a [`HeapRecv`] without copying. They can be read on another thread.
 ///
 /// ```
 /// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
@@ -409,12 +410,12 @@ impl RecvBuffer for HeapRecv {
     }
 }
 
-/// A transmit FIFO in private memory, which its user writes directly. Memory is allocated by the
-/// first write.
+/// A transmit FIFO in private memory, for a stack in the same process. The first write allocates
+/// the memory.
 ///
-/// Released bytes are not overwritten while fragments refer to them; instead, the queued bytes move
-/// to new memory. Moves are rare: a retransmission must be waiting for its device while the
-/// acknowledgement of its bytes arrives.
+/// Acknowledged bytes are not overwritten while fragments refer to them; instead, the queued bytes
+/// move to new memory. This is rare: it happens if bytes are acknowledged while their
+/// retransmission still waits for the device.
 ///
 /// ```
 /// use towpath_ring::{HeapSend, Payload, SendBuffer};
@@ -438,8 +439,8 @@ pub struct HeapSend {
     memory: Memory,
     head: u32,
     tail: u32,
-    /// Bytes before this position may be overwritten. Fragments may refer to bytes between this
-    /// position and `head`.
+    /// Position before which bytes may be overwritten. Fragments may refer to bytes from here to
+    /// `head`.
     free: u32,
     limit: u32,
     limit_max: u32,
@@ -464,8 +465,8 @@ impl HeapSend {
         self.limit.saturating_sub(self.len())
     }
 
-    /// Copies as many bytes of `data` as there is room for, and returns their number. Returns 0 if
-    /// no memory is available.
+    /// Appends as many bytes of `data` as fit, and returns their number. Returns 0 if no memory is
+    /// available.
     pub fn write(&mut self, data: &Payload<'_>) -> u32 {
         let n = data.len().min(self.room());
         if n == 0 || !self.ensure() {
@@ -563,7 +564,8 @@ impl HeapSend {
         self.memory.touched
     }
 
-    /// Ensures that an empty FIFO has [room](HeapSend::room) for `n` bytes, up to its maximum size.
+    /// Enlarges an empty FIFO so that it has [room](HeapSend::room) for `n` bytes, up to its
+    /// maximum size.
     pub fn want_room(&mut self, n: u32) {
         if self.is_empty() {
             self.want_capacity(n);
@@ -605,7 +607,8 @@ impl SendBuffer for HeapSend {
         let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
         if self.is_empty() && !self.memory.is_lent() {
-            // The FIFO is empty. Continue at the start of the memory, whose pages already exist.
+            // The FIFO is empty. Restart at the beginning of the buffer, whose pages are already
+            // allocated.
             self.memory.shift = 0u32.wrapping_sub(self.tail);
             self.free = self.head;
         }
@@ -657,7 +660,7 @@ mod tests {
         let mut recv = HeapRecv::new(64 << 10, 64 << 10);
         assert_eq!(recv.memory_bytes(), 0);
         for _ in 0..3 {
-            // If the user reads all bytes each time, the same memory is written again.
+            // If each read empties the FIFO, the next write reuses the start of the memory.
             assert!(recv.write_at(0, &payload(&[1; 1000])));
             recv.commit(1000);
             assert_eq!(recv.memory_bytes(), 1000);

@@ -1,21 +1,21 @@
-//! Rings and byte FIFOs in shared memory, and the protocol by which one side sleeps and the other
-//! wakes it. Each algorithm is implemented once, and checked by loom.
+//! Rings and byte FIFOs in shared memory, and the protocol by which one process sleeps and another
+//! wakes it. The algorithms are checked by loom.
 //!
 //! Reading order:
 //! 1. [`towpath_shm::layout`]: the layout of the memory shared with programs.
 //! 2. `protocol`: the algorithms.
 //! 3. [`Region`], [`Channel`] and [`Status`]: the memory.
 //! 4. [`Life`]: how programs detect that the engine has exited.
-//! 5. [`program_fifo`]: the program's sides of a socket's FIFOs; [`urgent`]: the position at which
-//!    reads stop because of urgent data.
+//! 5. [`program_fifo`]: the program's sides of a socket's FIFOs; [`urgent`]: the mark of urgent
+//!    data, at which reads stop.
 //! 6. [`EngineRecv`] and [`EngineSend`]: the engine's sides, which validate every word of the
 //!    program. [`HeapRecv`] and [`HeapSend`]: FIFOs in private memory. [`SocketRecv`] and
-//!    [`SocketSend`]: FIFOs of either kind.
+//!    [`SocketSend`]: a FIFO in shared or in private memory.
 //! 7. `pins`: references of packets to bytes in a FIFO.
 //! 8. [`Windows`]: the allocator of the memory.
 //!
-//! The locks are in `lock.rs` and `process_lock.rs`, with their common part in `word.rs`. By
-//! [`Relay`], the threads of a process take turns at running an engine.
+//! The locks are in `lock.rs` and `process_lock.rs`; `word.rs` has their common code. With
+//! [`Relay`], the threads of a process take turns at running an engine (the network stack).
 //!
 //! # Example
 //! A program and its engine in one process: the program writes to a socket's transmit FIFO.

@@ -1,13 +1,14 @@
-//! Lets programs detect that the engine has ended, for whatever reason.
+//! Lets programs detect that the engine (the process with the network stack) has ended for any
+//! reason.
 //!
-//! A thread that waits for one socket sleeps on a futex. If the engine is killed, no one wakes the
-//! futex, and a thread cannot wait for a futex and a descriptor at the same time. However, the
+//! A thread that waits for one socket sleeps on a futex. If the engine is killed, it does not wake
+//! the futex, and a thread cannot wait for a futex and a descriptor at the same time. However, the
 //! kernel wakes futexes by *robust lists* (set_robust_list(2),
 //! Documentation/locking/robust-futexes.rst). When a thread ends for any reason, the kernel walks
 //! the list that the thread registered. In each word that contains the thread's id, it sets
-//! FUTEX_OWNER_DIED and wakes one waiter. The engine's thread therefore registers words in the
-//! status page, which contain its id while it is alive. Programs wait for one of these words and
-//! for the socket's word at once (futex_waitv(2)).
+//! FUTEX_OWNER_DIED and wakes one waiter. Therefore the engine's thread registers words in the
+//! status page, memory that programs can read. The words contain the thread's id. Programs wait for
+//! one of these words and for the socket's word at once (futex_waitv(2)).
 //!
 //! ```text
 //!   private memory:  head ──► entry 0 ──► entry 1 ──► … ──► head    (addresses: not for programs)
@@ -31,8 +32,8 @@ use towpath_shm::Mapping;
 use towpath_shm::layout::{ENGINE_ENDED, LIVES, LifeWord as Word, StatusPage};
 use towpath_shm::syscall::syscall;
 
-/// FUTEX_WAITERS of linux/futex.h: the kernel wakes a waiter when the thread that owns the futex
-/// ends.
+/// FUTEX_WAITERS of linux/futex.h. With this bit, the kernel wakes a waiter when the thread that
+/// owns the futex ends.
 const WAITERS: u32 = 0x8000_0000;
 
 /// Shows programs that the engine's thread is alive, until this value is dropped or the thread ends
@@ -44,21 +45,22 @@ pub struct Life {
     mapping: Arc<Mapping>,
     /// Offset of the status page in the mapping, in bytes.
     at: usize,
-    /// The robust list of this thread; `None` if the kernel does not support robust lists.
+    /// The robust list of this thread (set_robust_list(2)); `None` if the kernel does not support
+    /// it.
     list: Option<Box<RobustList>>,
     /// The robust list that the thread had before (libc's): address and length.
     before: (usize, usize),
     _of_this_thread: PhantomData<*const ()>,
 }
 
-/// `struct robust_list_head`, followed by its entries. The kernel reads it when the thread ends.
+/// `struct robust_list_head` and its entries. The kernel reads them when the thread ends.
 #[derive(Debug)]
 #[repr(C)]
 struct RobustList {
     first: usize,
-    /// Offset from an entry to the futex word that it stands for, in bytes.
+    /// Offset in bytes from an entry to its futex word.
     offset: isize,
-    /// Entry of the list that is being added or removed; not used here, so always 0.
+    /// Entry that is being added or removed. Unused, so always 0.
     pending: usize,
     /// Each entry is the address of the next one; the last points to the head of the list.
     entries: [usize; LIVES],
@@ -112,9 +114,9 @@ impl Drop for Life {
         if let Some(list) = self.list.take()
             && !set_robust_list(self.before.0, self.before.1)
         {
-            // The kernel accepted a list of this length before, so this cannot fail. If it did, the
-            // kernel would still read the list when the thread ends, so its memory must not be
-            // freed.
+            // The kernel accepted a list of this length before, so this failure is impossible. If
+            // it happened, the kernel would still read the list when the thread ends, so leak its
+            // memory.
             Box::leak(list);
         }
         for word in self.words() {
@@ -140,7 +142,7 @@ fn robust_list() -> (usize, usize) {
     if got.is_ok() { (at, len) } else { (0, 0) }
 }
 
-/// Registers a robust list for the calling thread. Returns whether the kernel accepted it.
+/// Registers the calling thread's robust list. Returns false if the kernel rejects it.
 fn set_robust_list(at: usize, len: usize) -> bool {
     // SAFETY: the kernel reads the list when this thread ends. The caller keeps the list until
     // then, or registers another one first.
@@ -182,7 +184,8 @@ mod tests {
             });
             begun.wait();
             assert!(status.life(1).is_some());
-            // Some of these channels (programs) have a word of their own, and some share one.
+            // Channel numbers of programs. The first three have a word of their own; the last two
+            // share words with other programs.
             let channels = [1, 2, 3, LIVES as u32 + 3, 4000];
             for &channel in &channels {
                 let status = &status;
@@ -193,8 +196,8 @@ mod tests {
             }
             end.wait();
         });
-        // The kernel processes the words of a dead thread one by one. A thread that waits for the
-        // first word may wake before the last one is set.
+        // When a thread dies, the kernel processes its words one by one. A waiter of the first word
+        // may wake before the last word is set.
         let start = std::time::Instant::now();
         while !(1..4096).all(|channel| status.has_ended(channel)) {
             assert!(start.elapsed().as_secs() < 50, "some were not told");

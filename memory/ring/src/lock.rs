@@ -1,12 +1,12 @@
-//! The locks of a slot's read and write end, shared by all threads and processes that have the
-//! socket.
+//! The locks of a socket's read and write end, in the shared memory of its slot. All threads and
+//! processes that have the socket use them.
 //!
-//! The lock word is 0, or identifies its owner by the channel number of its process and its thread
-//! id. [`LOCK_CONTENDED`] is set if a thread sleeps. A process that dies with a lock (for example
-//! by kill -9) must not block other processes. Only the engine can detect this reliably. A thread
-//! id has no meaning in another PID namespace, but a dead process has closed its control socket.
-//! The engine then releases the locks of the process ([`release_dead`]). Threads that wait for a
-//! lock check whether the engine itself is alive.
+//! The lock word is 0, or identifies its owner: the process by its number (channel), and the thread
+//! by its id. [`LOCK_CONTENDED`] is set if a thread sleeps. A process that dies with a lock (for
+//! example by kill -9) must not block other processes. Only the engine can detect a death reliably:
+//! thread ids have no meaning in another PID namespace, but the control socket of a dead process is
+//! closed. The engine then releases the locks of the process ([`release_dead`]). Threads that wait
+//! for a lock check whether the engine itself is alive.
 //!
 //! A lock also prevents the reuse of a slot and its memory while a thread uses them. The thread
 //! locks, then checks whether the slot still belongs to its socket. The engine first invalidates
@@ -20,8 +20,8 @@
 //! ```
 //!
 //! All these steps except the checks of the generation are read-modify-writes of one word, so they
-//! have a total order. If a thread locks before the engine checks, the engine sees that. If the
-//! thread locks later, it sees the engine's earlier writes.
+//! have a total order. If a thread locks before the engine checks, the engine sees the lock. If it
+//! locks later, it sees the engine's earlier writes.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -38,40 +38,41 @@ use crate::word::{self, Next};
 /// Time after which a thread that waits for a lock first checks whether the engine is alive. The
 /// time is much longer than a lock is usually held.
 const SLICE_MIN: Duration = Duration::from_millis(2);
-/// Maximum time between two checks of a waiting thread whether the engine is alive.
+/// Maximum time for which a thread waits for a lock before it checks whether the engine is alive.
 const SLICE_MAX: Duration = Duration::from_millis(100);
-/// Maximum time for which the engine holds a lock; normally it is the time of a copy. If the engine
-/// holds a lock for longer, it is dead or stopped, and the waiting thread steals the lock. When the
-/// engine unlocks, it detects this and resets the connection.
+/// Time after which a thread takes over a lock that the engine holds, because the engine is dead or
+/// stopped. Normally it holds a lock only while it copies. When it resumes, it detects the loss and
+/// resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
 /// Mask of the bits of a lock word that identify the owner.
 const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
-/// Maximum number of locks recorded per thread, by which a signal handler recognizes the locks of
-/// its own thread. A thread holds two locks when it moves bytes between sockets, and so may a
-/// handler that interrupts it.
+/// Maximum number of locks recorded per thread, by which a signal handler recognizes its own
+/// thread's locks. A call that moves bytes between sockets holds two. A signal handler that
+/// interrupts it may hold two more.
 const DEPTH: usize = 4;
-/// Maximum number of attempts to update a lock word that a hostile program keeps changing.
-/// Afterwards, the lock counts as held. Correct threads change the word once or twice per call.
+/// Maximum number of attempts to update a lock word, because a hostile program might change it all
+/// the time. After them, the lock counts as held. Correct threads change the word at most twice per
+/// call.
 const LOOKS: u32 = 1000;
 
 /// Access to a process's connection to the engine, as needed by a thread that takes a lock.
 pub trait Door {
     /// Returns the number of the process's channel, from 1 to
-    /// [`towpath_shm::layout::CHANNELS_MAX`], or 0 if it has none yet. Lock words contain the
-    /// number as part of the owner.
+    /// [`towpath_shm::layout::CHANNELS_MAX`], or 0 if the process has none yet. The number is part
+    /// of the owner in lock words.
     fn channel(&self) -> u32;
 
     /// Returns whether the engine is alive.
     fn engine_lives(&self) -> bool;
 
-    /// Notifies the engine by [`towpath_shm::layout::op::UNLOCKED`] that a lock was released for
-    /// which it waits.
+    /// Notifies the engine that a lock was released for which it waits
+    /// ([`towpath_shm::layout::op::UNLOCKED`]).
     fn tell_unlocked(&self);
 }
 
-/// Implementation for tests, which run both sides in one process. The closure returns whether the
-/// engine is alive; the engine is never notified.
+/// Implementation for tests with program and engine in one process. The closure returns whether the
+/// engine is alive; notifications are ignored.
 impl<F: Fn() -> bool> Door for F {
     fn channel(&self) -> u32 {
         0
@@ -84,7 +85,7 @@ impl<F: Fn() -> bool> Door for F {
     fn tell_unlocked(&self) {}
 }
 
-/// A lock that the thread holds. Dropping this value unlocks it.
+/// A held lock. Dropping this value releases it.
 #[derive(Debug)]
 pub struct Guard<'a, D: Door> {
     word: &'a AtomicU32,
@@ -97,25 +98,24 @@ pub struct Guard<'a, D: Door> {
 }
 
 impl<D: Door> Guard<'_, D> {
-    /// Returns whether the thread already held the lock. If so, this is a signal handler that
-    /// interrupts a call at the same end of the same socket. The interrupted call must take the
-    /// handler's bytes into account; see [`crate::append`] and
-    /// [`crate::program_fifo::consume_from`].
+    /// Returns whether the thread already held the lock, so that this is a signal handler. The call
+    /// that it interrupted uses the same end of the same socket, and must take the handler's bytes
+    /// into account. See [`crate::append`] and [`crate::program_fifo::consume_from`].
     pub fn is_nested(&self) -> bool {
         self.nested
     }
 }
 
-/// Locks the read end of the socket in `slot`. Returns `None` if the engine has ended, or if the
-/// slot's generation is no longer `generation` because it belongs to another socket.
+/// Locks the read end of the socket in `slot`. Returns `None` if the engine has ended. Also returns
+/// `None` if the slot's generation has changed, because the slot belongs to another socket then.
 #[inline]
 pub fn lock_rx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.rx_lock, door)?;
     is_still(slot, generation).then_some(guard)
 }
 
-/// Locks the write end of a socket, which protects the transmit FIFO. Returns `None` in the same
-/// cases as [`lock_rx`].
+/// Locks the write end of a socket, which protects the transmit FIFO. Returns `None` for the
+/// reasons given at [`lock_rx`].
 #[inline]
 pub fn lock_tx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.tx_lock, door)?;
@@ -128,10 +128,10 @@ pub(crate) fn is_still(slot: &Slot, generation: u32) -> bool {
 }
 
 /// Invalidates all handles of a slot by changing its generation to `next`. Called by the engine.
-/// Returns `Ok` if no thread holds a lock of the slot, so that the slot can be reused.
+/// Returns `Ok` if no thread holds a lock of the slot; the slot can then be reused.
 ///
 /// # Errors
-/// Returns the error of [`are_out`]. Call that function again later.
+/// Returns the error of [`are_out`] if a thread holds a lock. Call [`are_out`] again later.
 pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
     slot.generation.store(next, Ordering::Release);
     are_out(slot)
@@ -141,9 +141,9 @@ pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
 /// [`end_generation`]; never waits.
 ///
 /// # Errors
-/// Returns the channel number of the process whose thread holds a lock. The thread notifies the
-/// engine when it unlocks ([`Door::tell_unlocked`]), unless it dies. Programs write the number, so
-/// the channel may not exist.
+/// Returns the channel number of the process that holds a lock. Its thread notifies the engine when
+/// it unlocks ([`Door::tell_unlocked`]), unless it dies. The number is written by programs, so
+/// there may be no such channel.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)
@@ -154,11 +154,11 @@ pub fn are_out(slot: &Slot) -> Result<(), u32> {
 pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     let mut held = 0;
     for _ in 0..LOOKS {
-        // If the owner bits are 0, the lock is free, whatever the remaining bits are.
+        // If the owner bits are 0, the lock is free, whatever the remaining bits are. Otherwise
+        // LOCK_ENGINE requests a notification.
         let next = if held & OWNER == 0 { 0 } else { held | LOCK_ENGINE };
-        // The exchange is needed even if it changes nothing. A plain load might return an old
-        // value, and a thread that locks later would not be guaranteed to see the engine's earlier
-        // writes.
+        // Exchange even if the value stays the same. A plain load might return an old value, and a
+        // thread that locks later might not see the engine's earlier writes.
         match word.compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) if next == 0 => return Ok(()),
             Ok(_) => break,
@@ -168,14 +168,14 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     Err((held & OWNER) >> LOCK_CHANNEL_SHIFT)
 }
 
-/// Clears the cached thread id. Call this in the child process after fork(2), because its thread
-/// has a new id.
+/// Clears the cached thread id. Must be called in the child process after fork(2), whose thread has
+/// a new id.
 pub fn forget_thread_id() {
     THREAD.with(|thread| thread.id.set(0));
 }
 
-/// Releases the locks of the slot that a dead process with this channel number held. Called by the
-/// engine.
+/// Releases the slot's locks that are held by the process with this channel number, which has died.
+/// Called by the engine.
 pub fn release_dead(slot: &Slot, channel: u32) {
     release(&slot.rx_lock, channel);
     release(&slot.tx_lock, channel);
@@ -193,8 +193,8 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     let (me, is_ours) = THREAD.with(|thread| (thread.owner(door.channel()), enter(thread, word)));
     match word::try_acquire(word, me) {
-        // Thread ids are truncated in the lock word, so another thread may have the same owner
-        // bits.
+        // The owner bits match, and this thread has recorded the lock. The record is needed because
+        // the word contains only a truncated thread id, which another thread may share.
         Err(held) if is_ours && held & OWNER == me => {
             THREAD.with(leave_nested);
             Some(Guard { word, owner: me, nested: true, door, _of_this_thread: PhantomData })
@@ -207,28 +207,29 @@ fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     }
 }
 
-/// Returns whether this thread already holds a lock. If so, the caller is a signal handler that
-/// interrupted a call.
+/// Returns whether this thread holds a lock. At the start of a call, this means that the caller is
+/// a signal handler that interrupted another call.
 pub fn is_inside() -> bool {
     THREAD.with(|thread| thread.held.get()) > 0
 }
 
-// Records a lock before it is taken. The lock stays recorded until after it is released. Returns
-// true if a call that this one interrupts has already recorded it.
+// Records a lock before it is taken; `leave` removes the record after it is released. Returns true
+// if a call that this one interrupts has already recorded the lock.
 #[inline]
 fn enter(thread: &ThreadIdentity, word: &AtomicU32) -> bool {
     let (at, word) = (thread.held.get(), ptr::from_ref(word).addr());
     thread.held.set(at + 1);
     compiler_fence(Ordering::SeqCst);
-    // A signal handler that interrupts here records its locks after this position, and removes them
-    // before it returns.
+    // A signal handler that interrupts this function records its locks after this position. It
+    // removes them before it returns.
     let (outer, own) = thread.words.split_at(at.min(DEPTH));
     let is_ours = outer.iter().any(|outer| outer.get() == word);
     if let Some(own) = own.first() {
         own.set(word);
     }
     compiler_fence(Ordering::SeqCst);
-    // If there is no room to record all locks, only the owner bits in the lock word decide.
+    // If the record has no space, assume that the lock is this thread's. The caller then decides by
+    // the owner bits in the lock word.
     is_ours || at > DEPTH
 }
 
@@ -238,7 +239,7 @@ fn leave(thread: &ThreadIdentity, word: &AtomicU32) {
     compiler_fence(Ordering::SeqCst);
     let (last, word) = (thread.held.get() - 1, ptr::from_ref(word).addr());
     if let Some(at) = thread.words.iter().position(|own| own.get() == word) {
-        // A signal handler that interrupts here sees the last entry twice, which does no harm.
+        // A signal handler that interrupts here sees the last entry twice, which is harmless.
         let last = &thread.words[last.min(DEPTH - 1)];
         thread.words[at].set(last.get());
         compiler_fence(Ordering::SeqCst);
@@ -259,7 +260,7 @@ fn leave_nested(thread: &ThreadIdentity) {
     thread.held.set(last);
 }
 
-/// Waits for the lock and takes it. Returns false if the engine has ended.
+/// Waits for the lock and takes it. Returns false if the engine ends.
 #[cold]
 fn lock_slowly(word: &AtomicU32, me: u32, door: &impl Door) -> bool {
     let (mut slice, mut engine_held) = (SLICE_MIN, Duration::ZERO);
@@ -289,8 +290,8 @@ impl<D: Door> Drop for Guard<'_, D> {
         if self.nested {
             return;
         }
-        // If the lock word does not have our owner bits, the engine considered this process dead
-        // and released the lock.
+        // If the word has another owner, the engine has released this lock because it considered
+        // this process dead.
         let held = unlock(self.word, |held| held & OWNER == self.owner);
         THREAD.with(|thread| leave(thread, self.word));
         if held.is_some_and(|held| held & LOCK_ENGINE != 0) {
@@ -299,7 +300,8 @@ impl<D: Door> Drop for Guard<'_, D> {
     }
 }
 
-/// Tries to take the lock for the engine, which never waits. Returns whether it succeeded.
+/// Tries to take the lock for the engine, without waiting. Returns false if another thread holds
+/// it.
 pub(crate) fn try_lock_engine(word: &AtomicU32) -> bool {
     word::try_acquire(word, LOCK_ENGINE).is_ok()
 }
@@ -310,17 +312,17 @@ pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
     unlock(word, |held| held & !LOCK_CONTENDED == LOCK_ENGINE).is_some()
 }
 
-/// Releases the lock, and returns the previous value of its word. Returns `None` if the caller does
-/// not hold the lock.
+/// Releases the lock, and returns the previous value of its word. Returns `None` if the caller no
+/// longer holds it.
 fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
     word::release(word, is_ours, || futex::wake(word, 1))
 }
 
-/// State of the locks of a thread. A single thread-local variable has all of it, because each
-/// access may cost a function call in a shared library.
+/// Locks held by a thread. A single thread-local variable contains everything, because each access
+/// may cost a function call in a shared library.
 struct ThreadIdentity {
-    /// Cached thread id; 0 if not known. Without the cache, each read and write would take a system
-    /// call, gettid(2), for its lock.
+    /// Cached thread id; 0 if unknown. Without the cache, each read and write would call gettid(2)
+    /// for the lock word.
     id: Cell<u32>,
     /// Number of locks that this thread holds or is about to take.
     held: Cell<usize>,
@@ -387,8 +389,8 @@ mod tests {
         assert_eq!(word.load(Ordering::Relaxed), 0);
     }
 
-    /// Tests locks whose owner bits equal those of this thread because thread ids are truncated: in
-    /// a signal handler, and for a different socket.
+    /// Tests owner bits that equal those of this thread although another thread holds the lock,
+    /// because thread ids are truncated.
     #[test]
     fn a_thread_whose_id_looks_the_same_is_another() {
         let (own, others) = (AtomicU32::new(0), AtomicU32::new(0));
@@ -409,12 +411,13 @@ mod tests {
         assert!(!is_inside());
     }
 
-    /// Tests that a signal handler that finds its own thread's lock keeps it recorded. Otherwise
-    /// the next handler would deadlock.
+    /// Tests a signal handler that finds its own thread's lock when the record of locks is full.
+    /// The lock must stay recorded; otherwise the next handler would deadlock.
     #[test]
     fn a_lock_stays_known_where_there_is_no_room_to_note_another() {
         let words: [AtomicU32; DEPTH] = std::array::from_fn(|_| AtomicU32::new(0));
-        // The engine has ended, so a thread that would have to wait gives up at once.
+        // The closure reports that the engine has ended, so a thread that would wait gives up at
+        // once.
         let gone = || false;
         let guards: Vec<_> =
             words.iter().map(|word| lock(word, gone).expect("it is free")).collect();
@@ -448,8 +451,7 @@ mod tests {
         assert!(lock(&word, || false).is_none());
     }
 
-    /// Tests a late unlock by a former owner, when another thread holds the lock for the slot's
-    /// next socket.
+    /// Tests that a former owner cannot unlock a lock that another thread holds now.
     #[test]
     fn who_has_lost_it_does_not_free_it() {
         let word = AtomicU32::new(0);

@@ -1,6 +1,6 @@
 //! Models of a FIFO whose two sides run concurrently. A side that waits for space or for a read
-//! must be notified. Memory must keep its bytes when it moves, and a lock must have one owner. As
-//! in [`crate::loom_reuse`], the code under test is that of programs and of the engine.
+//! must be notified. Bytes must not change when the FIFO moves to another buffer. A lock must have
+//! one owner. The code under test is the code of programs and the engine.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -17,11 +17,11 @@ use crate::lock::{lock_rx, try_lock_engine, unlock_engine};
 use crate::loom_reuse::{OLD, Told, model, read, receive, sent, world, write};
 use crate::program_fifo;
 
-/// Capacity of the FIFO in bytes when it is full: the smallest of which a third is not 0.
+/// Capacity of a FIFO in bytes. The smallest capacity of which a third is not 0.
 const FULL: u32 = 3;
 
-/// Models the flag for published bytes (`tx_dirty`). A program that sets it notifies the engine,
-/// which then reads every published byte.
+/// Models the flag `tx_dirty`. A program that sets it notifies the engine, which must then read all
+/// published bytes.
 #[test]
 fn loom_published_bytes_are_told() {
     model(|| {
@@ -83,8 +83,8 @@ fn loom_who_finds_no_room_is_told() {
     });
 }
 
-/// Models the engine requesting a notification of the next read while its receive window is small.
-/// Either the engine sees the read, or the program notifies it.
+/// Models the engine's request to be notified of the next read, for a window update. Either the
+/// engine sees the read, or the program notifies it.
 #[test]
 fn loom_a_read_that_the_window_waits_for_is_told() {
     model(|| {
@@ -172,8 +172,8 @@ impl Guarded {
     }
 }
 
-/// Models a lock that passes from one thread to another that waits for it, while the engine tries
-/// to take it.
+/// Models a lock that passes from one thread to a waiting thread, while the engine tries to take
+/// it.
 #[test]
 fn loom_a_lock_is_handed_over_and_is_one_owners() {
     model(|| {

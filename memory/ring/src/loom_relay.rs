@@ -1,7 +1,7 @@
 //! Models of the relay, by which threads take turns at running the engine. Loom explores all
-//! interleavings of threads that take it, release it and wait for it. A thread that is not woken
-//! waits for ever, which loom reports. In the model, all threads that sleep on the hand-off word
-//! continue when it changes; the kernel wakes only one.
+//! interleavings of threads that take the relay, release it and wait for it. Loom reports a thread
+//! that is never woken. In the model, a change of the hand-off futex word wakes all threads that
+//! wait for it; the kernel would wake only one.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_relay`
 
@@ -11,12 +11,13 @@ use loom::thread;
 
 use crate::relay::{Relay, Taken, Who};
 
-/// A thread that takes the relay once. The thread sleeps on the hand-off word if necessary.
+/// Takes the relay (the right to run the engine) once, as one thread. Sleeps on the hand-off word
+/// while another thread has it.
 fn wait(relay: &Relay, thread: u32) {
     let me = Who::Waits.number(thread);
     while relay.take(me, Who::Waits).is_none() {
         let Some(baton) = relay.follow() else {
-            // The relay is free again, or another thread has changed the hand-off word.
+            // The relay is free again, or the hand-off word has changed. Try again.
             thread::yield_now();
             continue;
         };
@@ -49,8 +50,8 @@ fn loom_relay_who_leaves_wakes_who_follows() {
     });
 }
 
-/// Models the standby thread, which sleeps while another thread has the relay. The standby thread
-/// is woken when that thread releases the relay.
+/// Models the standby thread, which sleeps while another thread has the relay (the right to run the
+/// engine). It must be woken when that thread releases the relay.
 #[test]
 fn loom_relay_who_stands_by_is_called() {
     loom::model(|| {
@@ -72,8 +73,8 @@ fn loom_relay_who_stands_by_is_called() {
     });
 }
 
-/// Models a thread that releases the relay for the last time. Another thread may take it in between
-/// and release it. In the end the standby thread has it.
+/// Models a thread that releases the relay (the right to run the engine) for the last time. Another
+/// thread may take and release it. In the end the standby thread must have it.
 #[test]
 fn loom_relay_who_has_retired_is_served() {
     let mut builder = loom::model::Builder::new();
@@ -122,8 +123,7 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
             thread::spawn(move || wait(&relay, 2))
         };
         relay.lend(me);
-        // If it does not take the relay back, it sleeps until the end, because no thread has to
-        // wake it.
+        // Otherwise it sleeps until the model ends, because no thread must wake it.
         if relay.has_followers() && relay.take_back(me) {
             assert!(relay.leave(me));
             relay.pass_on(|| {});
@@ -132,8 +132,8 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
     });
 }
 
-/// Models two threads that try to take a lent relay. Only one succeeds, and the lending thread can
-/// tell.
+/// Models two threads that try to take a lent relay (the right to run the engine). Only one
+/// succeeds, and the lending thread can find out.
 #[test]
 fn loom_relay_what_is_lent_is_had_by_one() {
     loom::model(|| {
@@ -165,11 +165,12 @@ fn loom_relay_what_is_lent_is_had_by_one() {
     });
 }
 
-/// Models that take twenty seconds.
+/// Models that take twenty seconds, so they run only at night.
 mod nightly {
     use super::*;
 
-    /// Models two threads that pass the relay to each other, one of which takes it twice.
+    /// Models two threads that pass the relay (the right to run the engine) to each other. One of
+    /// them takes it twice.
     #[test]
     fn loom_relay_each_follower_gets_it() {
         loom::model(|| {

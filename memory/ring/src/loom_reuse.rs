@@ -1,8 +1,8 @@
-//! Models of the reuse of slots and memory while a thread is inside a call. The code under test is
-//! that of programs and of the engine, with loom's atomics in the slots.
+//! Models of the reuse of a socket's slot and memory while a thread still uses them. The code under
+//! test is the code of programs and the engine, with loom's atomics in the slots.
 //!
 //! Bytes are not modelled, so a copy happens atomically with the load before it. There are two
-//! slots: one that the threads use, and one that may reuse its memory.
+//! slots: the threads use the first, and the second may reuse its memory.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,8 @@ use crate::program_fifo;
 use crate::region::Region;
 use crate::windows::Windows;
 
-/// Generation of the slot for the socket that the thread uses, and for the next socket in the slot.
+/// Generations of the slot: for the socket that the thread uses, and for the next socket in the
+/// same slot.
 pub(crate) const OLD: u32 = 1;
 const NEXT: u32 = 3;
 
@@ -81,7 +82,7 @@ pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> 
     (n == 1 && program_fifo::consume_from(slot, start, n).is_some()).then_some(byte[0])
 }
 
-/// Initializes the slot for its next socket, and stores a byte that this socket receives.
+/// Initializes the slot for its next socket, which receives a byte.
 fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
     let slot = region.slot(0).unwrap();
     slot.rx_head.store(0, Ordering::Relaxed);
@@ -92,7 +93,7 @@ fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
     next
 }
 
-/// Whether the engine waits for threads that hold a lock of the slot before it reuses the slot.
+/// Whether the engine, before it reuses a slot, waits for threads that hold a lock of the slot.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     Waits,
@@ -181,7 +182,7 @@ fn reuse_of_memory(rule: Rule) {
         if rule == Rule::DoesNotWait {
             windows.collect_blindly(0);
         }
-        // Another socket, which may belong to another process, gets the memory.
+        // Another socket, possibly of another process, gets the memory.
         let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         assert_eq!(other.attach(), Attach::Done);
         let appended = write(&region, 1, 0, b'n', &Told::nothing());
@@ -207,8 +208,8 @@ fn loom_memory_used_again_at_once_gets_foreign_bytes() {
     reuse_of_memory(Rule::DoesNotWait);
 }
 
-/// Models a socket that is disconnected (connect(2) with AF_UNSPEC) and connected again, which
-/// creates a new FIFO in the same slot and generation.
+/// Models a socket that is disconnected (connect(2) with AF_UNSPEC) and connected again. The slot
+/// then has a new FIFO, but the same generation.
 #[test]
 fn loom_a_writer_publishes_nothing_in_a_new_fifo() {
     model(|| {
@@ -273,8 +274,8 @@ fn loom_a_reader_takes_nothing_of_a_new_fifo_for_old() {
     });
 }
 
-/// Models a process that dies with the lock while another thread waits for it, and the socket is
-/// closed.
+/// Models a process that dies while it holds a lock. Another thread waits for the lock, and the
+/// socket is closed.
 #[test]
 fn loom_the_lock_of_a_dead_thread_comes_back() {
     model(|| {
@@ -298,7 +299,7 @@ fn loom_the_lock_of_a_dead_thread_comes_back() {
         release_dead(slot(&region), 0);
         waiter.join().unwrap();
         if out.is_ok() {
-            // The thread that died came later, saw the new generation, and released the lock
+            // The thread that dies locked after the generation changed, so it released the lock
             // itself.
             assert_eq!(told.count(), 0);
         }

@@ -1,6 +1,5 @@
-//! Models of an async task that waits for a socket. The task is woken by an event, or by the end of
-//! the socket or the runtime. Its registration may be dropped. A task that is not woken waits for
-//! ever, which loom reports.
+//! Models of an async task that waits for a socket. An event, or the end of the socket or the
+//! runtime, must wake it. Its registration may be dropped. Loom reports a task that is never woken.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom --lib loom_task`
 
@@ -10,7 +9,7 @@ use loom::thread;
 
 use crate::waiting_task::WaitingTask;
 
-/// Number of wake-ups of a task. A clone of it serves as a waker.
+/// Number of wake-ups of a task. A clone serves as its waker.
 type Wakeups = Arc<AtomicU32>;
 
 /// The state that the lock of the reactor protects.
@@ -138,8 +137,8 @@ fn loom_task_is_woken_by_the_end_of_its_socket() {
     });
 }
 
-/// Models the end of a runtime. Its dispatcher first records the end, and then wakes all tasks. A
-/// task first stores its waker, and then checks for the end.
+/// Models the shutdown of a runtime. Its dispatcher first records the shutdown, then wakes all
+/// tasks. A task first stores its waker, then checks for the shutdown.
 #[test]
 fn loom_task_is_woken_by_the_end_of_the_runtime() {
     check(|| {
@@ -170,7 +169,7 @@ fn loom_task_of_the_last_poll_is_woken() {
 }
 
 /// Models a registration that is dropped while the dispatcher takes an event and another thread
-/// closes the socket. Each waker is dropped exactly once.
+/// closes the socket. Each waker must be dropped exactly once.
 #[test]
 fn loom_task_that_is_dropped_leaves_no_waker() {
     check(|| {

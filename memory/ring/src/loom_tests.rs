@@ -121,8 +121,8 @@ impl Events {
     }
 }
 
-/// Models the path of events: the ring, bits added to waiting events, the sleep flag and the
-/// notification descriptor. The descriptor is a counter that is read after the sending side has
+/// Models the delivery of events: the ring, bits added to queued events, the sleep flag and the
+/// notification descriptor. A counter models the descriptor; it is read after the sender has
 /// finished. A receiver that sleeps without a notification would sleep for ever.
 #[test]
 fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
@@ -163,9 +163,9 @@ fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     });
 }
 
-/// A program whose `threads` add to one ring, and what it knows about the engine's sleeps. The
-/// descriptor is a counter that is read after all threads have finished. An engine that sleeps
-/// without a notification would sleep for ever.
+/// A program whose threads add commands to one ring, with its knowledge of the engine's sleeps. A
+/// counter models the notification descriptor; it is read after all threads have finished. An
+/// engine that sleeps without a notification would sleep for ever.
 struct Waker {
     ring: Ring,
     rung: AtomicU64,
@@ -190,8 +190,8 @@ impl Waker {
     }
 }
 
-/// Models the path of commands: two programs add to separate rings, and the engine sleeps. A
-/// program that never notifies the engine must not prevent the other one from doing so.
+/// Models the delivery of commands: two programs add to separate rings, and the engine sleeps. A
+/// program that never notifies the engine must not prevent the other program from doing so.
 #[test]
 fn loom_the_engine_never_sleeps_on_commands() {
     loom::model(|| {
@@ -243,8 +243,8 @@ fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
     });
 }
 
-/// Models two threads of one program. The second may skip the notification only if the first has
-/// already sent it.
+/// Models two threads of a program. The second may omit the notification of the engine only if the
+/// first has sent it.
 #[test]
 fn loom_a_thread_that_does_not_ring_was_rung_for() {
     loom::model(|| {
@@ -260,9 +260,9 @@ fn loom_a_thread_that_does_not_ring_was_rung_for() {
     });
 }
 
-/// Words that threads that wait for one socket share with the engine, and a model of the kernel's
-/// futex. A thread does not sleep if the sequence number has changed. A sleeping thread stays
-/// asleep until all are woken.
+/// Words shared by the engine and threads that wait for one socket, and a model of the kernel's
+/// futex. A thread does not sleep if the sequence number has changed. A sleeping thread sleeps
+/// until the engine wakes all threads.
 struct Sleepers {
     state: AtomicU32,
     seq: AtomicU32,
@@ -300,15 +300,15 @@ impl Sleepers {
         }
     }
 
-    /// Returns whether the thread is awake after everything was published. If it sleeps then, its
+    /// Returns whether a thread is awake after all events were published. If it still sleeps, its
     /// wake-up was lost.
     fn is_woken(&self, seq: Option<u32>) -> bool {
         seq.is_none_or(|seq| self.woken.load(Ordering::SeqCst) & (1 << seq) != 0)
     }
 }
 
-/// Models a thread that waits for the second event, while another one has announced that it will
-/// sleep. The first event wakes both, so no wake-up is lost.
+/// Models two threads that wait for a socket: one for the first event, one for the second. The
+/// first event wakes both, and no wake-up may be lost.
 #[test]
 fn loom_a_waiter_is_woken_or_does_not_sleep() {
     let mut builder = loom::model::Builder::new();

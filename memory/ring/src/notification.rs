@@ -1,14 +1,13 @@
-//! Notifications between the engine and a program. Neither side can make the other block by sending
-//! or clearing one. O_NONBLOCK alone does not guarantee this: the flag belongs to the open file,
+//! Notifications between the engine and a program. Neither side can block the other by its use of
+//! the descriptors. O_NONBLOCK alone does not guarantee this: the flag belongs to the open file,
 //! and any process with a descriptor of it can clear the flag.
 //!
 //! - The engine is notified by eventfds ([`create`]), one per program. The engine neither reads nor
-//!   writes them: its epoll set is edge-triggered, so each write is reported. The eventfds have no
-//!   O_ASYNC.
+//!   writes them, because edge-triggered epoll reports each write. They do not use O_ASYNC.
 //! - A program is notified by a pair of sockets ([`pair`]). Each side has its own open file, and
-//!   [`toll`] requests non-blocking mode per call. A pipe is not suitable, because a reader whose
-//!   page faults slowly (userfaultfd, FUSE) holds the pipe's mutex. The writer would wait for the
-//!   mutex regardless of its flags.
+//!   [`toll`] sends with MSG_DONTWAIT. A pipe is not suitable, because a reader whose page faults
+//!   slowly (userfaultfd, FUSE) holds the pipe's mutex. The writer would wait for the mutex
+//!   regardless of its flags.
 //!
 //! ```
 //! use std::os::fd::AsFd;
@@ -41,8 +40,8 @@ pub fn create() -> io::Result<Fd> {
     Ok(opened(|| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?.into())
 }
 
-/// Notifies the engine by an eventfd. Fails only with EAGAIN if the counter is at its maximum, and
-/// then the eventfd is readable anyway.
+/// Notifies the engine by an eventfd. Ignores EAGAIN, the only possible error: the counter is at
+/// its maximum, so the eventfd is readable.
 pub fn ring(doorbell: BorrowedFd<'_>) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
@@ -57,20 +56,19 @@ pub fn pair() -> io::Result<(Fd, Fd)> {
     let (ours, theirs) =
         opened(|| socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None))?;
     let (ours, theirs) = (Fd::from(ours), Fd::from(theirs));
-    // Prevent programs from sending to the engine's end, from which nothing is read. In particular,
-    // descriptors must not accumulate there.
+    // Prevent programs from sending to the engine's end, which is never read. Otherwise descriptors
+    // that they send would accumulate there.
     shutdown(&ours, Shutdown::Read)?;
     Ok((ours, theirs))
 }
 
-/// Notifies a program. The engine ignores EAGAIN, which means that the program has not cleared its
-/// notifications for too long. The engine also ignores EPIPE, which means that the program has
-/// closed its end, and suppresses SIGPIPE.
+/// Notifies a program by its socket. Ignores EAGAIN, because a notification is then already
+/// pending, and EPIPE, because the program has closed its end.
 pub fn toll(ours: BorrowedFd<'_>) {
     let _ = send(ours, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Clears notifications of an eventfd or a socket. Returns whether there was one.
+/// Clears the notifications of an eventfd or a socket. Returns whether there were any.
 pub fn clear(doorbell: BorrowedFd<'_>) -> bool {
     rustix::io::read(doorbell, &mut [0u8; RINGS]).is_ok_and(|n| n > 0)
 }
@@ -83,7 +81,8 @@ mod tests {
     #[test]
     fn a_program_does_what_it_likes_with_its_end() {
         let (ours, theirs) = pair().unwrap();
-        // Make the program's end blocking and its buffer full, the worst that a program can do.
+        // The program makes its end blocking, and its buffer is full. The engine's send must not
+        // block.
         rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty()).unwrap();
         (0..10_000).for_each(|_| toll(ours.as_fd()));
         assert!(clear(theirs.as_fd()));
@@ -93,8 +92,8 @@ mod tests {
         toll(ours.as_fd());
     }
 
-    /// Tests that each notification is reported as an edge even if earlier ones are unread, because
-    /// programs clear several at once. The smallest socket buffer of Linux has room for a few.
+    /// Tests that epoll reports each notification as an edge, even if earlier ones are unread.
+    /// Programs rely on this, because they clear several at once.
     #[test]
     fn each_ring_of_a_program_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -121,8 +120,8 @@ mod tests {
         events.len()
     }
 
-    /// Tests that edge-triggered epoll reports each write to an eventfd, regardless of its counter
-    /// and of readers. A write that exceeds the maximum has no effect. The engine relies on both.
+    /// Tests that edge-triggered epoll reports each write to an eventfd, even if its counter is not
+    /// 0. The engine relies on this. A write that would exceed the maximum has no effect.
     #[test]
     fn each_write_to_an_eventfd_is_an_edge() {
         use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};

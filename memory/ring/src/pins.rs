@@ -11,20 +11,19 @@
 //! connection that was reset. Packets do not return in the order of their bytes, so a position per
 //! packet would not suffice.
 //!
-//! Instead, all packets created during one period have the same [`Pin`], which counts them. If
-//! bytes are released while packets of the current period exist, a new period begins. Packets
-//! created from then on have another pin, and cannot refer to bytes released before. When the last
-//! packet of the former period returns, the bytes become free, and its pin can be used for the next
-//! period. An extent has two pins, and no packet requires an allocation.
+//! Instead, all packets created during one period share a [`Pin`], which counts them. If bytes are
+//! released while packets of the current period exist, a new period begins. Packets of the new
+//! period have another pin, and cannot refer to bytes released before. When the last packet of the
+//! former period is dropped, the bytes become free, and its pin can be used for the next period.
+//! Two pins per extent (memory range of a FIFO) suffice, so packets need no allocation.
 //!
-//! As long as no packet exists when bytes are released, for example because the device takes all
-//! packets at once, the first period continues. The cost is then only that of keeping the mapping
-//! alive. Otherwise bytes are free after at most twice the time that packets spend in queues.
+//! If no packets exist when bytes are released, for example because the device takes packets at
+//! once, the first period continues. Otherwise bytes are free after at most twice the time that
+//! packets spend in queues.
 //!
-//! The pins also keep the extent itself. A FIFO that ends, or moves to a larger extent, leaves the
-//! old one to the packets, and the last packet releases it. A small packet can thus keep a large
-//! extent. If there are too many of those ([`Windows::take_forsaken`]), the packets should be
-//! copied.
+//! The pins also keep the extent itself. If a FIFO ends or moves to a larger extent, the last
+//! packet releases the old one. A small packet can thus keep a large extent. If there are too many
+//! such extents ([`Windows::take_forsaken`]), the packets should be copied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -34,12 +33,12 @@ use towpath_shm::{Backing, Mapping};
 use crate::area::Window;
 use crate::windows::Windows;
 
-/// The memory of a transmit FIFO, in 16 bytes per connection. The record of pins (references of
-/// packets) is allocated by the first packet that refers to the extent, and stays with the extent.
-/// Most FIFOs carry few bytes, which are copied, and need no record.
+/// The buffer of a transmit FIFO, in 16 bytes per connection. Counting packets that refer to the
+/// buffer takes more memory, which the first such packet allocates. Most FIFOs never need it,
+/// because short payloads are copied.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// The FIFO has no memory. Contains the allocator that can provide it.
+    /// The FIFO has no buffer. The allocator can provide one.
     None(Windows),
     /// An extent to which no packet has ever referred.
     Plain(Windows, Window),
@@ -69,9 +68,9 @@ impl Memory {
         }
     }
 
-    /// Returns the pin (reference count) for a new packet. `slot` is the number of the FIFO's slot,
-    /// and `front` the position of its first byte that is not released. Returns `None` if the FIFO
-    /// has no memory.
+    /// Returns the pin (reference count) for a new packet. `slot` is the FIFO's slot number, and
+    /// `front` the position of its first unacknowledged byte. Returns `None` if the FIFO has no
+    /// buffer.
     pub fn pin(&mut self, slot: u32, front: u32) -> Option<&Arc<Pin>> {
         if let Self::Plain(windows, _) = self {
             let none = Self::None(windows.clone());
@@ -85,7 +84,8 @@ impl Memory {
         }
     }
 
-    /// Records that all bytes before `front` are released, so that no new packet can refer to them.
+    /// Records that all bytes before `front` are acknowledged, so that no new packet can refer to
+    /// them.
     pub fn release(&mut self, front: u32) {
         if let Self::Pinned(pinned) = self {
             pinned.front = front;
@@ -116,8 +116,8 @@ impl Memory {
         *self = Self::Plain(self.windows().clone(), window);
     }
 
-    /// Detaches the extent from the FIFO. Packets that refer to it keep it. `is_out` is true if the
-    /// caller holds the FIFO's lock, so that no thread of the program uses the extent.
+    /// Detaches the buffer from the FIFO; packets that refer to the buffer keep it. `is_out` is
+    /// true if the caller holds the FIFO's lock, so that no thread of the program uses the buffer.
     pub fn detach(&mut self, slot: u32, is_out: bool) {
         let none = Self::None(self.windows().clone());
         match std::mem::replace(self, none) {
@@ -129,25 +129,27 @@ impl Memory {
     }
 }
 
-/// The extent of a FIFO, with counts of the packets that refer to it.
+/// The buffer of a FIFO, with counts of the packets that refer to it.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     /// The pin (reference count) of packets created in the current period.
     pin: Arc<Pin>,
-    /// The pin of packets created in the previous period; allocated when it is first needed.
+    /// The pin (reference count) of packets created in the previous period; allocated when it is
+    /// first needed.
     other: Option<Arc<Pin>>,
-    /// Whether packets of the previous period, which hold the second pin, still exist.
+    /// Whether packets of the previous period (those counted by `other`) still exist.
     is_waiting: bool,
-    /// Bytes before this position are free, so that the program may overwrite them.
+    /// Position before which bytes are free, so that the program may overwrite them.
     free: u32,
-    /// Value that `free` gets when the last packet of the previous period is dropped.
+    /// Value that `free` gets when the last packet of the previous period is dropped, so that its
+    /// bytes become free.
     free_next: u32,
     /// Position of the first byte of the FIFO that is not released.
     front: u32,
 }
 
 /// Reference count of the packets created in one period. Keeps the bytes to which they refer, and
-/// the mapping.
+/// the memory mapping.
 #[derive(Debug)]
 pub(crate) struct Pin {
     mapping: Arc<Mapping>,
@@ -158,16 +160,18 @@ pub(crate) struct Pin {
     is_awaited: AtomicBool,
 }
 
-/// An extent that is released to the allocator when nothing refers to it any more.
+/// An extent (memory range of a FIFO) that returns to the allocator when nothing refers to it any
+/// more.
 #[derive(Debug)]
 struct KeptExtent {
     windows: Windows,
     slot: u32,
-    /// The extent; `None` only while this value is being dropped.
+    /// The memory range; `None` only while this value is being dropped.
     window: Option<Window>,
-    /// Whether no thread of the program uses the extent, because it was detached under the lock.
+    /// Whether no thread of the program uses the memory, because it was detached under the FIFO's
+    /// lock.
     is_out: AtomicBool,
-    /// Whether the FIFO no longer uses the extent, so that only packets keep it.
+    /// Whether only packets keep the memory, because the FIFO no longer uses it.
     is_forsaken: AtomicBool,
 }
 
@@ -184,8 +188,8 @@ impl Pinned {
         self.pin.kept.window()
     }
 
-    /// Leaves the extent to the packets that refer to it. `is_out` has the same meaning as for
-    /// [`Memory::detach`].
+    /// Leaves the buffer to the packets that refer to it. `is_out` is true if no thread of the
+    /// program uses the buffer.
     fn forsake(self, is_out: bool) {
         let kept = &self.pin.kept;
         kept.is_out.store(is_out, Ordering::Relaxed);
@@ -196,8 +200,9 @@ impl Pinned {
         }
     }
 
-    /// Updates `free` according to the packets that have been dropped. If released bytes are not
-    /// free yet, [`Windows::pop_unpinned`] returns the slot when more packets are dropped.
+    /// Updates `free`, the position up to which bytes may be overwritten, after packets were
+    /// dropped. If bytes are still in use, [`Windows::pop_unpinned`] returns the slot when more
+    /// packets are dropped.
     fn settle(&mut self) {
         if let Some(former) = self.other.as_ref().filter(|_| self.is_waiting) {
             if former.is_out() {
@@ -233,8 +238,8 @@ impl Pin {
         Arc::new(Self { mapping, kept, out, is_awaited })
     }
 
-    /// Returns whether packets hold the pin. Acquire: if there are none, their reads happened
-    /// before the program is allowed to overwrite the bytes.
+    /// Returns whether packets hold this reference count. Acquire: their reads happen before the
+    /// program is allowed to overwrite the bytes.
     fn is_out(&self) -> bool {
         self.out.load(Ordering::Acquire) > 0
     }
@@ -242,8 +247,8 @@ impl Pin {
     /// Requests a notification when the last packet is dropped. Returns false if it has already
     /// been dropped.
     ///
-    /// Either the last packet sees `is_awaited`, or this function sees that `out` is 0, because
-    /// both words are accessed with SeqCst.
+    /// Because both words are accessed with SeqCst, either the last packet sees `is_awaited`, or
+    /// this function sees that `out` is 0.
     fn await_return(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         let is_out = self.out.load(Ordering::SeqCst) > 0;
@@ -372,8 +377,8 @@ mod tests {
         assert!(unpinned(&windows).is_empty());
     }
 
-    /// Tests a device that always keeps one packet. Two pins alternate, whatever the number of
-    /// packets.
+    /// Tests a device that always keeps one packet. The same two pins (reference counts) are
+    /// reused, so nothing is allocated.
     #[test]
     fn nothing_is_allocated_for_packets_that_are_late() {
         const LEN: u32 = 1000;
@@ -381,7 +386,7 @@ mod tests {
         let windows = Windows::new(&region, 1 << 30);
         let mut memory = Memory::None(windows.clone());
         memory.attach(windows.take_first(WINDOW_MIN, WINDOW_MIN, WINDOW_MIN).unwrap());
-        // Keep weak references, so that no new pin is allocated at the address of an old one.
+        // Weak references keep the address of a dropped pin from being reused for a new one.
         let mut pins: Vec<Weak<Pin>> = Vec::new();
         let mut late = Fragments::empty();
         for front in (0..1000).map(|n| n * LEN) {
@@ -412,8 +417,8 @@ mod tests {
             send.pull();
             let packet = send.peek(0, 10);
             send.release(10);
-            // A FIFO in use keeps the extent, too, because a program that waits for space must be
-            // notified when packets are dropped.
+            // The extent stays with the FIFO: a program that waits for space must be notified when
+            // packets are dropped.
             assert!(!send.release_if_empty());
             match how {
                 0 => drop(send),
@@ -430,8 +435,8 @@ mod tests {
         }
     }
 
-    /// Tests many FIFOs that end while packets still refer to them. Each packet keeps far more
-    /// memory than it refers to.
+    /// Tests many FIFOs that end while packets still refer to them. Each packet keeps a whole
+    /// buffer for a few bytes.
     #[test]
     fn windows_that_packets_alone_keep_are_counted() {
         const MOST: u64 = 1 << 30;
@@ -465,8 +470,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// Tests a thread that was copying when its socket ended, and that continues for longer than
-    /// the packet exists.
+    /// Tests a thread that is copying when its socket ends, and that continues after the last
+    /// packet is dropped.
     #[test]
     fn a_window_waits_for_packets_and_for_threads() {
         let region = Region::create().unwrap();
@@ -485,9 +490,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// Tests a program that writes although packets refer to all bytes. The program overwrites only
-    /// its own data, but [`Windows::take_hostile`] reports it like any program with an invalid
-    /// position.
+    /// Tests a program that overwrites bytes to which packets refer. It harms only its own data,
+    /// but [`Windows::take_hostile`] reports it like any program with an invalid position.
     #[test]
     fn a_program_that_writes_over_pinned_bytes_is_hostile() {
         let region = Region::create().unwrap();
@@ -511,9 +515,9 @@ mod tests {
         assert_eq!((believed, windows.take_hostile()), (0, vec![1]));
     }
 
-    /// Tests two sockets whose program fills all space. Packets are dropped in any order, while
-    /// FIFOs grow, lose their memory and end. No packet's content may change, and in the end all
-    /// memory must be released.
+    /// Tests two sockets whose program fills all space. Packets are dropped in random order, while
+    /// FIFOs grow, lose their buffers and end. No packet's content may change, and in the end all
+    /// memory must be free.
     #[test]
     fn no_byte_is_written_again_while_a_packet_points_to_it() {
         for seed in 1..=40 {

@@ -1,8 +1,8 @@
-//! A lock that can be held across fork(2): the forking thread takes it before, and parent and child
-//! release it afterwards. A signal handler can check whether its own thread holds it.
+//! A lock that can be held across fork(2): the forking thread takes it before, and both parent and
+//! child release it afterwards. A signal handler can check whether its own thread holds the lock.
 //!
-//! The standard library's Mutex is not suitable, because it waits by libc's function `syscall`. The
-//! library built on this crate replaces that function.
+//! The standard library's Mutex is not suitable, because it waits by libc's function `syscall`. A
+//! library that uses this crate replaces that function.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use towpath_shm::layout::LOCK_CONTENDED;
 use crate::thread_id;
 use crate::word::{Next, acquire, release, try_acquire};
 
-/// A mutex for the threads of this process. A thread that holds it must not take it again.
+/// A mutex for the threads of this process, without recursive locking.
 ///
 /// ```
 /// use towpath_ring::ProcessLock;
@@ -30,7 +30,7 @@ use crate::word::{Next, acquire, release, try_acquire};
 /// ```
 #[derive(Debug, Default)]
 pub struct ProcessLock<T> {
-    // Thread id of the thread that holds the lock; 0 if it is free.
+    // Thread id of the owner; 0 if the lock is free.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -84,13 +84,14 @@ pub struct LockGuard<'a, T> {
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> ProcessLock<T> {
-    /// Creates a lock that is free.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock, waiting if necessary. Deadlocks if the thread already holds the lock.
-    /// Therefore the caller must have blocked signals, or know that its thread does not hold it.
+    /// Takes the lock, waiting if necessary. Deadlocks if the calling thread already holds it.
+    /// Therefore the caller must have blocked signals, or be sure that it did not interrupt a call
+    /// that holds it.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         let me = thread_id();
@@ -105,8 +106,8 @@ impl<T> ProcessLock<T> {
         LockGuard { lock: self, _of_this_thread: PhantomData }
     }
 
-    /// Takes the lock, waiting if necessary. Returns `None` if this thread already holds the lock:
-    /// the caller is then a signal handler that has interrupted it.
+    /// Takes the lock, waiting if necessary. Returns `None` if this thread already holds the lock,
+    /// which means that the caller is a signal handler.
     #[inline]
     pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
         let me = thread_id();
@@ -118,7 +119,7 @@ impl<T> ProcessLock<T> {
         Some(self.guard())
     }
 
-    /// Returns whether this thread holds the lock. If so, the caller is a signal handler, or code
+    /// Returns whether this thread holds the lock. The caller is then a signal handler, or code
     /// that runs under the lock.
     pub fn is_mine(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCK_CONTENDED == thread_id()
@@ -138,8 +139,8 @@ impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         let word = &self.lock.word;
-        // In a child process after fork(2), the word contains the thread id of the parent's thread,
-        // so do not compare it.
+        // Do not compare the thread id: in the child after fork(2), the word contains the id of the
+        // parent's thread.
         release(
             word,
             |held| held != 0,

@@ -2,9 +2,9 @@
 //!
 //! A reader (peek, consume) must hold [`crate::lock_rx`], and a writer (room, write, publish) must
 //! hold [`crate::lock_tx`]. Positions and location of a FIFO are consistent only under its lock.
-//! The engine is trusted here, but another process may have overwritten these words. If the
-//! location is outside of the shared memory, the functions act as if there were neither bytes nor
-//! space, so that no access faults.
+//! The engine is trusted, but another program may have overwritten the words. If a location is
+//! outside of the shared memory, the functions report neither bytes nor space, so that no access
+//! faults.
 
 use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::{Slot, option_bit};
@@ -12,9 +12,9 @@ use towpath_shm::layout::{Slot, option_bit};
 use crate::fifo::Geometry;
 use crate::region::Region;
 
-/// Minimum and maximum number of bytes that one send may write beyond TCP_NOTSENT_LOWAT. Linux
-/// fills the segment that a send has begun, up to 64 KiB. A low value of the option requests few
-/// unsent bytes, but the minimum avoids tiny sends by programs that set it to 1.
+/// Minimum and maximum number of bytes that one send may write beyond TCP_NOTSENT_LOWAT. Linux also
+/// exceeds the option, because it completes a segment of up to 64 KiB. The minimum avoids tiny
+/// sends by programs that set the option to 1.
 const BEYOND_LOWAT_MIN: u32 = 16 << 10;
 const BEYOND_LOWAT_MAX: u32 = 64 << 10;
 
@@ -29,8 +29,8 @@ pub fn unread(slot: &Slot) -> u32 {
 
 /// Copies unread bytes from offset `skip` on to `to`, and returns the number of bytes copied.
 pub fn peek(region: &Region, slot: &Slot, skip: u32, to: &mut [u8]) -> usize {
-    // Load the location of the FIFO after the number of unread bytes: it does not change while
-    // there are any.
+    // Load the number of unread bytes first: while there are any, the engine does not change the
+    // location of the FIFO.
     let len = unread(slot);
     let Some(geometry) = rx_geometry(slot) else {
         return 0;
@@ -62,9 +62,8 @@ pub fn start(slot: &Slot) -> u32 {
     slot.rx_head.load(Ordering::Relaxed)
 }
 
-/// Removes bytes like [`consume`], if the first unread byte is still at `head`. Returns `None`
-/// otherwise: a signal handler that interrupted this call has read bytes, so those copied before
-/// are outdated.
+/// Removes `n` bytes, if the first unread byte is still at `head`. Otherwise returns `None`: a
+/// signal handler that interrupted this call has read bytes, so the caller's copy is outdated.
 #[must_use]
 pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     let taken = slot.rx_head.compare_exchange(
@@ -77,29 +76,29 @@ pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
 }
 
 /// Completes a read that removes nothing (MSG_PEEK). Returns `None` if a signal handler has removed
-/// bytes, so that the read must be repeated. Otherwise returns `Some(false)`, because the engine
-/// need not be notified.
+/// bytes, so that the caller must read again. Otherwise returns `Some(false)`: the engine need not
+/// be notified.
 #[must_use]
 pub fn peeked_from(slot: &Slot, head: u32) -> Option<bool> {
     (start(slot) == head).then_some(false)
 }
 
 fn is_wanted(slot: &Slot) -> bool {
-    // The engine sets the flag and then reads `rx_head`. Either it sees the new position, or this
-    // thread sees the flag.
+    // The engine sets the flag and then reads `rx_head`. Therefore either it sees the new
+    // `rx_head`, or this thread sees the flag.
     fence(Ordering::SeqCst);
     slot.rx_wanted.load(Ordering::Relaxed) != 0 && slot.rx_wanted.swap(0, Ordering::AcqRel) != 0
 }
 
-/// Returns the number of bytes that may be written, including 0 if the FIFO has no memory. In that
-/// case `tx_cap` is 0, and the caller must send the command [`towpath_shm::layout::op::TX_WINDOW`]
-/// and wait.
+/// Returns the number of bytes that may be written. If it is 0 because the FIFO has no buffer
+/// (`tx_cap` is 0), the caller must send the command [`towpath_shm::layout::op::TX_WINDOW`] and
+/// wait.
 pub fn room(slot: &Slot) -> u32 {
     room_at(slot, slot.tx_tail.load(Ordering::Acquire))
 }
 
 /// Returns the number of bytes that may be written after `position`, the end of the bytes written
-/// so far. Some of these may not be published yet.
+/// so far. These may include bytes that are not published yet.
 pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     let queued = queued_at(slot, position);
     let space = most(slot).saturating_sub(queued);
@@ -128,7 +127,8 @@ pub fn is_below_lowat(slot: &Slot) -> bool {
 }
 
 fn notsent_lowat(slot: &Slot) -> Option<u32> {
-    // Check the option bits first, because they are in a cache line that every send writes anyway.
+    // Check the option bits first: every send uses their cache line anyway, but not that of the
+    // value.
     let is_set = slot.option_bits.load(Ordering::Relaxed) & option_bit::NOTSENT_LOWAT != 0;
     // A value of 0 means that the option was disabled after the bit was loaded.
     is_set.then(|| slot.notsent_lowat.load(Ordering::Relaxed)).filter(|lowat| *lowat != 0)
@@ -147,13 +147,13 @@ pub fn queued(slot: &Slot) -> u32 {
 }
 
 /// Returns the number of bytes from `tx_head` to `position`, the end of the bytes written so far.
-/// Some of these may not be published yet.
+/// These may include bytes that are not published yet.
 pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }
 
-/// Copies bytes to the FIFO, `skip` bytes after the published ones. Returns how many there was
-/// memory for. The number may exceed `tx_limit`; [`room`] returns how many should be written.
+/// Copies bytes to the FIFO, `skip` bytes after the published ones. Returns how many fit into the
+/// buffer. This may exceed the FIFO's limit; [`room`] returns how many bytes should be written.
 pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
     let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
     write_at(region, slot, position, from)
@@ -185,11 +185,11 @@ pub fn publish(slot: &Slot, n: u32) -> bool {
     take_dirty(slot)
 }
 
-/// Marks the FIFO as changed, because bytes were published. Returns whether the engine must be
-/// notified.
+/// Sets the flag that bytes were published. Returns whether the caller must notify the engine,
+/// because the flag was not set before.
 pub(crate) fn take_dirty(slot: &Slot) -> bool {
-    // The engine swaps the flag to 0 before it reads `tx_tail`. Therefore a notification that was
-    // already sent covers the bytes published since then.
+    // The engine clears the flag before it reads `tx_tail`. If the flag is still set, the
+    // notification already sent covers these bytes as well.
     slot.tx_dirty.swap(1, Ordering::AcqRel) == 0
 }
 

@@ -5,10 +5,10 @@
 //!   sleeper announces that it sleeps, then checks for work again. The other side publishes work,
 //!   then checks for a sleeper. A SeqCst fence between the two steps on each side ensures that at
 //!   least one side sees the other's first step;
-//! - the same for one sleeper and several processes that do not trust each other and wake it
-//!   ([`fall_asleep`], [`wake_up`], [`unrung`]). Only the sleeper writes the word, a number that
-//!   identifies each sleep. Each process remembers the last sleep for which it has sent a
-//!   notification;
+//! - sleeping without lost wake-ups for one sleeper that is woken by several processes that do not
+//!   trust each other ([`fall_asleep`], [`wake_up`], [`unrung`]). Only the sleeper writes the
+//!   shared word, a number that identifies each sleep. Each process remembers the last sleep for
+//!   which it has sent a notification;
 //! - detecting that all commands sent so far have been processed ([`begin_epoch`], [`end_epoch`],
 //!   [`due`]), also by threads that did not send them;
 //! - coalescing ([`amend`], [`take`]): bits are added to an item of a ring until the consumer takes
@@ -28,7 +28,7 @@ pub(crate) trait Word {
     fn fence();
 }
 
-/// A 64-bit number that one side writes and the other side reads, or that only one process uses.
+/// A 64-bit number that one process writes and another reads, or that only one process uses.
 pub(crate) trait Number {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
@@ -49,7 +49,7 @@ pub(crate) fn produce<W: Word>(
     cap: u32,
     write: impl FnOnce(u32),
 ) -> Result<bool, BadPosition> {
-    // Acquire: the consumer has read the item in this place before it is overwritten.
+    // Acquire: the consumer's read of the item in this place happens before it is overwritten.
     match at.wrapping_sub(head.load(Ordering::Acquire)) {
         used if used < cap => {
             write(at & (cap - 1));
@@ -81,8 +81,8 @@ pub(crate) fn consume<W: Word, T>(
     }
 }
 
-/// Announces that the caller is about to sleep, then checks with `idle` that there is no work.
-/// Returns true if the caller should sleep; the other side will wake it after publishing work.
+/// Announces that the caller is about to sleep, then calls `idle` to check that there is no work.
+/// If it returns true, the caller should sleep; a producer will wake it.
 pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleeping.store(1, Ordering::Relaxed);
     W::fence();
@@ -93,18 +93,18 @@ pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleep
 }
 
-/// Checks for a sleeper, after the caller has published work. Returns true if the caller must wake
-/// it.
+/// Checks, after the caller has published work, whether the consumer sleeps. Returns true if the
+/// caller must wake it.
 pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
     W::fence();
-    // Load the flag before swapping it, to avoid writing to a cache line that the sleeper reads
-    // often.
+    // Load the flag before swapping it, because a swap would always write to a cache line that the
+    // sleeper reads often.
     sleeping.load(Ordering::Relaxed) == 1 && sleeping.swap(0, Ordering::AcqRel) == 1
 }
 
-/// Announces a new sleep, then checks with `idle` that there is no work. `at` is the sleeper's own
-/// copy of the number that identifies the sleep. Returns true if the caller should sleep; it must
-/// call [`wake_up`] afterwards.
+/// Announces a new sleep, then calls `idle` to check that there is no work. `at` is the sleeper's
+/// own copy of the sleep's number. If it returns true, the caller should sleep, and call
+/// [`wake_up`] afterwards.
 pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
@@ -116,15 +116,15 @@ pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce(
     sleep
 }
 
-/// Ends the sleep that [`fall_asleep`] announced. No further notifications are sent for it.
+/// Ends the sleep that [`fall_asleep`] announced, so that no further notifications are sent for it.
 pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
 }
 
-/// Checks for a sleeper, after the caller has published work. Returns the number of the sleep for
-/// which the caller must send a notification. Returns `None` if the sleeper is awake, or a
-/// notification was already sent for this sleep.
+/// Checks, after the caller has published work, whether the consumer sleeps. Returns the number of
+/// the sleep for which the caller must send a notification. Returns `None` if the sleeper is awake,
+/// or a notification was already sent for this sleep.
 ///
 /// The caller must store the number in `rung` after it has sent the notification, not before.
 /// Otherwise a thread that is stopped in between would prevent other threads of its process from
@@ -145,7 +145,7 @@ pub(crate) fn begin_epoch<N: Number>(beat: &N, at: &mut u64) {
     N::fence();
 }
 
-/// Ends the epoch: every item that was in the rings when it began has been processed.
+/// Ends the epoch: all items that were in the rings at its beginning have been processed.
 pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
     if *at % 2 == 1 {
         *at += 1;
@@ -153,8 +153,9 @@ pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
     }
 }
 
-/// Returns the number of the epoch at whose end the items that the caller has published will have
-/// been processed. An epoch in progress does not count, because it may have read the ring before.
+/// Returns the number of the epoch at whose end the caller's published items will have been
+/// processed. This is not an epoch in progress, which may have read the ring before they were
+/// published.
 pub(crate) fn due<N: Number>(beat: &N) -> u64 {
     N::fence();
     beat.load(Ordering::Relaxed).wrapping_add(3) & !1
@@ -166,35 +167,35 @@ pub(crate) fn is_due_still<N: Number>(beat: &N, due: u64) -> bool {
 }
 
 /// Advances the sequence number, after the caller has published something. Returns true if all
-/// sleepers must be woken; those that want to sleep on set `asleep` again. A thread that was killed
-/// while asleep therefore costs only one unnecessary wake-up.
+/// sleeping threads must be woken; a thread that continues to sleep sets `asleep` again. A thread
+/// killed in its sleep therefore causes only one unnecessary wake-up.
 pub(crate) fn signal<W: Word>(seq: &W, asleep: &W) -> bool {
     W::fence();
     // Clear `asleep` before advancing the sequence number. A thread that sees the new number then
-    // also sees that `asleep` is cleared, and sets it again before it sleeps.
+    // sees the cleared flag as well, and sets it again before it sleeps.
     let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0;
     seq.fetch_add(1, Ordering::Release);
     wake
 }
 
-/// Prepares a sleep until the next [`signal`], and returns the sequence number to sleep on. The
-/// caller must check its condition between this call and the sleep.
+/// Prepares a sleep until the next [`signal`], and returns the sequence number for the futex wait.
+/// The caller must check its condition between this call and the wait.
 pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
     loop {
         asleep.store(1, Ordering::Relaxed);
         W::fence();
         let at = seq.load(Ordering::Acquire);
-        // If `asleep` was cleared in the meantime, this was for an earlier sequence number. The
-        // next change of the number would not wake this thread, so try again.
+        // If `asleep` was cleared since, that was for an earlier sequence number. The next signal
+        // would not wake this thread, so try again.
         if asleep.load(Ordering::Relaxed) != 0 {
             return at;
         }
     }
 }
 
-/// Adds bits to the item in a place of a ring if `is_it` accepts the item. Called by the producer.
-/// Returns false if the consumer has already taken the item. A single attempt suffices, because
-/// only the producer changes an item before it is taken.
+/// Adds bits to an item that the producer has put into a ring, if `is_it` accepts the item. Called
+/// by the producer. Returns false if the consumer has taken the item. A single attempt suffices,
+/// because only the producer changes items in the ring.
 pub(crate) fn amend<W: Word>(place: &W, is_it: impl FnOnce(u32) -> bool, bits: u32) -> bool {
     let item = place.load(Ordering::Relaxed);
     is_it(item) && place.replace(item, item | bits)

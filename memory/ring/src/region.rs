@@ -1,4 +1,4 @@
-//! The memory that programs and the engine both write: mapping and validation.
+//! The memory that both programs and the engine (the network stack) write: mapping and validation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,9 +15,10 @@ use towpath_shm::layout::{
     MAGIC, MARKS, MARKS_OFFSET, Mark, Plain, REGION_LEN, SHARDS_MAX, SLOTS_MAX, Slot, VERSION,
 };
 
-/// The memory with the slots and FIFOs of one run, shared by all its processes (decision 1,
+/// The memory shared by the engine (the network stack) and the programs of one `towpath run`. It
+/// contains their sockets' slots and FIFOs (decision 1,
 /// `docs/decisions/0001-one-region-per-run.md`). Clones share the memory, which stays mapped until
-/// the last one is dropped.
+/// the last clone is dropped.
 ///
 /// Reserves [`REGION_LEN`] bytes of address space, but uses memory only for pages that are written.
 ///
@@ -37,7 +38,7 @@ use towpath_shm::layout::{
 #[derive(Debug, Clone)]
 pub struct Region {
     mapping: Arc<Mapping>,
-    /// Slots for loom models, whose atomics cannot be placed in shared memory.
+    /// Slots for loom models. Loom's atomics cannot be placed in shared memory.
     #[cfg(loom)]
     slots: Arc<[Slot; 2]>,
 }
@@ -52,8 +53,8 @@ impl Region {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
-    /// Creates a region without usable slots, for an engine without programs. Instead of
-    /// [`REGION_LEN`] bytes of address space, it has one page of private memory.
+    /// Creates a region without usable slots, for an engine that serves no programs. It takes one
+    /// page of private memory instead of [`REGION_LEN`] bytes of address space.
     ///
     /// # Errors
     /// Returns the errors of [`Mapping::private`].
@@ -61,8 +62,9 @@ impl Region {
         Ok(Self::over(Mapping::private(PAGE as usize)?))
     }
 
-    /// Maps the shared memory whose file was received from an engine. Check the status page, which
-    /// only the engine can write, to find out whether the engine is of the same build.
+    /// Maps the shared memory whose file was received from an engine. Programs can write to this
+    /// memory. Therefore the version of the engine is in the status page, which only the engine can
+    /// write.
     ///
     /// # Errors
     /// Returns `InvalidInput` if the file is too short, and `OutOfMemory` in the case described at
@@ -79,7 +81,8 @@ impl Region {
         }
     }
 
-    /// Returns the slot with this index; `None` if it is not below [`SLOTS_MAX`].
+    /// Returns the slot (shared state of a socket) with this index; `None` if it is not below
+    /// [`SLOTS_MAX`].
     #[inline]
     pub fn slot(&self, index: u32) -> Option<&Slot> {
         if index >= SLOTS_MAX {
@@ -139,8 +142,8 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
 /// The shared memory with the rings between one process and one shard (thread) of the engine.
 /// Clones share the memory.
 ///
-/// A `Channel` does not synchronize its users. Programs use [`crate::push_command`] and
-/// [`crate::pop_event`] under locks of their process. The engine uses [`crate::EngineChannel`].
+/// A `Channel` has no locks. Programs use [`crate::push_command`] and [`crate::pop_event`] under
+/// locks of their process. The engine uses [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
 pub struct Channel {
     mapping: Arc<Mapping>,
@@ -182,7 +185,7 @@ impl Channel {
     /// Maps the `count` channels whose file was received from an engine.
     ///
     /// # Errors
-    /// Returns `InvalidData` if one of them is not a channel, or was created by a different build.
+    /// Returns `InvalidData` if the file contains no channels, or those of a different build.
     /// Returns `InvalidInput` if the file is too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let channels = Self::all(Mapping::from_file(file, len(count))?, count);
@@ -198,21 +201,21 @@ impl Channel {
         (0..count).map(|shard| Self { mapping: Arc::clone(&mapping), at: len(shard) }).collect()
     }
 
-    /// Returns the header of the channel: ring positions and sleep flags. The other side may change
-    /// it at any time.
+    /// Returns the channel's ring positions and sleep flags. The other process may change them at
+    /// any time.
     #[inline]
     pub fn header(&self) -> &ChannelHeader {
         // SAFETY: `ChannelHeader` consists of atomics.
         unsafe { self.mapping.view(self.at) }
     }
 
-    /// Returns the mapping, which contains all channels of the process. If this engine created it,
-    /// [`Mapping::file`] returns the memfd, which can be passed to [`Channel::map_all`].
+    /// Returns the mapping with all channels of a program. In the engine that created it,
+    /// [`Mapping::file`] returns the memfd for [`Channel::map_all`].
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Returns the slot for a request and its reply. The other side may change it at any time.
+    /// Returns the memory of a request and its reply. The other process may change it at any time.
     #[inline]
     pub fn request_slot(&self) -> &RequestSlot {
         // SAFETY: `RequestSlot` consists of atomics.
@@ -225,8 +228,8 @@ impl Channel {
         self.mapping.write(self.at + REQUEST_OFFSET, wire);
     }
 
-    /// Returns a copy of the request. Bytes beyond its length are set to zero, because they may be
-    /// those of an older request.
+    /// Returns a copy of the request. Bytes beyond its length are zeroed, because they may belong
+    /// to an older request.
     pub(crate) fn read_request(&self) -> Box<Request> {
         let mut bytes = [0; size_of::<Request>()];
         self.mapping.read(self.at + REQUEST_OFFSET, &mut bytes);
@@ -240,7 +243,8 @@ impl Channel {
         self.mapping.write(self.at + REPLY_OFFSET, wire);
     }
 
-    /// Returns a copy of the reply, in the same way as [`Self::read_request`].
+    /// Returns a copy of the reply. Bytes beyond its length are zeroed, because they may belong to
+    /// an older reply.
     pub(crate) fn read_reply(&self) -> ControlReply {
         let mut bytes = [0; size_of::<ControlReply>()];
         self.mapping.read(self.at + REPLY_OFFSET, &mut bytes);

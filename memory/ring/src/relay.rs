@@ -1,9 +1,9 @@
-//! The relay passes a task, running the engine, between the threads of a process. A thread performs
-//! the task, and another continues when the first one sleeps or stops.
+//! The relay is the right to run the engine (the network stack), which passes between the threads
+//! of a process. When the thread that runs the engine sleeps or stops, another thread takes over.
 //!
-//! The word `holder` is 0, or the number of the thread that holds the relay. Any thread without
-//! other work may take the relay. A dedicated standby thread takes it if no other thread does.
-//! While other threads are busy, the standby thread costs nothing:
+//! The word `holder` contains 0 or the number of the thread that holds the relay. Any thread
+//! without other work may take the relay. A dedicated standby thread takes it if no other thread
+//! does. While other threads take the relay, the standby thread costs almost nothing:
 //!
 //! ```text
 //!   waits:      take ─► (works) ─► lend ─► (sleeps) ─► take back ─► (works) ─► leave ─► pass on
@@ -13,8 +13,8 @@
 //!                                        the holder sleeps? rest until a thread leaves
 //! ```
 //!
-//! A thread that waits for an event need not wait for the relay. The thread may sleep only on its
-//! own words, and leave the relay to other threads.
+//! A thread that waits for an event need not wait for the relay as well. It may sleep on its own
+//! futex words only.
 //!
 //! No wake-up is lost: at any time a thread holds the relay, or the standby thread polls. The
 //! guarantee relies on two pairs of steps, with a SeqCst fence between the steps of each thread. At
@@ -32,14 +32,14 @@ use towpath_shm::futex;
 
 /// Value of `holder` if no thread holds the relay.
 const FREE: u32 = 0;
-/// Flag in `holder`: the thread that holds the relay sleeps, so other threads may take it.
+/// Flag in `holder`: the thread that holds the relay sleeps, so another thread may take it.
 const LENT: u32 = 1 << 31;
 /// Flag in `holder`: the standby thread holds the relay. Thread numbers are below this value
 /// (PID_MAX_LIMIT).
 const STAND_BY: u32 = 1 << 30;
 
-/// The right to perform a task (running the engine), which one thread of the process has at a time.
-/// Another thread takes it when the first one sleeps or releases it.
+/// The right to run the engine (the network stack), which one thread of the process has at a time.
+/// Another thread takes it when this thread sleeps or releases it.
 ///
 /// ```
 /// use towpath_ring::{Relay, Who};
@@ -56,42 +56,43 @@ const STAND_BY: u32 = 1 << 30;
 #[derive(Debug)]
 pub struct Relay {
     holder: AtomicU32,
-    /// Hand-off word: futex on which followers (threads that wait for the relay) sleep. The word
-    /// changes when the relay is released.
+    /// Futex word on which threads sleep that wait for the relay (followers). The word changes when
+    /// the relay is released.
     baton: AtomicU32,
-    /// Number of followers: threads that sleep on `baton`, or are about to.
+    /// Number of threads that wait for the relay: they sleep on `baton`, or are about to.
     following: AtomicU32,
-    /// Number of threads that sleep on other words, and are woken by the argument of `pass_on`.
+    /// Number of threads that would take the relay, but sleep on other futex words than `baton`.
+    /// The closure passed to `pass_on` wakes them.
     elsewhere: AtomicU32,
-    /// Futex word on which the standby thread sleeps; 1 while it does.
+    /// Futex word of the standby thread, which takes the relay if no other thread does; 1 while it
+    /// sleeps.
     rests: AtomicU32,
-    /// Number of times that a thread wanted the relay, or the work of its holder, while another
+    /// Number of times that a thread wanted the relay, or progress of the engine, while another
     /// thread held it.
     wanted: AtomicU32,
 }
 
-/// Kind of a thread that wants the relay, which determines from which thread it may take the relay.
+/// Kind of thread. It determines whether the thread may take the relay from a sleeping thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// A thread that would sleep otherwise. The thread may take the relay if it is free, or if the
-    /// sleeping standby thread holds it.
+    /// A thread that would otherwise sleep. It may take the relay if it is free or held by the
+    /// sleeping standby thread.
     Waits,
-    /// A thread with a request. The thread may take the relay if it is free, or if any sleeping
-    /// thread holds it.
+    /// A thread with a request to the engine. It may take the relay if it is free or held by any
+    /// sleeping thread.
     Asks,
-    /// The standby thread. The thread may take the relay only if it is free.
+    /// The standby thread. It may take the relay only if it is free.
     StandsBy,
 }
 
-/// Kind of thread that held the relay before it was taken.
+/// State of the relay before it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// No thread held the relay.
     Free,
-    /// A sleeping thread held the relay. The thread will be woken by its own words.
+    /// A sleeping thread held the relay. An event on its own futex words will wake it.
     FromSleeper,
-    /// The sleeping standby thread held the relay. The standby thread must be told to poll again
-    /// later.
+    /// The sleeping standby thread held the relay. Tell it to poll again later.
     FromStandBy,
 }
 
@@ -121,15 +122,14 @@ impl Default for Relay {
 }
 
 impl Relay {
-    /// Creates a relay that no thread holds.
+    /// Creates a free relay.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         let [holder, baton, following, elsewhere, rests, wanted] = [const { AtomicU32::new(0) }; 6];
         Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
-    /// Creates a relay that no thread holds. Not a constant function, because loom's atomics cannot
-    /// be created in one.
+    /// Creates a free relay. Not `const`, because loom's atomics cannot be created in constants.
     #[cfg(loom)]
     pub fn new() -> Self {
         let [holder, baton, following, elsewhere, rests, wanted] =
@@ -142,8 +142,8 @@ impl Relay {
         who.may_take(self.holder.load(Ordering::Relaxed))
     }
 
-    /// Takes the relay for the thread with number `me` ([`Who::number`]). Returns `None` if a
-    /// thread of the kind `who` may not take it now.
+    /// Takes the relay for the thread with number `me` ([`Who::number`]). Returns `None` if `who`
+    /// may not take it now.
     pub fn take(&self, me: u32, who: Who) -> Option<Taken> {
         let before = self.holder.load(Ordering::Relaxed);
         if !who.may_take(before) {
@@ -161,7 +161,7 @@ impl Relay {
         })
     }
 
-    /// Counts that a thread wanted the relay, or the work of its holder, while another thread held
+    /// Counts that a thread wanted the relay, or progress of the engine, while another thread held
     /// it.
     pub fn want(&self) {
         self.wanted.fetch_add(1, Ordering::Relaxed);
@@ -172,20 +172,20 @@ impl Relay {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the thread `me` holds the relay and has not lent it.
+    /// Returns whether thread `me` holds the relay and does not sleep.
     pub fn has(&self, me: u32) -> bool {
         self.holder.load(Ordering::Relaxed) == me
     }
 
-    /// Lends the relay: the thread that holds it is about to sleep, and other threads may take it.
-    /// The thread sleeps on words that report every event. Afterwards, the thread must check
-    /// [`Self::has_followers`]. A follower is either counted there, or sees that the relay is lent.
+    /// Lends the relay: thread `me` holds it and is about to sleep, so other threads may take it.
+    /// Then the thread must check [`Self::has_followers`]. A thread that waits for the relay is
+    /// either counted there, or sees that the relay is lent.
     pub fn lend(&self, me: u32) {
         self.holder.store(me | LENT, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the lent relay back after sleeping. Returns false if another thread has taken it.
+    /// Takes the lent relay back after a sleep. Returns false if another thread has taken it.
     pub fn take_back(&self, me: u32) -> bool {
         let back =
             self.holder.compare_exchange(me | LENT, me, Ordering::Acquire, Ordering::Relaxed);
@@ -199,13 +199,13 @@ impl Relay {
     }
 
     /// Releases the relay even if it is lent. Used by a signal handler that interrupted a sleeping
-    /// thread.
+    /// thread which holds the relay.
     pub fn abandon(&self, me: u32) -> bool {
         self.leave(me) || self.leave(me | LENT)
     }
 
-    /// Wakes another thread after the relay was released. `tell` wakes a thread that sleeps on
-    /// other words than the hand-off word.
+    /// Wakes a thread that waits for the relay, after the relay was released. `tell` wakes one that
+    /// sleeps on other words than the hand-off word.
     pub fn pass_on(&self, tell: impl FnOnce()) {
         fence(Ordering::SeqCst);
         if self.following.load(Ordering::Relaxed) > 0 {
@@ -219,9 +219,8 @@ impl Relay {
         }
     }
 
-    /// Counts this thread as a follower (waiting for the relay) until [`Self::unfollow`], and
-    /// returns the value of the hand-off word to sleep on. Returns `None` if the relay can be taken
-    /// now.
+    /// Counts this thread as waiting for the relay until [`Self::unfollow`]. Returns the value of
+    /// the hand-off word for the futex wait; `None` if the relay can be taken now.
     pub fn follow(&self) -> Option<u32> {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
@@ -239,26 +238,27 @@ impl Relay {
         &self.baton
     }
 
-    /// Ends [`Self::follow`]. Returns true if the caller must call [`Self::pass_on`]: the release
-    /// of the relay may have woken this thread, which no longer needs it.
+    /// Ends the wait that [`Self::follow`] began. Returns true if the caller must call
+    /// [`Self::pass_on`]: a release of the relay may have woken this thread instead of another one
+    /// that waits for it.
     pub fn unfollow(&self) -> bool {
         self.following.fetch_sub(1, Ordering::Relaxed);
         self.holder.load(Ordering::Relaxed) == FREE && self.has_followers()
     }
 
-    /// Counts this thread among those that sleep on other words, until [`Self::get_up`]. A thread
-    /// that releases the relay may wake it from now on, even before it sleeps.
+    /// Counts this thread as sleeping on other futex words, until [`Self::get_up`]. From now on, a
+    /// thread that releases the relay may wake it, even before it sleeps.
     pub fn lie_down(&self) {
         self.elsewhere.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Ends [`Self::lie_down`]: this thread does not sleep any more.
+    /// Ends the sleep that [`Self::lie_down`] began.
     pub fn get_up(&self) {
         self.elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns whether there is a sleeping thread that would take the relay.
+    /// Returns whether a sleeping thread would take the relay if it were released.
     pub fn has_followers(&self) -> bool {
         self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
     }

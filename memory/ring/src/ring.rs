@@ -23,12 +23,12 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// Adds a command of a program to the command ring. The caller must hold its process's lock of the
-/// ring, and call [`crate::ring_engine`] afterwards.
+/// Adds a command to the engine to the command ring. The caller must hold its process's lock of the
+/// ring. Then it must call [`crate::ring_engine`] to wake the engine.
 ///
 /// # Errors
-/// Returns [`Full`] if [`COMMANDS_MAX`] commands wait, or if code of this process has overwritten
-/// the ring's positions. In the latter case the engine stops serving the channel; see
+/// Returns [`Full`] if [`COMMANDS_MAX`] commands wait, or if this process has overwritten the
+/// ring's positions. If the positions are invalid, the engine stops serving the channel; see
 /// [`has_ended`].
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
@@ -40,7 +40,7 @@ pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     }
 }
 
-/// Takes the next event for a program: the index of a slot, and bits of
+/// Takes the program's next event: the index of a socket's slot, and bits of
 /// [`towpath_shm::layout::event`]. The caller must hold its process's lock of the event ring.
 pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
     let header = channel.header();
@@ -65,8 +65,9 @@ pub fn events_waiting(channel: &Channel) -> bool {
         || header.events_lost.load(Ordering::Relaxed) != 0
 }
 
-/// Announces that the program is about to sleep on its notification descriptor. Returns false, and
-/// revokes the announcement, if there are events. Call [`cancel_sleep`] after the sleep.
+/// Announces that the program is about to sleep until its notification descriptor is readable.
+/// Returns false, and revokes the announcement, if there are events. Call [`cancel_sleep`] after
+/// the sleep.
 pub fn prepare_sleep(channel: &Channel) -> bool {
     protocol::doze(&channel.header().sleeping, || !events_waiting(channel))
 }
@@ -100,12 +101,13 @@ impl From<BadPosition> for ChannelError {
     }
 }
 
-/// Position in a program's event ring of the last event of a slot. The default is for a slot that
-/// had no event.
+/// Position in a program's event ring of a slot's last event. The default means that the slot had
+/// no event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LastEvent(u32);
 
-/// The engine's sides of the command ring and the event ring. Its positions are in private memory.
+/// The engine's side of a channel: it reads commands and writes events. Its own positions in the
+/// rings are in private memory.
 ///
 /// ```
 /// use towpath_ring::{Channel, EngineChannel, LastEvent, pop_event, push_command};
@@ -156,31 +158,31 @@ impl EngineChannel {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
-    /// Returns whether the program has made a request, and the previous one is answered. Commands
-    /// that the program sent before the request are already in the ring.
+    /// Returns whether there is a new request. Returns false while the previous one is not
+    /// answered. Commands that the program sent before the request are already in the ring.
     pub fn is_asked(&self) -> bool {
         self.calls.is_asked(&self.channel)
     }
 
-    /// Takes the program's request as a copy, without validating it.
+    /// Copies the program's request. The caller must validate it.
     pub fn take_request(&mut self) -> Option<Box<Request>> {
         self.calls.take(&self.channel)
     }
 
-    /// Sends the reply to the request that was taken last, unless it is already answered.
+    /// Writes the reply to the last request, unless it is already answered.
     pub fn answer(&mut self, reply: &ControlReply) {
         self.calls.answer(&self.channel, reply);
     }
 
-    /// Announces to the program that it is not served any more. Commands that wait may still be
-    /// processed, up to the last [`EngineChannel::mark`]. Dropping this value has the same effect.
+    /// Tells the program that the engine does not serve it any more. Commands up to the last
+    /// [`EngineChannel::mark`] may still be processed. Dropping this value has the same effect.
     pub fn end(&self) {
         self.channel.header().ended.store(1, Ordering::Release);
         call::wake(self.channel.request_slot());
     }
 
-    /// Records the end of the commands that are now in the ring. The reply to a request may have to
-    /// wait until these are processed.
+    /// Records the current end of the command ring. The reply to a request may have to wait until
+    /// all commands up to there are processed.
     pub fn mark(&mut self) {
         let end = self.channel.header().command_tail.load(Ordering::Acquire);
         let left = end.wrapping_sub(self.command_head);
@@ -193,13 +195,12 @@ impl EngineChannel {
         self.before_mark != 0
     }
 
-    /// Takes the next command as a copy; `None` if there is none. The command is not validated: the
+    /// Copies the next command; `None` if there is none. The caller must validate it, because the
     /// program may have written any bytes.
     ///
     /// # Errors
-    /// Returns [`ChannelError`] if more than [`COMMANDS_MAX`] commands wait according to the
-    /// program's position. Also if the ring is empty although [`EngineChannel::mark`] saw more
-    /// commands; otherwise the caller would wait for them for ever.
+    /// Returns [`ChannelError`] if the program's position is invalid: more than [`COMMANDS_MAX`]
+    /// commands wait, or fewer than [`EngineChannel::mark`] has recorded.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
@@ -217,14 +218,15 @@ impl EngineChannel {
     }
 
     /// Reports an event of a slot (below [`SLOTS_MAX`](towpath_shm::layout::SLOTS_MAX)) to the
-    /// program. `bits` are of [`towpath_shm::layout::event`]. If the slot's last event is still in
-    /// the ring, the bits are added to it. `last` is the position of that event; the caller keeps
-    /// one per slot and program. If the ring is full, the program has to check all of its sockets
-    /// instead ([`take_events_lost`]). Call [`EngineChannel::ring`] once after all events.
+    /// program. `bits` are defined in [`towpath_shm::layout::event`]. If the slot's last event is
+    /// still in the ring, the bits are added to it. `last` is the position of this event, which the
+    /// caller keeps per slot and program. If the ring is full, the event is dropped, and the
+    /// program has to check all of its sockets ([`take_events_lost`]). Call [`EngineChannel::ring`]
+    /// once after all events.
     ///
     /// # Errors
-    /// Returns [`ChannelError`] if the ring would have more than [`EVENTS_MAX`] events according to
-    /// the program's position.
+    /// Returns [`ChannelError`] if the program's position is invalid, so that more than
+    /// [`EVENTS_MAX`] events would be in the ring.
     pub fn push_event(
         &mut self,
         slot: u32,
@@ -252,9 +254,9 @@ impl EngineChannel {
         Ok(())
     }
 
-    /// Returns whether an event is probably still in the ring. Only the entry itself shows this
-    /// with certainty, because the program may be taking it, and positions are reused. If the
-    /// result is false, the entry's cache line need not be read.
+    /// Returns whether an event is probably still in the ring. The program may be taking it
+    /// concurrently, so only the entry itself shows this with certainty. False avoids reading the
+    /// entry's cache line.
     #[inline]
     fn is_waiting(&self, last: LastEvent) -> bool {
         let head = self.channel.header().event_head.load(Ordering::Relaxed);
@@ -262,7 +264,7 @@ impl EngineChannel {
         before.wrapping_sub(last.0) < self.event_tail.wrapping_sub(head)
     }
 
-    /// Wakes the program if it sleeps. Call this after adding events.
+    /// Wakes the program if it sleeps. Call it once after adding events.
     pub fn ring(&self, doorbell: BorrowedFd<'_>) {
         if protocol::rouse(&self.channel.header().sleeping) {
             notification::toll(doorbell);
@@ -337,7 +339,7 @@ mod tests {
         push_command(&channel, &command(0)).unwrap();
         engine.mark();
         assert!(engine.pop_command().unwrap().is_some());
-        // Simulate that almost 2^32 more commands were taken.
+        // Simulate that almost 2^32 commands were taken in between.
         engine.command_head = 0u32.wrapping_sub(500);
         channel.header().command_tail.store(engine.command_head, Ordering::Relaxed);
         assert!(!engine.is_behind_mark());
@@ -364,13 +366,13 @@ mod tests {
         assert_eq!(engine.events_lost(), 1);
         assert!(take_events_lost(&channel) && !take_events_lost(&channel));
         assert_eq!(std::iter::from_fn(|| pop_event(&channel)).count() as u32, EVENTS_MAX);
-        // After it was lost, the event can be reported again.
+        // The event that did not fit can be reported again.
         engine.push_event(EVENTS_MAX, 2, &mut last[2]).unwrap();
         assert_eq!(pop_event(&channel), Some((EVENTS_MAX, 2)));
     }
 
-    /// Tests that an event is not confused with another one in the same place of the ring. Also not
-    /// with the event at the same position, 2^32 events later.
+    /// Tests that a newer event in the same place of the ring is not mistaken for a slot's last
+    /// event. This includes the event at the same position, 2^32 events later.
     #[test]
     fn an_event_is_not_taken_for_another_one_at_its_place() {
         let channel = Channel::create().unwrap();
@@ -381,8 +383,8 @@ mod tests {
         for slot in 10..10 + EVENTS_MAX {
             engine.push_event(slot, 2, &mut last[1]).unwrap();
         }
-        // The place of the first event now contains an event of another slot, although its position
-        // seems to be current.
+        // The entry of the first event now contains another slot's event, although the position of
+        // the first event seems to be current.
         engine.event_tail = EVENTS_MAX;
         channel.header().event_tail.store(EVENTS_MAX, Ordering::Relaxed);
         channel.header().event_head.store(0, Ordering::Relaxed);

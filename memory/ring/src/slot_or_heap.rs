@@ -10,10 +10,9 @@ use crate::heap::{HeapRecv, HeapSend};
 /// Receive buffer of a socket.
 #[derive(Debug)]
 pub enum SocketRecv {
-    /// Receive FIFO in memory shared with programs, for the socket of a program.
+    /// Receive FIFO in memory shared with programs, for a program's socket.
     Slot(EngineRecv),
-    /// Receive FIFO in private memory. Boxed, because few sockets have one, but all would take its
-    /// size.
+    /// Receive FIFO in private memory. Boxed, so that the other variant stays small.
     Heap(Box<HeapRecv>),
 }
 

@@ -1,7 +1,7 @@
 //! Decides whether a thread should poll for a moment before it sleeps.
 
-/// Learns for a thread whether polling for a moment before sleeping pays off. Do not poll if that
-/// takes the processor from the thread that is being waited for: see [`processors`].
+/// Learns whether polling for a moment before sleeping pays off for a thread. A thread must not
+/// poll if it would occupy the CPU of the thread for which it waits: see [`processors`].
 #[derive(Debug, Clone, Copy)]
 pub struct Spin {
     /// Score of recent attempts to poll, 0 to [`Spin::SCORE_MAX`].
@@ -16,7 +16,7 @@ impl Spin {
     /// Number of consecutive useless attempts after which polling stops.
     const SCORE_MAX: u32 = 16;
 
-    /// Creates a state in which polling is tried until it turns out to be useless.
+    /// Creates the initial state: the thread polls until that turns out to be useless.
     pub const fn new() -> Self {
         Self { score: Self::SCORE_MAX, skipped: 0 }
     }
@@ -45,9 +45,8 @@ impl Default for Spin {
     }
 }
 
-/// Returns the number of processors that the calling thread may use; 1 if unknown. Makes a system
-/// call. Call it once at the start, because a program may later restrict its system calls
-/// (seccomp).
+/// Returns the number of CPUs that the calling thread may use; 1 if unknown. Makes a system call.
+/// Call it at the start, because a program may later restrict its system calls (seccomp).
 pub fn processors() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |processors| processors.count())
 }

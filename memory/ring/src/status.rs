@@ -31,8 +31,8 @@ impl Status {
     /// Maps the `count` status pages whose file was received from an engine, one per shard.
     ///
     /// # Errors
-    /// Returns `InvalidData` if one of them is not a status page, or was created by a different
-    /// build. Returns `InvalidInput` if the file is too short.
+    /// Returns `InvalidData` if the file contains no status pages, or those of a different build.
+    /// Returns `InvalidInput` if the file is too short.
     pub fn map_all(file: OwnedFd, count: u32) -> io::Result<Vec<Self>> {
         let mapping = Arc::new(Mapping::read_only(file, count as usize * STATUS_LEN)?);
         let view = |shard| Self { mapping: Arc::clone(&mapping), at: shard as usize * STATUS_LEN };
@@ -47,37 +47,38 @@ impl Status {
         Ok(pages)
     }
 
-    /// Returns the maximum length in bytes of an IP packet that every datagram socket accepts; 0
-    /// until the engine has determined it.
+    /// Returns the maximum length in bytes of an IP packet that is valid for every datagram socket;
+    /// 0 until the engine has determined it.
     pub fn datagram_mtu(&self) -> u32 {
         self.page().datagram_mtu.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the engine that serves the process with this channel number has ended
+    /// Returns whether the engine has ended, for the process with this channel number
     /// ([`crate::Life`]). Makes no system call.
     #[inline]
     pub fn has_ended(&self, channel: u32) -> bool {
         self.life_word(channel).load(Ordering::Acquire) & ENGINE_ENDED != 0
     }
 
-    /// Returns a futex word (not private), and the value that it has while the engine is alive.
-    /// Threads of the process with this channel number sleep on it in addition to their own word. A
-    /// thread that finds it changed, or is woken by it, must check [`Self::has_ended`], and wake
-    /// the remaining threads by [`Self::wake`]. Returns `None` if the engine has ended, or if the
-    /// kernel cannot wake threads in this way.
+    /// Returns a futex word that changes when the engine ends, and its value while the engine is
+    /// alive. Threads of the process with this channel number wait for it in addition to another
+    /// futex word. A thread that is woken by it must check [`Self::has_ended`], and then wake the
+    /// remaining threads by [`Self::wake`]. Returns `None` if the engine has ended, or if the
+    /// kernel does not support this.
     pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
         let word = self.life_word(channel);
         let seen = word.load(Ordering::Acquire);
         (seen != 0 && seen & ENGINE_ENDED == 0).then_some((word, seen))
     }
 
-    /// Wakes all threads that sleep on the futex word of the process with this channel number.
+    /// Wakes all threads of the process with this channel number that wait for the end of the
+    /// engine.
     pub fn wake(&self, channel: u32) {
         life::wake(self.life_word(channel));
     }
 
-    /// Returns the number of the epoch at whose end the engine's shard will have processed all
-    /// commands that were sent before this call.
+    /// Returns the number of the epoch at whose end the shard (thread of the engine) will have
+    /// processed all commands sent before this call.
     pub fn due(&self) -> u64 {
         protocol::due(&self.page().beat)
     }
@@ -99,12 +100,12 @@ impl Status {
     }
 }
 
-/// Number of the engine's last sleep for which this process has sent a notification. Each process
-/// has its own, so that no process can suppress the notification of another.
+/// Number of the engine's last sleep for which this process has sent a notification. Stored per
+/// process, so that a process cannot suppress the notifications of other processes.
 #[derive(Debug, Default)]
 pub struct Rung(AtomicU64);
 
-/// Wakes the engine if it sleeps and this process has not notified it yet. Called by programs after
+/// Wakes the engine if it sleeps and this process has not notified it yet. Programs call this after
 /// they have sent commands. Returns true if a notification was sent.
 pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) -> bool {
     let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) else { return false };
@@ -168,7 +169,8 @@ impl EngineStatus {
         Ok((0..count).map(of_shard).collect())
     }
 
-    /// Returns a read-only view of the page, as programs have it, for another thread of the engine.
+    /// Returns a read-only view of the page, like that of a program, for another thread of the
+    /// engine.
     pub fn view(&self) -> Status {
         Status { mapping: Arc::clone(&self.mapping), at: self.at }
     }
@@ -184,8 +186,8 @@ impl EngineStatus {
         Life::begin(&self.mapping, self.at)
     }
 
-    /// Wakes the threads of the process with this channel number that wait for a socket. The
-    /// threads then notice that their channel is no longer served.
+    /// Wakes all threads of the process with this channel number that wait for a socket. They then
+    /// notice that the engine does not serve their channel any more.
     pub fn wake(&self, channel: u32) {
         life::wake(life_word(self.page(), channel));
     }
@@ -195,28 +197,29 @@ impl EngineStatus {
         self.page().datagram_mtu.store(bytes, Ordering::Relaxed);
     }
 
-    /// Announces that the engine is about to sleep, then checks with `idle` that there is no work.
-    /// Returns false if there is work; the page then shows that the engine is awake. Call
+    /// Announces that the engine is about to sleep, then calls `idle` to check that there is no
+    /// work. If there is work, revokes the announcement and returns false. Call
     /// [`EngineStatus::wake_up`] after the sleep.
     pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
         let Self { mapping, at, epoch, .. } = self;
         protocol::fall_asleep(&page(mapping, *at).sleep_epoch, epoch, idle)
     }
 
-    /// Ends the engine's sleep. Programs send no further notification for it.
+    /// Ends the engine's sleep, so that programs send no further notification for it.
     pub fn wake_up(&mut self) {
         let Self { mapping, at, epoch, .. } = self;
         protocol::wake_up(&page(mapping, *at).sleep_epoch, epoch);
     }
 
-    /// Begins an epoch, unless one is in progress. Call this before reading the rings.
+    /// Begins an epoch (a pass over all rings), unless one is in progress. Call it before reading
+    /// the rings.
     pub fn begin_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
         protocol::begin_epoch(&page(mapping, *at).beat, beat);
     }
 
-    /// Ends the epoch: every item that was in the rings when it began has been processed, and
-    /// programs were notified.
+    /// Ends the epoch: all commands that were in the rings at its beginning have been processed,
+    /// and programs were notified of the results.
     pub fn end_epoch(&mut self) {
         let Self { mapping, at, beat, .. } = self;
         protocol::end_epoch(&page(mapping, *at).beat, beat);

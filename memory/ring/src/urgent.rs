@@ -1,5 +1,5 @@
-//! Urgent data in a stream's receive FIFO, as seen by the reader. Corresponds to Linux's
-//! `tcp_recvmsg_locked`, `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, based on the word
+//! Urgent data in a TCP socket's receive FIFO, on the side of the reading program. Corresponds to
+//! Linux's `tcp_recvmsg_locked`, `tcp_recv_urg`, `tcp_inq` and `tcp_poll`, based on the shared word
 //! [`Slot::urgent`].
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //!                                        mark
 //! ```
 //!
-//! Readers change the word under [`crate::lock_rx`] and by compare-and-swap. The engine may store
-//! the position of newer urgent data at any time, which takes precedence.
+//! Readers change the word by compare-and-swap, under [`crate::lock_rx`]. At any time, the engine
+//! may store the position of newer urgent data, which takes precedence.
 
 use towpath_shm::atomic::Ordering;
 use towpath_shm::layout::{Slot, flags, option_bit, urgent};
@@ -33,14 +33,14 @@ struct UrgentView {
     ahead: u32,
 }
 
-/// Result of looking for the urgent byte (MSG_OOB).
+/// Result of a search for the urgent byte (MSG_OOB).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrgentByte {
-    /// There is no urgent byte, it was already read or skipped, or it is delivered in-line.
+    /// There is no urgent byte to return: it was already read or skipped, or is delivered in-line.
     None,
     /// The urgent byte was announced by the peer, but has not arrived.
     NotYet,
-    /// The urgent byte has arrived, and has this value.
+    /// The urgent byte has arrived and has this value.
     Byte(u8),
     /// The urgent byte has arrived, and is at this offset from `rx_head`.
     At(u32),
@@ -57,8 +57,8 @@ fn is_in_line(slot: &Slot) -> bool {
     slot.option_bits.load(Ordering::Relaxed) & option_bit::OOBINLINE != 0
 }
 
-/// Returns the position of the urgent byte relative to `head`; `None` if there is none, or the
-/// reader has passed it.
+/// Returns the urgent byte's state and its position relative to `head`. `None` if there is no
+/// urgent byte, or the reader has passed it.
 fn view(slot: &Slot, word: u64, head: u32) -> Option<UrgentView> {
     let ahead = urgent::position(word).wrapping_sub(head);
     if word & urgent::PRESENT == 0 || ahead > i32::MAX as u32 {
@@ -85,8 +85,8 @@ pub fn reach(slot: &Slot, head: u32, skip: u32) -> Reach {
     Reach { passed: gap + hidden, most: u32::MAX }
 }
 
-/// Removes urgent data that is before `rx_head`, after the reader has advanced. The caller must
-/// hold the lock.
+/// Clears the urgent mark if it is before `rx_head`. Call it after the reader has advanced. The
+/// caller must hold the socket's read lock.
 pub fn settle(slot: &Slot) {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Relaxed);
@@ -96,13 +96,13 @@ pub fn settle(slot: &Slot) {
         Some(_) => word,
     };
     if left != word {
-        // If the engine has stored newer urgent data, keep it.
+        // Ignore a failed exchange: the engine has stored newer urgent data, which must be kept.
         let _ = slot.urgent.compare_exchange(word, left, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// Returns whether a read that starts `skip` bytes after `rx_head` is at the urgent byte, where it
-/// stops.
+/// Returns whether the byte at `skip` bytes after `rx_head` is the urgent byte, at which reads
+/// stop.
 pub fn is_mark(slot: &Slot, skip: u32) -> bool {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -121,7 +121,7 @@ pub fn readable(slot: &Slot) -> u32 {
     }
 }
 
-/// Returns the number of unread bytes that reads skip, because they are urgent and not delivered
+/// Returns the number of unread bytes that normal reads skip: urgent bytes that are not delivered
 /// in-line.
 pub fn hidden(slot: &Slot) -> u32 {
     let word = slot.urgent.load(Ordering::Acquire);
@@ -136,7 +136,7 @@ pub fn is_pending(slot: &Slot) -> bool {
     matches!(look(slot), UrgentByte::Byte(_) | UrgentByte::At(_))
 }
 
-/// Looks for the urgent byte: returns its value, or its offset if it is delivered in-line.
+/// Returns the state of the urgent byte: its value, or its offset if it is delivered in-line.
 fn look(slot: &Slot) -> UrgentByte {
     let word = slot.urgent.load(Ordering::Acquire);
     let head = slot.rx_head.load(Ordering::Acquire);
@@ -149,8 +149,8 @@ fn look(slot: &Slot) -> UrgentByte {
     }
 }
 
-/// Returns the urgent byte for a read with MSG_OOB. Marks it as read unless `keep` is set
-/// (MSG_PEEK). The caller must hold the lock.
+/// Returns the urgent byte for a read with MSG_OOB. Marks it as read, unless `keep` is set
+/// (MSG_PEEK). The caller must hold the socket's read lock.
 pub fn take(slot: &Slot, keep: bool) -> UrgentByte {
     loop {
         let word = slot.urgent.load(Ordering::Acquire);
@@ -178,7 +178,8 @@ pub(crate) fn renewed(slot: &Slot, old: u64, mark: (u32, Option<u8>), head: u32,
         // The value of this urgent byte is already known, because it has arrived.
         return urgent::gap(old).map_or(new, |gap| urgent::with_gap(new, gap));
     }
-    // As in `tcp_check_urg`, a reader that is at the old urgent byte cannot read it any more.
+    // As in Linux's `tcp_check_urg`, a reader that has reached the old urgent byte cannot read it
+    // any more.
     let stands_before = urgent::position(old) == head && head != tail && !is_in_line(slot);
     if stands_before { urgent::with_gap(new, head) } else { new }
 }
@@ -268,8 +269,7 @@ mod tests {
         assert_eq!(take(fifo.slot(), false), UrgentByte::Byte(b'Y'));
     }
 
-    /// Tests a reader that is at the first urgent byte when a second one arrives. The first one is
-    /// lost.
+    /// Tests that a reader at an urgent byte loses it when another urgent byte arrives.
     #[test]
     fn a_reader_in_front_of_the_first_mark_does_not_get_it() {
         let mut fifo = Fifo::new();
@@ -300,7 +300,8 @@ mod tests {
         assert_eq!(take(fifo.slot(), false), UrgentByte::At(1));
     }
 
-    /// Tests that a program that overwrites the shared word does not cause an arithmetic overflow.
+    /// Tests that invalid values of the shared word, written by a program, do not cause an
+    /// arithmetic overflow.
     #[test]
     fn nonsense_in_the_word_is_survived() {
         let mut fifo = Fifo::new();

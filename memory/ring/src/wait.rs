@@ -8,7 +8,7 @@ use towpath_shm::layout::Slot;
 
 use crate::protocol;
 
-/// A thread that waits for an event of one slot. To avoid lost wake-ups, create it with
+/// A thread that waits for an event of one socket. To avoid lost wake-ups, create it with
 /// [`Waiter::new`], check the condition, call [`Waiter::sleep`], check again, and so on.
 #[derive(Debug)]
 pub struct Waiter<'a> {
@@ -17,7 +17,7 @@ pub struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Announces that this thread is about to sleep on `slot`.
+    /// Announces that this thread is about to sleep until an event of the socket in `slot`.
     pub fn new(slot: &'a Slot) -> Self {
         Self { slot, seq: protocol::enter(&slot.event_seq, &slot.asleep) }
     }
@@ -28,8 +28,8 @@ impl<'a> Waiter<'a> {
         Self { slot, seq: slot.event_seq.load(Ordering::Acquire) }
     }
 
-    /// Returns the futex word and its expected value, for callers that sleep in another way. Call
-    /// [`Waiter::new`] again before the next check and sleep.
+    /// Returns the futex word and its expected value, for callers that wait for several futexes.
+    /// Call [`Waiter::new`] again before the next check and wait.
     pub fn word(&self) -> (&'a AtomicU32, u32) {
         (&self.slot.event_seq, self.seq)
     }
@@ -44,8 +44,8 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Wakes the threads that sleep on the slot, after the engine has published something. Returns true
-/// if a thread had announced a sleep, though it may have been killed since.
+/// Wakes the threads that wait for the socket in `slot`, after the engine has published an event.
+/// Returns true if a thread had announced a sleep, although it may have been killed since.
 pub fn wake(slot: &Slot) -> bool {
     let wake = protocol::signal(&slot.event_seq, &slot.asleep);
     if wake {

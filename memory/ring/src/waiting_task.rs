@@ -1,7 +1,7 @@
-//! The async task that waits for events of a socket.
+//! The async task that waits for a socket's events.
 
-/// The waker of the async task that waits for a socket. A lock protects the waker, which the
-/// dispatcher (the thread that takes events out of the ring) also takes.
+/// The waker of the async task that waits for a socket. A lock protects it. The dispatcher (the
+/// thread that takes events out of the ring) also takes this lock.
 ///
 /// ```text
 ///   task:       lock, store the waker, check the socket, unlock; wait if it is not ready
@@ -23,9 +23,9 @@ impl<W> Default for WaitingTask<W> {
 }
 
 impl<W> WaitingTask<W> {
-    /// Stores the waker of a task unless `ready` returns events. Returns the events, and a waker
-    /// that the caller must drop after it has released the lock: `waker` or the one stored before.
-    /// Dropping a waker may run any code.
+    /// Stores the waker of a task, unless `ready` returns events. Returns the events, and a waker
+    /// to drop: `waker` or the one stored before. The caller must drop it after releasing the lock,
+    /// because dropping a waker may run arbitrary code.
     pub fn wait(&mut self, waker: W, ready: impl FnOnce() -> u32) -> (u32, Option<W>) {
         match ready() {
             0 => (0, self.waker.replace(waker)),

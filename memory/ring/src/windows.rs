@@ -16,17 +16,17 @@
 //! completely or not at all, so datagram sockets get whole extents from the reserve. Their extents
 //! become empty as soon as the datagrams are sent.
 //!
-//! Freed extents are reused last in, first out, because their pages are in the processor's cache.
-//! Free extents keep at most [`KEPT_MAX`] bytes of pages, and fewer if memory is short. A thread
-//! returns further pages to the kernel, one extent after the other (`give_back.rs` explains why the
-//! engine's thread does not). If a FIFO needs new pages before that thread has finished, it is
-//! refused as at the limit, and tries again. Only the extent whose pages are being returned cannot
-//! be reused. The extent counts until its pages are gone.
+//! Freed extents are reused last in, first out, because recently used pages are likely to be in the
+//! CPU cache. Free extents keep at most [`KEPT_MAX`] bytes of pages, and fewer if memory is short.
+//! A separate thread returns further pages to the kernel, one extent after the other
+//! (`give_back.rs` explains why). If a FIFO needs new pages before this thread has finished, it
+//! gets no memory, and tries again. The extent whose pages are being returned counts until they are
+//! gone, and cannot be reused until then.
 //!
-//! A free extent without pages takes one bit of memory.
+//! A free extent without pages is represented by one bit.
 //!
 //! A freed extent cannot be reused while a thread of a program may still be copying to or from it.
-//! The extent waits until the thread has released the lock of that end of its socket
+//! It becomes free when the thread has released the lock of that end of its socket
 //! ([`Windows::give_when_out`]).
 
 mod ledger;
@@ -44,22 +44,22 @@ use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
-/// Maximum number of bytes of pages that free extents keep. An extent that keeps its pages is
-/// reused without page faults, but the machine has less memory for other purposes.
+/// Maximum number of bytes of pages that free extents keep. A free extent with pages can be reused
+/// without page faults, but its pages are not available to other processes.
 pub const KEPT_MAX: u64 = 64 << 20;
 
 /// Usage of the memory for FIFOs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowsUse {
-    /// Bytes of pages in used and free extents.
+    /// Bytes of pages in used and free extents (memory ranges for FIFOs).
     pub touched: u64,
-    /// Bytes of pages that free extents keep.
+    /// Bytes of pages in free extents (memory ranges for FIFOs).
     pub kept: u64,
     /// Bytes of pages that are being returned to the kernel.
     pub returning: u64,
     /// Maximum of `touched` in bytes.
     pub limit: u64,
-    /// Number of extents that FIFOs use.
+    /// Number of extents (memory ranges for FIFOs) in use.
     pub assigned: u32,
     /// Number of requests for memory that were refused because of the limit.
     pub refused: u64,
@@ -86,31 +86,32 @@ pub struct Windows(pub(crate) Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     region: Region,
-    /// Number of bytes that receive FIFOs could still get now; a copy that can be read without the
-    /// lock.
+    /// Number of bytes that receive FIFOs can still get. A copy of the ledger's value, so that it
+    /// can be read without the mutex.
     receivable: AtomicU64,
-    /// Number of bytes that a receive FIFO without memory could get now, including its reserve.
+    /// Number of bytes that a receive FIFO without memory can get now, including the reserve for
+    /// first pages.
     receivable_first: AtomicU64,
-    /// Number of bytes that transmit FIFOs could still get now, without their reserve.
+    /// Number of bytes that transmit FIFOs can still get, without the reserve for first pages.
     sendable: AtomicU64,
-    /// Whether [`Ledger::unpinned`] is not empty, so that it need not be checked under the lock.
+    /// Whether [`Ledger::unpinned`] has entries, so that it can be checked without the mutex.
     unpinned: AtomicBool,
-    /// Number of bytes in extents that only packets keep, and the limit above which these packets
+    /// Number of bytes in extents of ended FIFOs that packets keep. Above the limit, these packets
     /// should be copied.
     forsaken: AtomicU64,
     forsaken_max: u64,
-    /// Whether the limit was exceeded since the last call of [`Windows::take_forsaken`].
+    /// Whether `forsaken` has exceeded its limit since the last call of [`Windows::take_forsaken`].
     forsaken_news: AtomicBool,
-    /// Unix time in nanoseconds that the engine sets before it processes packets: the arrival time
-    /// of the bytes received then.
+    /// Arrival time of the bytes that the engine processes now, as Unix time in nanoseconds. The
+    /// engine sets it before it processes packets.
     unix_ns: AtomicU64,
     ledger: Mutex<Ledger>,
-    /// The thread that returns pages to the kernel, started when it is first needed.
+    /// The thread that returns pages to the kernel. It is started when it is first needed.
     giver: OnceLock<Thread>,
 }
 
 impl Drop for Shared {
-    /// Wakes the thread that returns pages, so that it ends. Does not wait for it.
+    /// Wakes the thread that returns pages, so that it ends. Does not wait for its end.
     fn drop(&mut self) {
         if let Some(giver) = self.giver.get() {
             giver.unpark();
@@ -118,8 +119,8 @@ impl Drop for Shared {
     }
 }
 
-/// Part of the limit (1/16) that packets may keep of FIFOs that have ended. FIFOs in use have
-/// enough memory nevertheless, and packets need not be copied if devices keep up.
+/// Divisor of the memory limit: packets may keep 1/16 of it in buffers of ended FIFOs. With this
+/// limit FIFOs in use still have enough memory. It is rarely reached if devices keep up.
 const FORSAKEN_PART: u64 = 16;
 
 impl Windows {
@@ -130,9 +131,9 @@ impl Windows {
         Self::of_shard(region, 0, 1, limit)
     }
 
-    /// Creates the allocator of one shard, for its part of the FIFO memory. The memory is divided
-    /// into `shards` equal parts (a power of two, at most
-    /// [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). A part must have only one allocator.
+    /// Creates the allocator for the part of the FIFO memory that belongs to one shard. The memory
+    /// is divided into `shards` equal parts (a power of two, at most
+    /// [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). Each part must have only one allocator.
     pub fn of_shard(region: &Region, shard: u32, shards: u32, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
@@ -208,15 +209,15 @@ impl Windows {
         WindowsUse { touched, kept, returning, limit, assigned, refused }
     }
 
-    /// Returns whether either direction uses more than two thirds of its maximum, so that the
-    /// extents of idle connections should be released.
+    /// Returns whether receive or transmit FIFOs use more than two thirds of their maximum, so that
+    /// the memory of idle connections should be released.
     pub fn is_tight(&self) -> bool {
         let ledger = self.lock();
         ledger.used.iter().any(|used| *used > ledger.limit / 12 * 7)
     }
 
-    /// Returns whether less than a quarter of the memory is in use, so that a socket may get an
-    /// extent before it needs one.
+    /// Returns whether less than a quarter of the memory is in use, so that a socket may get a
+    /// buffer before it needs one.
     pub fn is_ample(&self) -> bool {
         let ledger = self.lock();
         ledger.touched - ledger.kept < ledger.limit / 4
@@ -230,7 +231,8 @@ impl Windows {
         ledger.touched - ledger.kept < ledger.limit / 2
     }
 
-    /// Removes and returns the slots whose programs wrote an invalid position since the last call.
+    /// Removes and returns the slots (numbers of sockets) whose programs have written an invalid
+    /// position.
     pub fn take_hostile(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().hostile)
     }
@@ -239,9 +241,9 @@ impl Windows {
         self.lock().hostile.push(slot);
     }
 
-    /// Returns the next slot in whose transmit FIFO bytes became free because packets were dropped.
-    /// The engine must call [`unpin`](crate::EngineSend::unpin). If the slot has a new FIFO now,
-    /// that call has no effect.
+    /// Returns the next slot whose transmit FIFO has more free bytes, because packets were dropped.
+    /// The engine must call [`unpin`](crate::EngineSend::unpin) for its FIFO. The call is harmless
+    /// if the slot has a new FIFO now.
     pub fn pop_unpinned(&self) -> Option<u32> {
         if !self.0.unpinned.load(Ordering::Relaxed) {
             return None;
@@ -283,20 +285,22 @@ impl Windows {
         self.0.receivable.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that a receive FIFO without memory could get now, including its
-    /// reserve.
+    /// Returns the number of bytes that a receive FIFO without memory can get now, including the
+    /// reserve for first pages.
     #[inline]
     pub fn receivable_first(&self) -> u64 {
         self.0.receivable_first.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that a transmit FIFO could get now, without its reserve.
+    /// Returns the number of bytes that a transmit FIFO can get now, without the reserve for first
+    /// pages.
     #[inline]
     pub(crate) fn sendable(&self) -> u64 {
         self.0.sendable.load(Ordering::Relaxed)
     }
 
-    /// Counts a refused request that was not made, because [`Self::receivable`] was too small.
+    /// Counts a request as refused that the caller omitted, because [`Self::receivable`] was too
+    /// small.
     pub(crate) fn note_refused(&self) {
         self.lock().refused += 1;
     }
@@ -344,9 +348,9 @@ impl Windows {
         self.settle(ledger);
     }
 
-    /// Returns the next extent whose pages should be returned to the kernel, or `None`. Until
-    /// [`Windows::end_return`], the extent is in no list. After `None`, the thread must sleep; it
-    /// is unparked when there is more work.
+    /// Removes and returns the next extent whose pages should be returned to the kernel. After
+    /// that, call [`Windows::end_return`]. If there is none, the thread must sleep; it is unparked
+    /// when there is more work.
     pub(crate) fn begin_return(&self) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.next_to_return();
@@ -361,8 +365,8 @@ impl Windows {
         window
     }
 
-    /// Records that the pages of an extent were returned to the kernel. If `gone` is false, they
-    /// were not returned: they are kept, and the thread waits to be woken.
+    /// Ends the work that [`Windows::begin_return`] began. `gone` is false if the kernel did not
+    /// take the pages; the extent keeps them, and the thread waits to be woken.
     pub(crate) fn end_return(&self, mut window: Window, gone: bool) {
         let mut ledger = self.lock();
         ledger.returning -= window.touched();
@@ -377,9 +381,9 @@ impl Windows {
         self.note(&ledger);
     }
 
-    /// Frees the extent of a slot's FIFO. Its capacity in the slot must have been set to 0. If a
-    /// thread of the program holds the lock, [`Windows::collect`] frees the extent after the thread
-    /// has released it.
+    /// Frees the buffer of a slot's FIFO. Its capacity in the slot must already be 0. If a thread
+    /// of the program holds the lock, [`Windows::collect`] frees the buffer after the lock is
+    /// released.
     pub(crate) fn give_when_out(&self, slot: u32, window: Window) {
         if self.is_out(slot, window.side).is_ok() {
             return self.give(window);
@@ -389,18 +393,19 @@ impl Windows {
         ledger.awaited.push(slot);
     }
 
-    /// Removes and returns the slots whose extents could not be freed since the last call, because
-    /// a thread held the lock. The engine must call [`collect`](Self::collect) for them.
+    /// Removes and returns the slots whose buffers could not be freed since the last call, because
+    /// a thread of a program held the lock. The engine must call [`collect`](Self::collect) for
+    /// each.
     pub fn take_awaited(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().awaited)
     }
 
-    /// Frees the extents of a slot that could not be freed before, if no thread holds the lock any
-    /// more.
+    /// Frees the buffers of a slot that could not be freed before because a thread held the lock.
+    /// Does nothing if the thread still holds it.
     ///
     /// # Errors
-    /// Returns the channel number of a process whose thread still holds the lock. The thread will
-    /// notify the engine; see [`crate::are_out`].
+    /// Returns the channel number of the process whose thread still holds the lock. The thread will
+    /// notify the engine when it releases the lock; see [`crate::are_out`].
     pub fn collect(&self, slot: u32) -> Result<(), u32> {
         let Some(windows) = self.lock().in_use.remove(&slot) else { return Ok(()) };
         let mut result = Ok(());
@@ -416,12 +421,12 @@ impl Windows {
         result
     }
 
-    /// Frees extents of the slot's previous FIFOs before a new FIFO gets memory. The function does
-    /// not depend on notifications, because `collect` checks the locks. A slot therefore keeps at
-    /// most one such extent per direction, and the check is cheap.
+    /// Frees buffers of a slot's previous FIFOs before a new FIFO gets one. Thus a slot has at most
+    /// one such buffer per direction, even if a program does not send the notification of its
+    /// unlock.
     pub(crate) fn collect_before_more(&self, slot: u32) {
-        // Ignore the result: a thread that holds the lock notifies the engine when it releases it,
-        // because `collect` has marked the lock.
+        // Ignore the result: `collect` has marked the lock, so a thread that holds it notifies the
+        // engine when it releases the lock.
         let _ = self.collect(slot);
     }
 
@@ -441,7 +446,7 @@ impl Windows {
     }
 
     /// Completes a change of the accounting. Publishes the values that are read without the mutex,
-    /// and wakes the thread that returns pages if there is work for it.
+    /// and wakes the thread that returns pages if there are pages to return.
     fn settle(&self, mut ledger: MutexGuard<'_, Ledger>) {
         self.note(&ledger);
         if ledger.giver == GiveBackState::Idle && ledger.kept > ledger.keepable() {

@@ -1,8 +1,8 @@
-//! Mutual exclusion by one futex word: the common part of slot locks ([`crate::lock_rx`],
-//! [`crate::lock_tx`]) and process locks ([`crate::ProcessLock`]).
+//! A mutex in one futex word: the common part of the locks in a socket's slot ([`crate::lock_rx`],
+//! [`crate::lock_tx`]) and [`crate::ProcessLock`].
 //!
-//! The word is 0, or identifies the thread that holds the lock. [`LOCK_CONTENDED`] is set if a
-//! thread sleeps on the word.
+//! The word is 0 if the lock is free, otherwise it identifies the thread that holds it.
+//! [`LOCK_CONTENDED`] is set if a thread sleeps on the word.
 
 use towpath_shm::atomic::{AtomicU32, Ordering};
 use towpath_shm::layout::LOCK_CONTENDED;
@@ -11,15 +11,15 @@ use towpath_shm::spin::LOCK_ATTEMPTS;
 /// Next step after sleeping on the lock word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Check the lock word again.
+    /// Check the lock word again, and continue to wait.
     Look,
-    /// The caller holds the lock now, because `sleep` has stolen it.
+    /// The caller holds the lock now: `sleep` has taken it over from a dead owner.
     Taken,
     /// Stop waiting for the lock.
     GiveUp,
 }
 
-/// Takes the lock for `me` if it is free. Otherwise returns the value of the lock word as an error.
+/// Takes the lock for `me` if it is free. Otherwise returns the current lock word as an error.
 #[inline]
 pub(crate) fn try_acquire(word: &AtomicU32, me: u32) -> Result<(), u32> {
     word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).map(drop)
@@ -36,8 +36,8 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
         std::hint::spin_loop();
     }
     loop {
-        // Set the contended bit, because further threads may be sleeping. The thread that unlocks
-        // then wakes the next one.
+        // Take the lock with the contended bit, because more threads may be sleeping. The unlock
+        // then wakes one of them.
         let Err(held) = try_acquire(word, me | LOCK_CONTENDED) else { return true };
         let contended = held | LOCK_CONTENDED;
         if held != contended
@@ -54,7 +54,7 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
 }
 
 /// Releases the lock, wakes a sleeping thread if there is one, and returns the previous lock word.
-/// Returns `None` if the caller does not hold the lock.
+/// Returns `None` if `is_ours` rejects the word, because the caller does not hold the lock.
 #[inline]
 pub(crate) fn release(
     word: &AtomicU32,

@@ -10,9 +10,9 @@ use crate::area::{CLASSES, PAGE, Side, SizeClass, WINDOW_MAX, Window, class_of};
 pub(super) enum GiveBackState {
     /// The thread waits to be unparked, or has not been started.
     Idle,
-    /// The thread is running. The thread returns pages until none are left to be returned.
+    /// The thread is running until there are no more pages to return.
     Busy,
-    /// There is no thread that returns pages; a test does it itself.
+    /// There is no thread that returns pages; tests return them directly.
     #[cfg(all(test, not(loom)))]
     ByHand,
 }
@@ -21,33 +21,32 @@ pub(super) enum GiveBackState {
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) classes: [SizeClass; CLASSES.len()],
-    /// Bytes of pages in used and free extents.
+    /// Bytes of pages in used and free extents (memory ranges for FIFOs).
     pub(super) touched: u64,
-    /// Bytes of pages that free extents keep.
+    /// Bytes of pages in free extents (memory ranges for FIFOs).
     pub(super) kept: u64,
     /// Bytes of pages in the extent whose pages are being returned to the kernel.
     pub(super) returning: u64,
     pub(super) giver: GiveBackState,
-    /// Bytes of pages in used extents, for each direction.
+    /// Bytes of pages in used extents, for receiving and for sending.
     pub(super) used: [u64; 2],
-    /// Part of `used` that was taken from the reserve of each direction, beyond [`Ledger::common`].
-    /// Freed memory refills the reserves first.
+    /// Part of `used` that was taken from each direction's reserve, because [`Ledger::common`] was
+    /// used up. Freed memory refills the reserves first.
     pub(super) reserved: [u64; 2],
     pub(super) limit: u64,
     pub(super) assigned: u32,
     pub(super) refused: u64,
     pub(super) hostile: Vec<u32>,
-    /// Extents of previous FIFOs that a thread of a program may still use, by slot.
+    /// Extents of ended FIFOs that a thread of a program may still use, by slot.
     pub(super) in_use: BTreeMap<u32, Vec<Window>>,
-    /// Slots added to `in_use` since the last call of `Windows::take_awaited`.
+    /// Slots added to `in_use` since `Windows::take_awaited` was last called.
     pub(super) awaited: Vec<u32>,
-    /// Slots in whose transmit FIFO bytes became free because packets were dropped.
+    /// Slots whose transmit FIFO has more free bytes because packets were dropped.
     /// `Windows::pop_unpinned` removes them.
     pub(super) unpinned: Vec<u32>,
 }
 
-/// Returns the number of bytes that a FIFO without memory may take from the reserve of its
-/// direction by default.
+/// Returns how many bytes a FIFO without memory may take from the reserve of its direction.
 pub(super) fn first_of(side: Side) -> u64 {
     match side {
         Side::Recv => PAGE,
@@ -56,8 +55,7 @@ pub(super) fn first_of(side: Side) -> u64 {
 }
 
 impl Ledger {
-    /// Returns the number of bytes that are reserved for FIFOs of this direction that have no
-    /// memory yet.
+    /// Returns the number of bytes reserved for FIFOs of this direction that have no memory yet.
     pub(super) fn reserve(&self, side: Side) -> u64 {
         match side {
             Side::Recv => self.limit / 8,
@@ -70,8 +68,8 @@ impl Ledger {
         self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
     }
 
-    /// Returns the number of bytes that a direction could still get without its reserve, if pages
-    /// that free extents keep are returned.
+    /// Returns the number of bytes that this direction can still get without its reserve, if free
+    /// extents return their pages to the kernel.
     pub(super) fn available(&self, side: Side) -> u64 {
         let others = self.limit / 8 + self.reserve(side);
         let share = (self.limit - others).saturating_sub(self.used[side as usize]);
@@ -126,17 +124,16 @@ impl Ledger {
     }
 
     /// Returns the maximum number of bytes of pages that free extents may keep. Further pages are
-    /// returned to the kernel before FIFOs need them, so that there is always room for the largest
-    /// extent. Usually an eighth of the limit remains, which neither direction can take from the
-    /// other.
+    /// returned to the kernel before FIFOs need them, so that the largest extent always fits below
+    /// the limit. Usually an eighth of the limit stays free.
     pub(super) fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
     /// Chooses a free extent of which `touch` bytes may be written at once. Prefers an extent with
-    /// pages. Skips extents with more pages than this direction may have, and those with too few if
-    /// there is no room for new pages.
+    /// pages. Skips extents with more pages than this direction may use. If no new pages are
+    /// allowed, also skips those with too few.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
@@ -165,8 +162,9 @@ impl Ledger {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// Returns the free extent with pages that was least recently used, from the largest class that
-    /// has any. Large extents are the fewest and have the most pages.
+    /// Returns a free extent whose pages should be returned to the kernel. It is the least recently
+    /// used extent of the largest size class, because large extents are few and have the most
+    /// pages.
     pub(super) fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;
@@ -174,7 +172,7 @@ impl Ledger {
         self.classes.iter_mut().rev().find_map(SizeClass::take_oldest)
     }
 
-    /// Records that the thread that returns pages goes to sleep.
+    /// Records that the thread that returns pages to the kernel goes to sleep.
     pub(super) fn rest(&mut self) {
         if self.giver == GiveBackState::Busy {
             self.giver = GiveBackState::Idle;
