@@ -1,5 +1,5 @@
-//! The atomics of a socket's shared state. Either those of the standard library, or those of loom
-//! to explore all interleavings (`RUSTFLAGS="--cfg loom"`).
+//! The atomics of a socket's shared state: those of the standard library, or those of loom
+//! (`RUSTFLAGS="--cfg loom"`), which explores all interleavings.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{

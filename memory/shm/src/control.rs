@@ -1,18 +1,20 @@
-//! Requests of programs and replies of the engine. Operations use them if they need a reply or pass
-//! a descriptor. The engine empties the channel's command ring before it handles a request, so
-//! their order is preserved.
+//! Requests of programs to the engine (the network stack), and its replies. They are used by
+//! operations that need a reply or pass a descriptor; other operations are commands. The engine
+//! processes all commands in the channel's ring before it handles a request, so their order is
+//! preserved.
 //!
-//! A request is written to the request slot ([`RequestSlot`]) of a channel: that of the shard
-//! (engine thread) that owns the socket. Requests made before there is a channel, and those whose
-//! reply carries descriptors ([`goes_by_socket`]), use a Unix socket (SOCK_SEQPACKET) instead. Each
-//! path has one request at a time. A program that makes another request on the Unix socket before
-//! the reply is disconnected. Requests that concern no socket may be sent to any shard. Exceptions
-//! are [`call::OUTSIDE`], and calls whose `a` is a slot ([`call::SOCKETS`], [`call::SOCKET_ROWS`],
-//! [`call::SOCKET_FIGURES`], [`call::TALLY`]).
+//! A request is written to the [`RequestSlot`] of the channel to the shard (engine thread) that
+//! owns the socket. Requests made before there is a channel, and those whose reply carries
+//! descriptors ([`goes_by_socket`]), use a Unix socket (SOCK_SEQPACKET) instead. On each of these
+//! paths, a program has one request in progress at a time. A program that makes another request on
+//! the Unix socket before the reply is disconnected. Requests that concern no socket may be sent to
+//! any shard. Exceptions are [`call::OUTSIDE`], and calls whose `a` is a slot ([`call::SOCKETS`],
+//! [`call::SOCKET_ROWS`], [`call::SOCKET_FIGURES`], [`call::TALLY`]).
 //!
 //! If a process finds that the Unix socket is closed, its engine has ended, and all calls on its
-//! sockets fail from then on. If the engine finds that it is closed, the process has ended. Sockets
-//! that only this process has open are reset, as the kernel does when a process is killed.
+//! sockets fail from then on. If the engine finds that the Unix socket is closed, the process has
+//! ended. Sockets that only this process has open are reset, as the kernel does when a process is
+//! killed.
 
 use std::sync::atomic;
 
@@ -25,8 +27,8 @@ pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
 /// Maximum length in bytes of an option value or of data in a reply.
 pub const DATA_MAX: usize = 1024;
 
-/// Maximum number of tokens per [`call::TOKENS`]. Each takes the engine about 5 µs, during which no
-/// other process is served.
+/// Maximum number of sockets per [`call::TOKENS`] request. Each takes the engine about 5 µs, during
+/// which it serves no other process.
 pub const TOKENS_MAX: usize = 16;
 
 /// Maximum number of sockets created per [`call::SOCKET`].
@@ -36,7 +38,7 @@ pub const SOCKETS_MAX: usize = 16;
 pub const DESCRIPTORS_MAX: usize = 6 + SHARDS_MAX as usize;
 const _: () = assert!(DESCRIPTORS_MAX >= TOKENS_MAX);
 
-/// Offset of the request slot in the memory of a channel, in bytes.
+/// Offset in bytes of the [`RequestSlot`] in the memory of a channel.
 pub const REQUEST_SLOT_OFFSET: usize = size_of::<ChannelHeader>();
 
 /// State of a request without descriptors and its reply. A program has one request in progress at a
@@ -69,11 +71,11 @@ pub const REPLY_OFFSET: usize = REQUEST_OFFSET + size_of::<Request>();
 pub struct Request {
     /// Number of the requested operation, see [`call`].
     pub call: u32,
-    /// Slot of the socket, if the request concerns one.
+    /// Slot (number) of the socket that the request concerns, if any.
     pub slot: u32,
-    /// Generation of the socket's slot.
+    /// Generation of the socket's slot, which changes when the slot is reused.
     pub generation: u32,
-    /// First argument of the request, whose meaning depends on the operation; see [`call`].
+    /// First argument; its meaning depends on `call` and is documented in [`call`].
     pub a: u32,
     /// Second argument of the request, whose meaning depends on the operation; see [`call`].
     pub b: u32,
@@ -89,19 +91,21 @@ pub struct Request {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct ControlReply {
-    /// 0 for success, or the errno that Linux would return.
+    /// 0 for success, or Linux's errno value.
     pub errno: i32,
-    /// Result of the request, whose meaning depends on the operation, usually a slot; see [`call`].
+    /// First result, usually the slot (number) of a socket. The meaning depends on the request; see
+    /// [`call`].
     pub slot: u32,
-    /// Result whose meaning depends on the call, usually the generation of `slot`; see [`call`].
+    /// Second result, usually the generation of `slot`. The meaning depends on the request; see
+    /// [`call`].
     pub generation: u32,
-    /// First result of the request, whose meaning depends on the operation; see [`call`].
+    /// Third result; its meaning depends on the request, see [`call`].
     pub a: u32,
     /// Second result of the request, whose meaning depends on the operation; see [`call`].
     pub b: u32,
     /// Number of valid bytes in `data`.
     pub len: u32,
-    /// Address that the request returns, if the operation has one; see [`call`].
+    /// Address returned by some requests; see [`call`].
     pub addr: RawAddr,
     /// Data that the call returns; see [`call`]. The first `len` bytes are valid.
     pub data: [u8; DATA_MAX],
@@ -111,9 +115,9 @@ numbered! {
 /// Numbers of the operations in [`Request::call`], with their arguments and results.
 pub mod call {
     /// HELLO: first request of a new process image (at the start, or after exec). `a` = pid, `data`
-    /// = up to 126 (slot, generation) pairs of u32 of its sockets, `b` = 1 if more follow in
-    /// further HELLOs. Sockets that this channel had before and that are not listed are closed; the
-    /// rings start empty.
+    /// = up to 126 (slot, generation) pairs of u32 of its sockets, `b` = 1 if further HELLOs list
+    /// more. The engine closes the channel's previous sockets that are not listed. The rings start
+    /// empty.
     ///
     /// Reply: `a` = layout version, `b` = number of the channels, `slot` = number of shards.
     /// Descriptors: region, status pages, memory of the channels, the program's notification
@@ -121,14 +125,14 @@ pub mod call {
     /// guardian supervises the run, the read end of a pipe follows. The pipe hangs up when the last
     /// process that could end the run has exited.
     pub const HELLO: u32 = 1;
-    /// CLONE: creates further channels, before fork, exec or posix_spawn. `a` = their
+    /// CLONE: creates channels for another process, before fork, exec or posix_spawn. `a` = their
     /// [`super::purpose`]. Reply: `b` = number of the channels. Descriptors: control socket, memory
-    /// of the channels, the program's notification descriptor, the notification descriptor of each
-    /// shard. Region and status pages stay the same.
+    /// of the channels, the new process's notification descriptor, the notification descriptor of
+    /// each shard. The new process uses the same region and status pages.
     pub const CLONE: u32 = 2;
     /// SOCKET: socket(2). `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = number
     /// of sockets to create, from 1 to [`super::SOCKETS_MAX`]. Reply: slot and generation of the
-    /// first; `data` = (slot, generation) pairs of u32 of further ones.
+    /// first socket; `data` = (slot, generation) pairs of u32 of the others.
     pub const SOCKET: u32 = 3;
     /// BIND: bind(2) to `addr`. Afterwards, the slot contains the bound address.
     pub const BIND: u32 = 4;
@@ -139,8 +143,8 @@ pub mod call {
     /// a connect failed. For TCP this only starts the connection and returns immediate errors; the
     /// outcome is in the slot's flags and error.
     pub const CONNECT: u32 = 6;
-    /// ADOPT: a descriptor of the socket was received by SCM_RIGHTS, so the process of this channel
-    /// has the socket open, too.
+    /// ADOPT: the process of this channel has received a descriptor of the socket by SCM_RIGHTS, so
+    /// it has the socket open as well.
     pub const ADOPT: u32 = 7;
     /// GET_OPTION: getsockopt(2) for options that only the engine knows. `a` = level, `b` = option.
     /// Reply: `data`. TCP_INFO returns struct tcp_info, TCP_CONGESTION a name, IP_MTU and
@@ -149,63 +153,64 @@ pub mod call {
     pub const GET_OPTION: u32 = 8;
     /// SET_OPTION: setsockopt(2) for options that the engine may reject (TCP_CONGESTION,
     /// memberships, SO_BINDTODEVICE). `a` = level, `b` = option, `data` = value. For
-    /// SO_ATTACH_FILTER, `data` is a part of the filter. Two u16 contain the total number of
-    /// instructions and the number of the first one in this part; the instructions follow. Parts
-    /// are sent in order; the last one attaches the filter.
+    /// SO_ATTACH_FILTER, `data` is a part of the filter. It starts with two u16: the total number
+    /// of instructions, and the number of the first one in this part. The instructions follow.
+    /// Parts are sent in order; the last one attaches the filter.
     pub const SET_OPTION: u32 = 9;
     /// INTERFACES: returns the interfaces of the stack. Reply: `data` = [`super::Interface`]
     /// structs, `a` = their number.
     pub const INTERFACES: u32 = 10;
-    /// SOCKETS: returns sockets for `towpath ss`. `a` = first slot to examine. Reply: `data` = JSON
-    /// lines, `a` = next slot, 0 at the end. A reply may have no lines but a next slot, because few
-    /// slots are in use. Handled by the shard that owns the first slot.
+    /// SOCKETS: lists sockets for `towpath ss`. `a` = first slot to examine. Reply: `data` = JSON
+    /// lines, `a` = first slot of the next request, 0 at the end. A reply may have no lines
+    /// although it is not the last. Handled by the shard that owns the first slot.
     pub const SOCKETS: u32 = 11;
-    /// REGION: returns the region (shared memory), before HELLO. A new process image finds the
-    /// sockets of its descriptors with it. Reply: `a` = layout version, `data` = the run
+    /// REGION: requests the region (shared memory), before HELLO. A new process image uses it to
+    /// find the sockets of its descriptors. Reply: `a` = layout version, `data` = the run
     /// ([`crate::token::Run`]); descriptor: region.
     pub const REGION: u32 = 12;
     /// COMMAND: sends the [`crate::layout::Command`] in `data` without the command ring. Used by a
     /// signal handler that interrupted a call while it was using the ring.
     pub const COMMAND: u32 = 13;
-    /// ERROR_QUEUE: takes the oldest report of the socket's error queue. Reply: `a` = errno, `b` =
-    /// ICMP type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = destination of the datagram,
-    /// `slot` = path MTU. `data` = address of the reporter (16 bytes, IPv4 in the first four), its
-    /// scope id (a u32), then the payload.
+    /// ERROR_QUEUE: removes the oldest report from the socket's error queue (MSG_ERRQUEUE). Reply:
+    /// `a` = errno, `b` = ICMP type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = destination
+    /// of the datagram, `slot` = path MTU. `data` = address of the reporter (16 bytes, IPv4 in the
+    /// first four), its scope id (a u32), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
-    /// TOKENS: descriptors of sockets are about to be passed to another program. `data` = up to
-    /// [`super::TOKENS_MAX`] (slot, generation) pairs of u32. Reply: `a` = how many pairs were
-    /// handled, from the first, at least one. `b` = one bit per pair, from the lowest: 1 if it has
-    /// a token, 0 if it is not a socket of this process. Descriptors: a named [`crate::token`]
-    /// (kernel object that identifies the socket) for each set bit, in order. The engine creates
-    /// them because a program may be in a chroot without /proc, or behind a seccomp filter.
+    /// TOKENS: requests tokens, because descriptors of sockets will be passed to another program. A
+    /// named [`crate::token`] is a kernel object that identifies a socket. `data` = up to
+    /// [`super::TOKENS_MAX`] (slot, generation) pairs of u32. Reply: `a` = number of pairs handled,
+    /// at least one. `b` = one bit per pair, from the lowest: 1 if the pair got a token, 0 if it is
+    /// not a socket of this process. Descriptors: the tokens, in order. The engine creates them,
+    /// because a program may be in a chroot without /proc, or behind a seccomp filter.
     pub const TOKENS: u32 = 15;
     /// CHECK_LENGTH: checks the length of a datagram. `data` = its
     /// [`crate::layout::DatagramHeader`], including `len`. Returns EMSGSIZE if it is too long. If
-    /// the program has enabled the error queue, that contains the maximum length.
+    /// the socket's error queue is enabled, the maximum length is reported there.
     pub const CHECK_LENGTH: u32 = 16;
-    /// OUTSIDE: a program is about to be executed whose sockets will be those of the kernel. `a` =
-    /// reason ([`crate::image::Outside`]), `data` = path of the file. Returns EACCES if such
-    /// programs are not allowed; otherwise the reply is empty. Handled by the first shard.
+    /// OUTSIDE: a program that cannot use this stack is about to be executed; its sockets will be
+    /// the kernel's. `a` = reason ([`crate::image::Outside`]), `data` = path of the file. Returns
+    /// EACCES if such programs are not allowed; otherwise the reply is empty. Handled by the first
+    /// shard.
     pub const OUTSIDE: u32 = 20;
     /// ROUTES: returns the routing table. `a` = number of the first route to return. Reply: `data`
     /// = [`super::Route`] structs, `a` = number of the next one, 0 at the end.
     pub const ROUTES: u32 = 21;
     /// RESOLVER: returns the nameserver to use instead of those in /etc/resolv.conf. Reply: `addr`
-    /// = address (family 0: use the file), `a` = 1 if it replaces only servers on a loopback
+    /// = address (family 0: use the file), `a` = 1 if it replaces only nameservers on a loopback
     /// address.
     pub const RESOLVER: u32 = 22;
-    /// SOCKET_ROWS: returns sockets for /proc/net and NETLINK_SOCK_DIAG. `a` = first slot to
-    /// examine. `b` = 0, or 1 plus the number of connections without a slot that this shard has
-    /// already returned. Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next
-    /// request, both 0 at the end. More rows may follow a reply without rows.
+    /// SOCKET_ROWS: lists sockets for /proc/net and NETLINK_SOCK_DIAG. `a` = first slot to examine.
+    /// `b` = 0, or 1 plus the number of connections without a slot that this shard has already
+    /// returned. Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next request,
+    /// both 0 at the end. A reply may have no rows although it is not the last.
     pub const SOCKET_ROWS: u32 = 23;
-    /// SOCKET_FIGURES: returns statistics of any socket of the run. `a` = slot. Reply: `data` =
-    /// struct tcp_info, then the name of the congestion control. `a` = length of the struct in
-    /// bytes, `b` = 1 if there is a connection; otherwise the name is empty.
+    /// SOCKET_FIGURES: returns statistics of a socket of any process of the run. `a` = slot. Reply:
+    /// `data` = struct tcp_info, then the name of the congestion control. `a` = length of the
+    /// struct in bytes, `b` = 1 if there is a connection; otherwise the name is empty.
     pub const SOCKET_FIGURES: u32 = 24;
     /// TALLY: returns counters of one shard. `a` = its first slot (0 for the first shard). Reply:
-    /// `data` = [`super::Tally`], then a [`super::Traffic`] for each interface by index; `a` =
-    /// first slot of the next shard, 0 at the end.
+    /// `data` = [`super::Tally`], then a [`super::Traffic`] for each interface in the order of
+    /// their indices; `a` = first slot of the next shard, 0 after the last.
     pub const TALLY: u32 = 25;
     /// NEIGHBORS: returns neighbours. `a` = number of the first one to return. Reply: `data` =
     /// [`super::NeighborRecord`] structs, `a` = number of the next one, 0 at the end.
@@ -218,45 +223,46 @@ pub mod call {
 }
 }
 
-/// Length in bytes of the header of a part of a filter ([`call::SET_OPTION`]).
+/// Length in bytes of the two u16 at the start of each part of a filter ([`call::SET_OPTION`]).
 pub const FILTER_PART_HEADER: usize = 4;
 
-/// Returns whether the request with this [`call`] number must use the Unix socket, because its
-/// reply carries descriptors.
+/// Returns whether a request with this [`call`] number must use the Unix socket, because its reply
+/// contains descriptors.
 pub fn goes_by_socket(number: u32) -> bool {
     matches!(number, call::HELLO | call::CLONE | call::REGION | call::TOKENS)
 }
 
 /// Value of `b` in the reply to [`call::ERROR_QUEUE`]: this host detected the error itself.
 pub const LOCAL_REPORT: u32 = 1 << 16;
-/// Value of `b` in the reply to [`call::ERROR_QUEUE`]: not an error, but a transmit timestamp
-/// (SO_TIMESTAMPING). `a` = SCM_TSTAMP_SND, _SCHED or _ACK, `slot` = number of the datagram or byte
+/// Value of `b` in the reply to [`call::ERROR_QUEUE`] for a transmit timestamp (SO_TIMESTAMPING).
+/// `a` = SCM_TSTAMP_SND, _SCHED or _ACK, `slot` = number of the datagram or byte
 /// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in nanoseconds, a u64.
 pub const STAMP_REPORT: u32 = 1 << 17;
-/// Value of `b` in the reply to [`call::ERROR_QUEUE`]: not an error, but completed sends with
-/// MSG_ZEROCOPY, whose bytes may be overwritten. `slot` = number of the first such send, `a` =
-/// number of the last one.
+/// Value of `b` in the reply to [`call::ERROR_QUEUE`] for completed sends with MSG_ZEROCOPY, whose
+/// bytes may be overwritten now. `slot` = number of the first such send, `a` = number of the last
+/// one.
 pub const COPIED_REPORT: u32 = 1 << 18;
 
-/// Value of `a` in [`call::CONNECT`] with family 0: do this only if a connect failed. Another
-/// thread may have started a new connection since the failure, which must continue.
+/// Value of `a` in [`call::CONNECT`] with family 0 (disconnect): disconnect only if the last
+/// connect failed. Another thread may have started a new connection since, which must continue.
 pub const IF_FAILED: u32 = 1;
 
-/// Value of `b` in [`call::CONNECT`]: use TCP Fast Open (RFC 7413). As `a` of the reply, it means
-/// that the SYN waits for data, of which it can carry `slot` bytes.
+/// Value of `b` in [`call::CONNECT`]: use TCP Fast Open (RFC 7413). As `a` of the reply: the SYN is
+/// delayed until there is data, of which it can carry `slot` bytes.
 pub const FAST_OPEN: u32 = 1;
 
 numbered! {
-/// Values of `a` in [`call::CLONE`]: which process will use the channels, and which sockets it has.
+/// Values of `a` in [`call::CLONE`]: which process will use the new channels, and which sockets it
+/// has.
 pub mod purpose {
-    /// The channels are for a child process created by fork(2), which has the sockets of this
+    /// The channels are for a child process created by fork(2), which inherits all sockets of this
     /// process.
     pub const FORK: u32 = 0;
-    /// The channels are for the program that this process executes. The program has the sockets
-    /// listed by [`crate::layout::op::LIST`].
+    /// The channels are for the program that this process will execute. It inherits the sockets
+    /// listed by [`crate::layout::op::LIST`] commands.
     pub const EXEC: u32 = 1;
     /// The channels are for a program that this process spawns. Until its HELLO, it counts as
-    /// having the sockets of this process. If there is no HELLO within some seconds of
+    /// having all sockets of this process. If there is no HELLO within some seconds of
     /// [`crate::layout::op::SPAWNED`], it has those listed by [`crate::layout::op::LIST`].
     pub const SPAWN: u32 = 2;
 }
@@ -303,7 +309,7 @@ pub struct Route {
     pub metric: u32,
     /// Origin of the route, see [`route_origin`].
     pub origin: u32,
-    /// Maximum packet length in bytes on this route; 0 for the MTU of the link.
+    /// Maximum packet length in bytes on this route; 0 if the MTU of the link applies.
     pub mtu: u32,
     /// Relative weight among several next hops to the same network, 1 to 256.
     pub weight: u32,
@@ -314,11 +320,12 @@ pub struct Route {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketRow {
-    /// Local address, as returned by getsockname(2); family 0 if there is none.
+    /// Local address, as returned by getsockname(2); family 0 if the socket has none.
     pub local: RawAddr,
-    /// Address of the peer; family 0 if there is none.
+    /// Address of the peer; family 0 if the socket has none.
     pub remote: RawAddr,
-    /// Slot of the socket; [`u32::MAX`] if there is no socket (any more).
+    /// Slot of the socket; [`u32::MAX`] for a connection without a socket, for example after
+    /// close(2).
     pub slot: u32,
     /// Generation of the slot.
     pub generation: u32,
@@ -407,7 +414,7 @@ pub struct Tally {
     pub tcp_syn_cookies_sent: u64,
     /// TCP connections created from a valid SYN cookie.
     pub tcp_syn_cookies_valid: u64,
-    /// Received ACKs that belong to no connection and have no valid SYN cookie.
+    /// Received ACKs that match no connection and contain no valid SYN cookie.
     pub tcp_syn_cookies_invalid: u64,
     /// TCP connections in TIME-WAIT that were replaced early by a new connection.
     pub tcp_time_wait_reused: u64,
@@ -445,7 +452,7 @@ pub struct NeighborRecord {
     pub index: u32,
     /// State of the entry: NUD_* with Linux's values.
     pub state: u32,
-    /// Flags of the entry: NTF_* with Linux's values.
+    /// Flags of the neighbour entry (NTF_*), with Linux's values.
     pub flags: u32,
     /// 1 if the hardware address `mac` is known, otherwise 0.
     pub known: u32,
@@ -496,7 +503,7 @@ impl Default for ControlReply {
 }
 
 impl Request {
-    /// Returns the first `len` bytes of `data`, its valid part. An excessive `len` is limited.
+    /// Returns the valid part of `data`: the first `len` bytes, or all if `len` is too large.
     pub fn payload(&self) -> &[u8] {
         &self.data[..(self.len as usize).min(DATA_MAX)]
     }
@@ -508,7 +515,7 @@ impl Request {
 }
 
 impl ControlReply {
-    /// Returns the first `len` bytes of `data`, its valid part. An excessive `len` is limited.
+    /// Returns the valid part of `data`: the first `len` bytes, or all if `len` is too large.
     pub fn payload(&self) -> &[u8] {
         &self.data[..(self.len as usize).min(DATA_MAX)]
     }
@@ -554,8 +561,7 @@ mod tests {
     use super::{call, purpose};
     use crate::layout::{op, setting};
 
-    /// Tests that message numbers are unique and ascending. The generated lists alone do not ensure
-    /// this.
+    /// Tests that message numbers are unique and ascending, which the macro does not check.
     #[test]
     fn numbers_stand_for_one_thing_and_ascend() {
         for (list, first) in [(call::ALL, 1), (purpose::ALL, 0), (op::ALL, 1), (setting::ALL, 1)] {

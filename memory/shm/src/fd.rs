@@ -9,17 +9,18 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 std::thread_local! {
-    /// Lowest number for new descriptors of this thread, see [`placed`]; 0 if they are not moved.
+    /// Lowest number for new descriptors of this thread, as set by [`placed`]; 0 if they keep their
+    /// numbers.
     static LOWEST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// An [`OwnedFd`] that is closed by a system call without libc. The standard library calls libc's
-/// close(2), which a library built on this crate may have replaced.
+/// An [`OwnedFd`] that is closed by a direct system call. The standard library would call libc's
+/// close(2), which a library that uses this crate may have replaced.
 #[derive(Debug)]
 pub struct Fd(ManuallyDrop<OwnedFd>);
 
 impl Fd {
-    /// Converts to an [`OwnedFd`], which is closed by libc's function. The caller must ensure that
+    /// Converts to an [`OwnedFd`], which is closed by libc's close(2). The caller must ensure that
     /// this is acceptable.
     pub fn into_owned(mut self) -> OwnedFd {
         // SAFETY: the descriptor is taken only once, because `forget` prevents that this value is
@@ -30,7 +31,7 @@ impl Fd {
     }
 }
 
-/// Takes ownership of the descriptor. Within [`placed`], moves it to a high number.
+/// Takes ownership of the descriptor. Within [`placed`], moves it to a higher number.
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Self {
         let low = Self(ManuallyDrop::new(fd));
@@ -70,8 +71,8 @@ impl Drop for Fd {
 
 /// Runs `work`. While it runs, every [`Fd`] created on this thread gets the lowest free number from
 /// `lowest` on, and is close-on-exec. An engine that runs within a program's process uses this,
-/// because the program expects low numbers for its own descriptors. With 0, descriptors are not
-/// moved.
+/// because the program expects low numbers for its own descriptors. If `lowest` is 0, descriptors
+/// keep their numbers.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -94,11 +95,11 @@ pub fn placed<T>(lowest: u32, work: impl FnOnce() -> T) -> T {
 }
 
 /// Opens a descriptor by `open`. Within [`placed`], this succeeds even if the process has reached
-/// its soft limit of descriptors, which is meant for the program's own ones.
+/// its soft limit of descriptors. The limit is meant for the program's own descriptors.
 ///
 /// # Errors
-/// Returns errors of `open`, which may be called twice. Returns EMFILE if the hard limit is
-/// reached, too.
+/// Returns errors of `open`, which may be called twice. Returns EMFILE if the hard limit is reached
+/// as well.
 pub fn opened<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     // Do not drop the result here: the standard library's close would be called; see `Fd`.
     let done = ManuallyDrop::new(open());
@@ -126,11 +127,11 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
     beyond_soft_limit(limit, duplicate)?
 }
 
-/// Runs `work` while the soft limit of descriptors is raised to the hard limit. `limit` has the
-/// current values. Returns `None` if the limit cannot be raised.
+/// Runs `work` while the soft limit of descriptors is raised to the hard limit. `limit` contains
+/// the current limits. Returns `None` if the limit cannot be raised.
 ///
-/// Usually no other code changes the limit at the same time, because programs change it once, when
-/// they start.
+/// The change is visible to all threads. It conflicts with another change at the same time, but
+/// programs change the limit only at the start.
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };
     setrlimit(Resource::Nofile, raised).ok()?;
@@ -172,7 +173,7 @@ mod tests {
         assert!(open().is_ok());
         drop(taken);
         assert_eq!(getrlimit(Resource::Nofile).current, Some(600));
-        // If no number is free, the descriptor keeps its low number.
+        // If no number from the requested one on is free, the descriptor keeps its low number.
         if let Some(hard) = before.maximum {
             assert!(number(u32::try_from(hard).unwrap_or(u32::MAX >> 1)) < 500);
         }

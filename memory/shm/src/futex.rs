@@ -20,7 +20,8 @@ pub enum Woken {
     TimedOut,
 }
 
-/// Loom's replacement: lets other threads run, then returns. The caller checks the word again.
+/// Replacement for loom: lets other threads run, then returns. The caller checks the futex word
+/// again.
 #[cfg(loom)]
 pub fn wait<W>(_: &W, _: u32, _: Option<Duration>) -> Woken {
     loom::thread::yield_now();

@@ -1,10 +1,11 @@
-//! Checks whether an executable file can use our network stack. The dynamic loader must load our
-//! library (LD_PRELOAD), and the program must make system calls by the C library.
+//! Checks whether an executable file can use this network stack. The dynamic loader must load the
+//! stack's library (LD_PRELOAD), and the program must make system calls through the C library.
 //!
 //! Otherwise there would be no error: the loader ignores LD_PRELOAD, and the program uses the
 //! kernel's sockets. A file is therefore checked before it is executed. The command `towpath`
-//! checks the program that it starts, and our library checks programs that this one executes. The
-//! functions here do not call libc, because the library replaces some of its functions.
+//! checks the program that it starts, and the stack's library checks the programs executed by that
+//! program. The functions of this module do not call libc, because the library replaces some of
+//! libc's functions.
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +44,7 @@ impl Outside {
         self as u32
     }
 
-    /// Returns the reason with this number in messages; `None` if there is none.
+    /// Returns the reason with this number in requests; `None` if there is none.
     pub fn from_number(number: u32) -> Option<Self> {
         use Outside::*;
         let file = [OtherMachine, Static, Go, OtherLibrary, SetId, Capabilities];
@@ -53,7 +54,7 @@ impl Outside {
     }
 }
 
-/// Formats the reason as the end of a sentence whose subject is the program.
+/// Formats the reason as the second part of a sentence. Its subject is the program.
 impl std::fmt::Display for Outside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -76,31 +77,32 @@ impl std::fmt::Display for Outside {
 pub enum Content {
     /// An ELF executable.
     Program(Elf),
-    /// A script, with the line after `#!`.
+    /// A script. The value is the rest of its first line, after `#!`.
     Script(Vec<u8>),
-    /// A file of another type, or an invalid one.
+    /// A file that is neither a script nor a valid ELF file.
     Other,
 }
 
-/// Properties of an ELF file that determine whether a library can be preloaded into it.
+/// Properties of an ELF file that determine whether a library can be preloaded into it
+/// (LD_PRELOAD).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elf {
     class: u8,
     machine: u16,
-    /// Path of the dynamic loader (PT_INTERP). If a shared object without PT_INTERP is executed,
-    /// its own name (DT_SONAME): it is the loader itself, for example run by ldd(1). The loader
-    /// honours LD_PRELOAD for files that it runs.
+    /// Path of the dynamic loader (PT_INTERP). For a shared object without PT_INTERP, its own name
+    /// (DT_SONAME): it is the loader itself, which ldd(1) runs. The loader honours LD_PRELOAD for
+    /// the program that it loads.
     loader: Option<Vec<u8>>,
-    /// Whether the file has a Go build ID, so that it is a Go program.
+    /// Whether the file has a Go build ID. Go programs make system calls without libc.
     go: bool,
     /// Name of the first required library (DT_NEEDED).
     first_needed: Option<Vec<u8>>,
 }
 
-/// Opens an executable file to check it.
+/// Opens an executable file, so that it can be parsed.
 ///
 /// # Errors
-/// Returns EACCES for a file that may be executed but not read; such files cannot be checked.
+/// Returns EACCES for a file that may be executed but not read; such a file cannot be checked.
 pub fn open(path: &Path) -> Result<Fd, Errno> {
     // Open in non-blocking mode, because opening a FIFO would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -134,7 +136,7 @@ pub fn interpreter(line: &[u8]) -> Option<&[u8]> {
     line.split(is_space).find(|word| !word.is_empty())
 }
 
-/// Parses the executable file of this process.
+/// Parses the executable file of this process. Returns `None` if that fails.
 pub fn own() -> Option<Elf> {
     match content(&*open(Path::new("/proc/self/exe")).ok()?) {
         Content::Program(elf) => Some(elf),
@@ -225,8 +227,8 @@ impl Elf {
         Some(elf)
     }
 
-    /// Returns the reason why our library cannot be preloaded into this file, or `None` if it can.
-    /// `own` is an executable into which it can be preloaded.
+    /// Returns the reason why the stack's library cannot be preloaded into this file, or `None` if
+    /// it can. `own` is an executable file into which it was preloaded, for comparison.
     pub fn outside(&self, own: Option<&Self>) -> Option<Outside> {
         if own.is_some_and(|own| (self.class, self.machine) != (own.class, own.machine)) {
             return Some(Outside::OtherMachine);
@@ -245,7 +247,7 @@ impl Elf {
     }
 }
 
-/// A segment of an ELF file: a part of the file, and its address in memory.
+/// A segment of an ELF file: its position in the file, and its address in memory.
 struct ImageSegment {
     offset: u64,
     address: u64,
@@ -283,8 +285,9 @@ pub fn has_sanitizer(preload: &[u8]) -> bool {
 }
 
 /// Returns the value of LD_PRELOAD for a program: `library`, followed by the previous value
-/// `before`. If the program is linked with an AddressSanitizer runtime (`runtime`) or the user
-/// preloads one, it comes first. In the program, [`without_runtime`] removes it again.
+/// `before`. An AddressSanitizer runtime must be loaded first. Therefore `runtime`, with which the
+/// program is linked, or a runtime in `before` is put first. [`without_runtime`] removes it again
+/// in the program.
 pub fn preload(runtime: Option<&[u8]>, library: &[u8], before: &[u8]) -> Vec<u8> {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
     let others = || before.split(separator).filter(|path| !path.is_empty() && *path != library);
@@ -293,8 +296,9 @@ pub fn preload(runtime: Option<&[u8]>, library: &[u8], before: &[u8]) -> Vec<u8>
     all.join(&b':')
 }
 
-/// Returns the part of LD_PRELOAD from `library` on. Without it, programs without AddressSanitizer
-/// that this program executes would load its runtime.
+/// Returns the part of LD_PRELOAD from `library` on, without an AddressSanitizer runtime before it.
+/// Otherwise programs executed by this one would load the runtime, even if they do not use
+/// AddressSanitizer.
 pub fn without_runtime<'a>(library: &[u8], preload: &'a [u8]) -> &'a [u8] {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
     let mut at = 0;
@@ -485,8 +489,8 @@ mod tests {
         assert_eq!(outside(elf(false, None, 183)), Some(Outside::OtherMachine));
     }
 
-    /// Tests that a set-user-ID program of another user raises privileges, except on a mount with
-    /// `nosuid`. Only root can create both.
+    /// Tests that a set-user-ID program of another user counts as raising privileges, except on a
+    /// mount with `nosuid`. The test needs root to create the program and the mount.
     #[test]
     fn nothing_raises_privileges_on_a_mount_that_forbids_it() {
         use std::io::{BufRead, BufReader};
@@ -528,8 +532,8 @@ mod tests {
         };
         assert_eq!(loader.loader(), own.loader());
         assert_eq!(loader.outside(Some(&own)), None);
-        // If the loader itself is the process, files that this process executes are compared with
-        // the loader.
+        // If the loader itself is the executable of this process, other files are compared with the
+        // loader.
         assert_eq!(own.outside(Some(&loader)), None);
         let musl = Elf { loader: Some(b"/lib/ld-musl-x86_64.so.1".to_vec()), ..own };
         assert_eq!(musl.outside(Some(&loader)), Some(Outside::OtherLibrary));

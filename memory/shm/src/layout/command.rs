@@ -2,17 +2,17 @@
 
 use super::Plain;
 
-/// A command of a program to the engine: 32 bytes, which the engine copies before it validates
-/// them.
+/// A command of a program to the engine. It has 32 bytes, which the engine copies before it
+/// validates them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Command {
     /// Number of the operation, see [`op`].
     pub op: u32,
-    /// Index of the socket's slot.
+    /// Index of the socket's slot in the shared memory.
     pub slot: u32,
-    /// Generation of the slot, so that a late command does not affect a new socket in the same
-    /// slot.
+    /// Generation of the slot. It ensures that a late command does not affect a new socket in the
+    /// same slot.
     pub generation: u32,
     /// First argument of the command, whose meaning depends on `op`; see [`op`].
     pub a: u32,
@@ -31,33 +31,32 @@ pub mod op {
     /// RX_SPACE: the program has read bytes while the slot's `rx_wanted` was set, so the engine may
     /// have to send a window update.
     pub const RX_SPACE: u32 = 2;
-    /// ACCEPTED: the process has accepted the connection from a listener, and has its socket open,
-    /// too.
+    /// ACCEPTED: the process has accepted this connection from a listener, so it has the
+    /// connection's socket open.
     pub const ACCEPTED: u32 = 3;
     /// CLOSE: the process has closed its last descriptor of the socket. The socket is closed when
     /// no process has it open.
     pub const CLOSE: u32 = 4;
     /// SHUTDOWN: shutdown(2) was called. `a` = bits of [`crate::layout::shut`].
     pub const SHUTDOWN: u32 = 5;
-    /// SETTING: sets an option whose value was already checked. `a` = [`super::setting`], `b` =
-    /// value.
+    /// SETTING: sets a socket option whose value the program has checked. `a` = [`super::setting`],
+    /// `b` = value.
     pub const SETTING: u32 = 6;
     /// TX_WINDOW: the program needs memory for the transmit FIFO (`tx_cap` is 0), or more of it
-    /// (`tx_limit` is below `tx_goal`). The engine attaches it and reports `event::TX`.
+    /// (`tx_limit` is below `tx_goal`). The engine provides the memory and reports `event::TX`.
     pub const TX_WINDOW: u32 = 7;
-    /// LIST: before CLONE, the program to be executed inherits this socket. Before SETTLED, this
-    /// process has this socket.
+    /// LIST: before a CLONE request, it lists a socket that the program to be executed inherits.
+    /// Before SETTLED, it lists a socket of this process.
     pub const LIST: u32 = 8;
-    /// SPAWNED: the programs that this process has spawned are running, or will never run. Concerns
-    /// no socket.
+    /// SPAWNED: the programs that this process has spawned are running, or will never run. The
+    /// command concerns no socket.
     pub const SPAWNED: u32 = 9;
-    /// SETTLED: sent by a child process after fork(2), which has exactly the sockets listed by
-    /// LIST. Until then, the child counts as having every socket of its parent, including those
-    /// that the parent opens after fork. `a` = process id of the child. Concerns no socket.
+    /// SETTLED: sent by a child process after fork(2), after it has listed its sockets by LIST.
+    /// Until then, the child counts as having every socket of its parent, including those that the
+    /// parent opens after fork. `a` = process id of the child. The command concerns no socket.
     pub const SETTLED: u32 = 10;
-    /// UNLOCKED: a thread has released a lock of the slot whose word had
-    /// [`crate::layout::LOCK_ENGINE`], because the engine waits for it. The slot's generation is
-    /// not checked.
+    /// UNLOCKED: a thread has released a lock of the slot on which the engine waits; the lock word
+    /// had the flag [`crate::layout::LOCK_ENGINE`]. The slot's generation is not checked.
     pub const UNLOCKED: u32 = 11;
 }
 }
@@ -69,11 +68,11 @@ pub mod setting {
     pub const NODELAY: u32 = 1;
     /// TCP_CORK: b = 0 or 1.
     pub const CORK: u32 = 2;
-    /// SO_KEEPALIVE: b = 0 or 1. The times are in the slot.
+    /// SO_KEEPALIVE: b = 0 or 1. The keepalive times are in the socket's slot.
     pub const KEEPALIVE: u32 = 3;
     /// TCP_QUICKACK: b = 0 or 1.
     pub const QUICKACK: u32 = 4;
-    /// TCP_USER_TIMEOUT: b = milliseconds.
+    /// TCP_USER_TIMEOUT: b = timeout in milliseconds.
     pub const USER_TIMEOUT: u32 = 5;
     /// SO_LINGER: b is encoded as in [`crate::layout::Slot::linger`].
     pub const LINGER: u32 = 6;
@@ -131,8 +130,8 @@ pub mod setting {
     pub const NO_CHECK: u32 = 41;
     /// SO_TIMESTAMPING: b = the flags for transmit timestamps.
     pub const TIMESTAMPING: u32 = 42;
-    /// SO_RCVLOWAT was lowered to b bytes (also stored in the slot). A waiting reader may now have
-    /// enough bytes.
+    /// SO_RCVLOWAT was lowered to b bytes (also stored in the socket's slot). A waiting reader may
+    /// now have enough bytes.
     pub const RCVLOWAT: u32 = 43;
     /// TCP_NOTSENT_LOWAT: b = bytes, 0 for none (also stored in the slot).
     pub const NOTSENT_LOWAT: u32 = 44;
@@ -146,8 +145,8 @@ pub mod setting {
     /// MSG_ZEROCOPY: the bytes of one send call were copied. The engine reports the completion to
     /// the program.
     pub const ZERO_COPY: u32 = 48;
-    /// TCP Fast Open: the program has called send without bytes, so the engine sends the SYN that
-    /// waits for data.
+    /// TCP Fast Open: the program has called send(2) without bytes, so the engine sends the delayed
+    /// SYN without data.
     pub const OPEN: u32 = 49;
     /// SO_TIMESTAMPING: a send call wrote bytes up to position b of the transmit FIFO. The engine
     /// reports when the last of them is sent and acknowledged.

@@ -20,16 +20,16 @@
 //!   EVENTS_OFFSET    u32[EVENTS_MAX]          engine -> program: slot and bits of `event`
 //! ```
 //!
-//! An engine has a number of shards (threads) that is a power of two, from 1 to [`SHARDS_MAX`]. The
-//! upper bits of a slot's number identify the shard that owns it ([`shard_of`]). All messages about
-//! a socket use the channel of that shard.
+//! The engine has 1 to [`SHARDS_MAX`] shards (threads); their number is a power of two. The upper
+//! bits of a slot's number identify the shard that owns it ([`shard_of`]). All messages about a
+//! socket use the channel of that shard.
 //!
-//! The programs that share a region trust each other: they are those that descend from one
-//! `towpath run`, which could ptrace each other anyway. Fork, exec and SCM_RIGHTS can therefore
-//! pass sockets between them. The engine does not trust the region. The engine has private copies
-//! of everything that it writes, and validates every position that it reads. Words on which all
-//! programs rely are in the status page, which no program can write. A word of a slot affects only
-//! its socket.
+//! The programs that share a region trust each other. They descend from one `towpath run`, and
+//! could ptrace each other in any case. Fork, exec and SCM_RIGHTS can therefore pass sockets
+//! between them. The engine does not trust the region. It has private copies of everything that it
+//! writes, and validates every position that it reads. Words on which all programs rely are in the
+//! status page, which programs cannot write. An invalid word in a slot affects only the slot's
+//! socket.
 //!
 //! The documentation of each field says which side writes it. The other side never writes it,
 //! except where "swap" is noted. All positions of FIFOs and rings only grow and wrap at 2^32;
@@ -52,34 +52,35 @@ pub use slot::{
 
 use std::sync::atomic;
 
-/// Value of the first word of the status page and of each channel.
+/// Value of the first word of the status page and of each channel, by which a program recognizes
+/// them.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
-/// Version of the layout, incremented with every change in this folder or in `control.rs`. Program
-/// and engine must have the same one.
+/// Version of the shared memory layout, incremented with every change in this folder or in
+/// `control.rs`. Program and engine must have the same version.
 pub const VERSION: u32 = 16;
 
-/// Maximum number of sockets of a run. Unused slots take no memory, because pages are allocated
-/// when they are first written.
+/// Maximum number of sockets of a run. An unused slot takes no memory, because its page is
+/// allocated when it is first written.
 pub const SLOTS_MAX: u32 = 1 << 20;
 /// Maximum number of shards (threads) of an engine.
 pub const SHARDS_MAX: u32 = 16;
 
-/// Returns the number of the shard that owns slot `slot` (below [`SLOTS_MAX`]). `shards` is a power
-/// of two.
+/// Returns the number of the shard (thread of the engine) that owns slot `slot` (below
+/// [`SLOTS_MAX`]). `shards` is a power of two.
 #[inline]
 pub const fn shard_of(slot: u32, shards: u32) -> u32 {
     (slot as u64 * shards as u64 / SLOTS_MAX as u64) as u32
 }
 
-/// Returns the first slot that a shard owns.
+/// Returns the first slot that a shard (thread of the engine) owns.
 pub const fn first_slot(shard: u32, shards: u32) -> u32 {
     SLOTS_MAX / shards * shard
 }
 
 /// Size of a status page in bytes.
 pub const STATUS_LEN: usize = 4096;
-/// Offset of the slots in the region, in bytes. The offset is not 0, so that an offset that was
-/// never set does not refer to a slot.
+/// Offset of the slots in the region, in bytes. It is not 0, so that an uninitialized offset does
+/// not refer to a slot.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Offset in the region of the [`Mark`]s, of which each shard has [`MARKS`].
 pub const MARKS_OFFSET: usize = 1 << 29;
@@ -116,24 +117,23 @@ pub const CHANNEL_LEN: usize =
 pub struct StatusPage {
     /// The value [`MAGIC`], which identifies a status page.
     pub magic: atomic::AtomicU64,
-    /// The value [`VERSION`] of the engine.
+    /// The engine's value of [`VERSION`].
     pub version: atomic::AtomicU32,
-    /// Maximum length in bytes of an IP packet that every datagram socket accepts, whatever its
-    /// route. Before sending a longer one, a program asks the engine
+    /// Maximum length in bytes of an IP packet that is valid for every datagram socket, whatever
+    /// its route. Before sending a longer one, a program asks the engine
     /// ([`crate::control::call::CHECK_LENGTH`]). 0 until the engine has determined it.
     pub datagram_mtu: atomic::AtomicU32,
-    /// Incremented when the engine is about to sleep, and when it wakes, so it is odd while the
-    /// engine sleeps. A program adds a command to its ring, executes a SeqCst fence, and reads this
-    /// number. If it is odd, and the program has not sent a notification for it, the program writes
-    /// to the engine's eventfd. A 64-bit number is never reached again.
+    /// Number that is odd while the engine sleeps; incremented before and after each sleep. A
+    /// program adds a command to its ring, executes a SeqCst fence, and reads this number. If it is
+    /// odd, and the program has not sent a notification for it, the program writes to the engine's
+    /// eventfd. The number has 64 bits, so it never wraps.
     pub sleep_epoch: atomic::AtomicU64,
-    // Padding between words that change at each sleep and words that change each time the rings are
-    // processed.
+    // Separates words that change at each sleep from words that change at each pass over the rings.
     _pad0: [atomic::AtomicU64; 5],
-    /// Incremented when the engine begins to process the rings and when it has finished, so it is
-    /// odd in between. A final check of the rings before a sleep counts, too. A program that has
-    /// added a command to its ring executes a SeqCst fence, and reads this number. The command is
-    /// processed the next time that the number becomes odd.
+    /// Number that is odd while the engine processes the rings; incremented before and after each
+    /// pass. A final check of the rings before a sleep counts as a pass. A program that has added a
+    /// command executes a SeqCst fence, and reads this number. The command is processed in the pass
+    /// that begins at the next odd number.
     pub beat: atomic::AtomicU64,
     _pad1: [atomic::AtomicU64; 7],
     /// Whether the engine is alive: a [`LifeWord`] for each channel, indexed by the channel's
@@ -141,13 +141,13 @@ pub struct StatusPage {
     pub lives: [LifeWord; LIVES],
 }
 
-/// Record of the last sender to a peer of the same run, for the sockets that share this record.
-/// Only programs read and write it.
+/// Record of the last sender to a peer within the same run. Sockets may share a record. Only
+/// programs read and write it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Mark {
-    /// Slot and generation of the last sender, and whether it has closed its send direction; 0 if
-    /// there was none. Written by the sender.
+    /// Slot and generation of the last sender, and whether it has shut down its send direction; 0
+    /// if there was none. Written by the sender.
     pub sender: atomic::AtomicU64,
     /// The newest sender for which a reader has waited without receiving bytes, and the end of that
     /// sender's bytes. Written by the reader.
@@ -159,9 +159,9 @@ pub struct Mark {
 pub const LIVES: usize = (STATUS_LEN - 128) / size_of::<LifeWord>();
 
 /// A futex word that shows whether the engine's thread is alive, in the format of robust mutexes
-/// (linux/futex.h). While the thread runs, it contains the thread's id and FUTEX_WAITERS.
-/// Afterwards it has the flag [`ENGINE_ENDED`]. The word is 0 before the engine runs, or if the
-/// kernel does not support robust lists.
+/// (linux/futex.h). While the thread runs, the word contains its thread id and FUTEX_WAITERS. When
+/// the thread ends, the kernel sets [`ENGINE_ENDED`]. The word is 0 before the engine runs, or if
+/// the kernel does not support robust lists.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LifeWord {
@@ -190,18 +190,20 @@ pub struct ChannelHeader {
     /// address space. Other programs of the run may read the table. Written by the program.
     pub descriptors: atomic::AtomicU64,
     _pad0: [atomic::AtomicU32; 10],
-    /// End of the commands in the ring. Written by the program.
+    /// End of the commands in the command ring. Written by the program.
     pub command_tail: atomic::AtomicU32,
-    /// Start of the events in the ring that the program has not taken. Written by the program.
+    /// Position in the event ring of the first event that the program has not taken. Written by the
+    /// program.
     pub event_head: atomic::AtomicU32,
     /// 1 if the program sleeps or is about to, and needs a notification. The engine swaps it to 0
-    /// when it sends the notification. Swap: both sides write it.
+    /// when it sends the notification. Swap: both the program and the engine write it.
     pub sleeping: atomic::AtomicU32,
     /// Number of the program's last request in the [`RequestSlot`](crate::control::RequestSlot).
     /// Written by the program after the request.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
-    /// Start of the commands in the ring that the engine has not taken. Written by the engine.
+    /// Position in the command ring of the first command that the engine has not taken. Written by
+    /// the engine.
     pub command_head: atomic::AtomicU32,
     /// End of the events in the ring. Written by the engine.
     pub event_tail: atomic::AtomicU32,

@@ -42,7 +42,7 @@ pub struct RawAddr {
     pub ip: [u8; 16],
 }
 
-/// A [`RawAddr`] stored in three atomic words, so that it can be read while it is being written.
+/// A [`RawAddr`] in three atomic words, which can be read while another process writes it.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct SharedAddr {
@@ -130,7 +130,7 @@ impl RawAddr {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AcceptRecord {
-    /// Slot of the accepted connection.
+    /// Slot (number) of the accepted connection's socket.
     pub slot: u32,
     /// Generation of the accepted connection's slot.
     pub generation: u32,
@@ -147,16 +147,15 @@ pub struct AcceptRecord {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramHeader {
-    /// Number of payload bytes that follow, at most 65535.
+    /// Number of payload bytes after this header, at most 65535.
     pub len: u32,
-    /// Index of the interface that received the datagram, or that should send it; 0 for any
-    /// interface.
+    /// Index of the interface that received the datagram or should send it; 0 for any interface.
     pub ifindex: u32,
-    /// Received datagram: its source. Datagram to be sent: its destination; family 0 selects the
-    /// connected address.
+    /// For a received datagram, its source. For a datagram to be sent, its destination; family 0
+    /// selects the connected address.
     pub remote: RawAddr,
-    /// Received datagram: its destination. Datagram to be sent: its source; family 0 selects the
-    /// socket's address.
+    /// For a received datagram, its destination. For a datagram to be sent, its source; family 0
+    /// selects the socket's address.
     pub local: RawAddr,
     /// Arrival time, as Unix time in nanoseconds.
     pub time_ns: u64,

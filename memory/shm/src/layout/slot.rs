@@ -1,4 +1,4 @@
-//! The state of a socket in shared memory: the meaning of each word, and which side writes it.
+//! The state of a socket in shared memory: the meaning of each word, and which process writes it.
 
 use super::SharedAddr;
 use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -13,11 +13,10 @@ use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Slot {
-    // Cache line 0: rarely written, by the engine.
-    /// Even if free, odd if in use; incremented at each change, so a stale handle never matches. A
-    /// thread that has locked an end, and then found the expected generation, may use the slot
-    /// until it unlocks. Until then the engine does not reuse the slot, nor the memory of its
-    /// FIFOs.
+    // Cache line 0: rarely written, by the engine. The generation is even if the slot is free, and
+    // odd if it is in use. It is incremented at each change, so that handles to an earlier socket
+    // do not match. A thread that locks an end of the socket, and then finds its generation, may
+    // use the slot until it unlocks. Until then, the engine does not reuse the slot and its memory.
     pub generation: AtomicU32,
     /// Kind of the socket: the number of a [`Kind`].
     pub kind: AtomicU32,
@@ -29,12 +28,12 @@ pub struct Slot {
     /// State flags of the socket: bits of [`flags`].
     pub flags: AtomicU32,
     /// Pending error of the socket: an errno, or 0. The program takes it by an atomic swap with 0,
-    /// for SO_ERROR or the next call.
+    /// for SO_ERROR or as the result of the next call.
     pub error: AtomicI32,
-    /// Capacity of the receive FIFO in bytes; 0 if it has no memory.
+    /// Capacity of the receive FIFO in bytes; 0 if it has no buffer.
     pub rx_cap: AtomicU32,
     /// Capacity of the transmit FIFO in bytes. The engine writes it only while it holds `tx_lock`,
-    /// or before the socket is connected. If it is 0, the program requests memory by
+    /// or before the socket is connected. If it is 0, the program requests a buffer by
     /// [`op::TX_WINDOW`](super::op::TX_WINDOW) and waits.
     pub tx_cap: AtomicU32,
     /// Offset of the receive FIFO's memory in the region. The offset changes only while the FIFO is
@@ -42,15 +41,15 @@ pub struct Slot {
     pub rx_base: AtomicU64,
     /// Offset of the transmit FIFO's memory in the region. Written in the same cases as `tx_cap`.
     pub tx_base: AtomicU64,
-    /// Rotation of the transmit FIFO: the byte at position `p` is at
-    /// `tx_base + ((p + tx_shift) & (tx_cap - 1))`. The rotation allows a FIFO to move or grow
-    /// without changing its positions.
+    /// Rotation of the transmit FIFO: the byte at position `p` is at `tx_base + ((p + tx_shift) &
+    /// (tx_cap - 1))`. With it, a FIFO can move to another buffer without changing its positions.
     pub tx_shift: AtomicU32,
-    /// Rotation of the receive FIFO, in the same way as `tx_shift`, with `rx_base` and `rx_cap`.
+    /// Rotation of the receive FIFO: the byte at position `p` is at `rx_base + ((p + rx_shift) &
+    /// (rx_cap - 1))`.
     pub rx_shift: AtomicU32,
-    /// Owner for signals (F_SETOWN), as for fcntl(2): a process, or a negative process group; 0 if
-    /// there is none. Written by the program, although the cache line is the engine's, because it
-    /// is rarely used.
+    /// Receiver of SIGIO (F_SETOWN, fcntl(2)): a process, or a negative process group; 0 if there
+    /// is none. Written by the program. The cache line belongs to the engine, but the program
+    /// rarely writes here.
     pub owner: AtomicI32,
     /// IPV6_TCLASS as set by the program, which writes this word.
     pub tclass: AtomicU32,
@@ -58,19 +57,19 @@ pub struct Slot {
     // Cache line 1: often written, by the engine.
     /// End of the unread bytes.
     pub rx_tail: AtomicU32,
-    /// Position of the first byte in the transmit FIFO that is needed for transmission or
-    /// retransmission, or to which packets still refer.
+    /// Position of the first byte in the transmit FIFO that may not be overwritten. It is needed
+    /// for a transmission, a retransmission or an existing packet.
     pub tx_head: AtomicU32,
-    /// Futex word of threads that wait for this socket. The word changes with every event.
+    /// Futex word of threads that wait for this socket. Every event changes it.
     pub event_seq: AtomicU32,
-    /// Set to 1 by the engine if it needs [`op::RX_SPACE`](super::op::RX_SPACE) after the next
-    /// read, because a window update may depend on it. The program swaps it to 0 when it sends the
-    /// command.
+    /// Set to 1 by the engine to request the command [`op::RX_SPACE`](super::op::RX_SPACE) after
+    /// the next read, because a window update may be needed then. The program swaps it to 0 when it
+    /// sends the command.
     pub rx_wanted: AtomicU32,
-    /// Number of sent bytes in the transmit FIFO that are not yet released (for SIOCOUTQ).
+    /// Number of bytes in the transmit FIFO that were sent but not released (for SIOCOUTQ).
     pub tx_unacked: AtomicU32,
-    /// Maximum number of bytes that the program should queue (SO_SNDBUF, autotuned); at most
-    /// `tx_cap`.
+    /// Maximum number of bytes that the program should keep in the transmit FIFO (SO_SNDBUF,
+    /// autotuned); at most `tx_cap`.
     pub tx_limit: AtomicU32,
     /// Local address of the socket. Written before the socket enters a state in which it is used.
     pub local: SharedAddr,
