@@ -1,21 +1,20 @@
 //! Deterministic pseudo-random numbers: [`Dice`] for simulated links, queueing disciplines and
 //! tests, and [`mix`] for hashes.
 //!
-//! Equal seeds give equal sequences on every machine. The crate has no dependencies, so that each
-//! layer can use it in its tests.
+//! Equal seeds result in equal sequences on every machine. The crate has no dependencies, so that
+//! every crate of the workspace can use it.
 
 #![forbid(unsafe_code)]
 
 /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 ///
-/// Links and queueing disciplines take random numbers only from it. Do not use it for secrets,
-/// because the seed can be computed from a few numbers.
+/// All random numbers of simulated links and queueing disciplines come from this generator. Do not
+/// use it for secrets, because an attacker can compute the seed from a few numbers.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates the generator for one of several independent sequences of numbers with the same
-    /// seed.
+    /// Creates a generator. Each `stream` is an independent sequence of numbers for the same seed.
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(mix(mix(seed).wrapping_add(stream)))
     }
@@ -61,8 +60,8 @@ impl Dice {
 }
 
 /// Mixes 64 bits so that each bit of the result depends on each bit of `z` (the finalizer of
-/// SplitMix64). The function has no secret, so do not use it for hash tables that an adversary can
-/// fill.
+/// SplitMix64). The function is not keyed: do not use it for hash tables whose keys an attacker can
+/// choose.
 #[inline]
 pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,14 +1,14 @@
 //! Packet buffers and the metadata of packets.
 //!
 //! A [`Packet`] has a linear part in a buffer from a [`Pool`]: the headers, and for received
-//! packets all bytes. An outgoing packet may have a tail of [`Fragments`] that refer to payload in
-//! a socket's send FIFO, which saves a copy. The FIFO keeps these bytes until the packet is
+//! packets all bytes. An outgoing packet may also have a tail: [`Fragments`] that refer to payload
+//! in a socket's send FIFO, which avoids a copy. The FIFO keeps these bytes until the packet is
 //! returned by [`Pool::give`]. Packets may be returned in any order. Call [`Packet::linearize`]
-//! before keeping a packet for seconds. Otherwise the program's FIFO fills up, and its memory
-//! cannot be reused by other sockets.
+//! before keeping a packet for seconds. Otherwise the FIFO fills up, and its memory cannot be
+//! reused.
 //!
-//! [`Meta`] is the metadata of a packet: checksum state, segment size, VLAN, arrival time, hash.
-//! With it, a device can leave checksums and segmentation to the stack, or the stack to the device.
+//! [`Meta`] is the metadata of a packet: checksum state, segment size, VLAN, arrival time, hash. It
+//! states whether the stack or the device computes checksums and segments packets.
 //!
 //! # Example
 //! A packet is built from the inside out: the payload first, then each header in front of it.

@@ -19,8 +19,8 @@ pub struct Packet {
     pub meta: Meta,
 }
 
-/// Memory of a packet. Both variants start with a pointer and a length, so only code that frees the
-/// memory has to distinguish them.
+/// Memory of a packet. Both variants start with a pointer and a length, so reading the bytes needs
+/// no distinction; only freeing does.
 #[derive(Debug)]
 enum PacketBuffer {
     /// A buffer of the pool.
@@ -47,7 +47,7 @@ impl PacketBuffer {
     }
 }
 
-/// Number of a device that has its own packet buffers; created by [`Pool::add_owner`].
+/// Number of a device that provides packet buffers; created by [`Pool::add_owner`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(u32);
 
@@ -62,14 +62,14 @@ pub struct Meta {
     /// How the packet is to be split into segments, or was merged from them; `None` for a single
     /// segment.
     pub segmentation: Option<Segmentation>,
-    /// 802.1Q tag that the device removed or should insert: the TCI in host byte order. The upper
-    /// three bits are the priority, the lower twelve the VLAN ID (IEEE 802.1Q §9.6).
+    /// TCI of the 802.1Q tag that the device removed or should insert, in host byte order. The
+    /// upper three bits are the priority, the lower twelve the VLAN ID (IEEE 802.1Q §9.6).
     pub vlan: Option<u16>,
     /// Flow hash computed by the device; 0 if unknown. Do not rely on it, because an attacker can
-    /// choose addresses and ports that collide.
+    /// choose addresses and ports whose hashes collide.
     pub hash: u32,
-    /// Number that identifies the sender of the packet on this host, so that queues can limit
-    /// packets per sender. `None` if the sender is not limited. Unused in received packets.
+    /// Number that identifies the sender of the packet on this host. Queues use it to limit packets
+    /// per sender. `None` if the sender is not limited, and in received packets.
     pub sender: Option<NonZeroU32>,
 }
 
@@ -135,13 +135,13 @@ pub enum Protocol {
 }
 
 impl Packet {
-    /// Creates an empty packet in a buffer of a device. After [`Pool::give`], the device gets the
-    /// buffer back by [`Pool::take_frame`]. The device writes received bytes to
+    /// Creates an empty packet in a buffer of a device. [`Pool::give`] keeps the buffer until the
+    /// device takes it back by [`Pool::take_frame`]. The device writes received bytes to
     /// [`Packet::spare_mut`], or lets its hardware write them before it creates the packet.
     ///
     /// The buffer must be private memory of this process that stays mapped until the process ends.
-    /// Do not use memory shared with a guest or another process, because it may change while it is
-    /// read.
+    /// Do not use memory shared with a guest or another process, because they may change it while
+    /// it is read.
     ///
     /// # Panics
     /// Panics if the buffer is not larger than [`Pool::HEADROOM`], the space that stays free at the
@@ -153,8 +153,8 @@ impl Packet {
     }
 
     /// Returns the device buffer of a packet whose bytes are all in one buffer of `owner`, and the
-    /// range of the bytes. The device can transmit from the buffer without a copy. The pool does
-    /// not get the buffer back.
+    /// range of the bytes. The device can transmit from the buffer without a copy. The caller then
+    /// owns the buffer.
     ///
     /// # Errors
     /// Returns the packet if some of its bytes are not in a buffer of `owner`.
@@ -214,8 +214,8 @@ impl Packet {
     /// unspecified.
     ///
     /// # Panics
-    /// Panics if there is not enough headroom. The pool reserves [`Pool::HEADROOM`], more than all
-    /// headers together.
+    /// Panics if there is not enough headroom. The pool reserves [`Pool::HEADROOM`] bytes, more
+    /// than all headers need.
     #[inline]
     pub fn push_front(&mut self, n: usize) -> &mut [u8] {
         self.start -= u32::try_from(n).expect("headers are short");
@@ -235,7 +235,7 @@ impl Packet {
     }
 
     /// Extends the linear part by `n` bytes at the end, and returns these bytes, whose content is
-    /// unspecified. Returns `None` without enough tailroom, or if the packet has a tail.
+    /// unspecified. Returns `None` if there is not enough space, or if the packet has a tail.
     pub fn push_back(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.tailroom() || !self.tail.is_empty() {
             return None;
@@ -263,8 +263,8 @@ impl Packet {
     }
 
     /// Copies the tail into the linear part, so that the packet no longer refers to a socket's
-    /// FIFO. The packet may then be kept for long, and the program cannot change its bytes. If the
-    /// buffer is too small, it is replaced by a larger one of the pool.
+    /// FIFO. The packet can then be kept for a long time, and the program cannot change its bytes.
+    /// If the buffer is too small, a larger buffer from the pool replaces it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -338,8 +338,8 @@ impl Packet {
         }
     }
 
-    /// Returns the whole buffer after the headroom, so that a device can receive into it. Call
-    /// [`Packet::received`] afterwards.
+    /// Returns the whole buffer after the headroom, so that a device can write a frame to it. Then
+    /// call [`Packet::received`] with the frame's length.
     pub fn spare_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.bytes_mut()[self.start as usize..]
     }
@@ -361,9 +361,9 @@ impl Packet {
 /// segmented. Return packets by [giving them back](Pool::give). If a packet in a buffer of the pool
 /// is dropped instead, a later packet needs an allocation.
 ///
-/// A packet may also be in a buffer of a device, which the hardware reads or writes. The stack
-/// handles both kinds alike. [`Pool::give`] returns the buffer to the device by its number. If such
-/// a packet is dropped, the device loses the buffer.
+/// A packet may also be in a buffer of a device, which the hardware reads or writes. [`Pool::give`]
+/// keeps the buffer for the device, which takes it by [`Pool::take_frame`]. If the packet is
+/// dropped instead, the device loses the buffer.
 ///
 /// ```
 /// use towpath_pool::{Packet, Pool};
@@ -388,7 +388,7 @@ impl Packet {
 pub struct Pool {
     small: Vec<Box<[u8]>>,
     large: Vec<Box<[u8]>>,
-    /// Device buffers whose packets were given back, indexed by the number of the device.
+    /// Device buffers whose packets were given back, by the device's number ([`Owner`]).
     frames: Vec<Vec<&'static mut [u8]>>,
     /// Number of devices registered by `add_owner`.
     owners: u32,
@@ -426,9 +426,9 @@ impl Pool {
         Packet::new(PacketBuffer::Pool(buffer))
     }
 
-    /// Returns a packet's buffer to the pool or to the device that owns it, and drops the reference
-    /// of its tail. A buffer is freed if the pool has [`Pool::KEPT_MAX`] free ones of its size, or
-    /// if it exceeds [`Pool::LARGE`].
+    /// Returns a packet's buffer to the pool or to the device that owns it, and releases the
+    /// packet's payload in a FIFO. A buffer is freed if it exceeds [`Pool::LARGE`], or if the pool
+    /// has [`Pool::KEPT_MAX`] free ones of this size.
     pub fn give(&mut self, packet: Packet) {
         self.give_buffer(packet.buffer);
     }
@@ -438,8 +438,8 @@ impl Pool {
             PacketBuffer::Pool(buffer) => self.keep(buffer),
             PacketBuffer::Frame(frame, Owner(number)) => {
                 let number = number as usize;
-                // Grow the list: a packet may come from another thread of the stack before this
-                // thread's device is registered.
+                // Extend the list: the packet may come from another thread, while this thread's
+                // device is not registered yet.
                 if number >= self.frames.len() {
                     self.frames.resize_with(number + 1, Vec::new);
                 }
@@ -459,7 +459,7 @@ impl Pool {
         }
     }
 
-    /// Registers a device that has its own packet buffers, and returns its number.
+    /// Registers a device that provides packet buffers, and returns its number.
     ///
     /// A stack has several threads (shards), each with a pool and a queue of each device. All
     /// shards must register the queues of the same devices in the same order. A packet that moves
@@ -473,8 +473,8 @@ impl Pool {
         Owner(self.owners - 1)
     }
 
-    /// Returns a buffer of `owner` whose packet was given back. The most recently returned buffer
-    /// is taken first, because it is likely to be in the processor's cache.
+    /// Returns a buffer of `owner` whose packet was given back. Prefers the most recently returned
+    /// buffer, because it is likely to be in the CPU cache.
     pub fn take_frame(&mut self, owner: Owner) -> Option<&'static mut [u8]> {
         self.frames.get_mut(owner.0 as usize)?.pop()
     }

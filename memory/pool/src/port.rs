@@ -84,13 +84,14 @@ pub trait Port {
     /// Receives up to `max` packets, appends them to `out`, and returns their number.
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
 
-    /// Takes packets from the front of `batch` as long as there is space, and returns their number.
-    /// The port gives their buffers back to the pool, now or later. Until then, FIFOs keep the
-    /// payload to which the packets refer. The caller submits the remaining packets again later.
+    /// Takes packets from the front of `batch` as long as the port has space, and returns their
+    /// number. The port gives their buffers back to the pool, now or later. Until then, the payload
+    /// of the packets stays in their sockets' FIFOs. The caller submits the remaining packets again
+    /// later.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
-    /// Returns the offloads that the port supports. The result must not change, because the stack
-    /// calls this only when the interface is configured.
+    /// Returns the offloads that the port supports. The result must not change, because it is read
+    /// only once, when the interface is configured.
     fn offloads(&self) -> Offloads;
 
     /// Returns the type of the first header of packets in both directions. The result must not
@@ -126,11 +127,11 @@ pub trait Port {
         None
     }
 
-    /// Returns the number of bytes that the port has received and acknowledged on behalf of their
-    /// receiver, but has not forwarded yet. The bytes are lost if the port is dropped. The end of a
-    /// stream counts as one byte, as in TCP's sequence space.
+    /// Returns the number of bytes that the port has acknowledged but not forwarded yet, if it
+    /// terminates TCP connections on behalf of their receiver. The bytes are lost if the port is
+    /// dropped. A FIN counts as one byte, as in TCP's sequence space.
     ///
-    /// The cost may grow with the number of flows, because this is only called while the stack
+    /// The implementation may iterate over all flows, because this is only called while the stack
     /// shuts down.
     fn undelivered(&self) -> u64 {
         0
@@ -142,28 +143,29 @@ pub trait Port {
         0
     }
 
-    /// Returns the bytes of frames that the device has accepted and not sent yet. `None` if the
-    /// device does not report this; its frames count as sent once they are accepted.
+    /// Returns the number of bytes in frames that the device has accepted but not sent yet. `None`
+    /// if the device does not report it; accepted frames then count as sent.
     fn unsent_bytes(&mut self) -> Option<u64> {
         None
     }
 
-    /// Returns the counters of this port by kind, without those of a port that it wraps. Allocates
-    /// memory; called only for statistics and before the port is dropped.
+    /// Returns the counters of this port by kind of port. A port that wraps another one omits the
+    /// counters of that port. May allocate memory, because it is called only for statistics and
+    /// before the port is dropped.
     fn counters(&self) -> PortCounters {
         PortCounters::new()
     }
 
-    /// Returns the name of the host's network device that the port uses, if there is one.
+    /// Returns the name of the host's network device that the port uses, if any.
     fn device(&self) -> Option<String> {
         None
     }
 }
 
-/// Counters by kind of port: pairs of a kind and its list of named values.
+/// Pairs of a kind of port and its counters, each with a name and a value.
 pub type PortCounters = Vec<(&'static str, Vec<(&'static str, u64)>)>;
 
-/// Implements the trait for boxed ports, so that wrappers can contain ports of any type.
+/// Boxed ports are ports, so that wrappers can contain ports of any type.
 impl<P: Port + ?Sized> Port for Box<P> {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         (**self).poll(now_ns, pool, out, max)
