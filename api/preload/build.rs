@@ -2,11 +2,11 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // The soname by which glibc's name service switch finds this library as a service
-    // (`api/symbols/src/nss.rs`).
+    // glibc's name service switch finds the service of this library (`api/symbols/src/nss.rs`) by
+    // this soname.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnss_towpath.so.2");
     // Bind calls between exported functions inside this library. Otherwise the dynamic linker would
-    // bind such a call to a function of the same name in the program. If that function calls the
-    // library in turn, the two would call each other without end.
+    // bind them to functions of the same names in the program. Such a function may call this
+    // library, which would result in infinite recursion.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
 }

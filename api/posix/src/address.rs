@@ -6,16 +6,17 @@ use crate::Result;
 use crate::errno::fail;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The address family AF_INET, as the u32 that [`Slot::family`] stores.
+/// The address family AF_INET as a `u32`, as in [`Slot::family`].
 pub const INET: u32 = libc::AF_INET as u32;
-/// The address family AF_INET6, as the u32 that [`Slot::family`] stores.
+/// The address family AF_INET6 as a `u32`, as in [`Slot::family`].
 pub const INET6: u32 = libc::AF_INET6 as u32;
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-/// Minimum length in bytes of an IPv6 socket address: a `sockaddr_in6` without `sin6_scope_id`, a
-/// field that RFC 2133 did not have. Linux accepts that length, too.
+/// Minimum length in bytes of an IPv6 socket address: a `sockaddr_in6` without `sin6_scope_id`,
+/// which RFC 2133 did not define. Linux accepts this length as well.
 const INET6_LEN_MIN: usize = 24;
 
-/// Reads a `sockaddr` that a program passed to a socket call. AF_UNSPEC gives family 0.
+/// Reads a `sockaddr` that a program passed to a socket call. For AF_UNSPEC, the result has family
+/// 0.
 ///
 /// # Errors
 /// EINVAL if the address is too short or too long, EFAULT if `at` is null. EAFNOSUPPORT if its
@@ -56,8 +57,8 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
     Ok(addr)
 }
 
-/// Returns whether a sockaddr has a valid length: at least that of its family field, and at most
-/// that of a `sockaddr_storage`. connect(2) and sendto(2) check only this before they bind the
+/// Returns whether a `sockaddr` has a valid length: at least that of its family field, and at most
+/// that of `sockaddr_storage`. connect(2) and sendto(2) check only this before they bind the
 /// socket.
 pub fn has_family(at: *const libc::sockaddr, len: libc::socklen_t) -> bool {
     let lens = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
@@ -153,9 +154,9 @@ pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
     }
 }
 
-/// Converts a destination address to the form that a datagram of a socket of `family` uses. Unlike
-/// [`shown`], it does not convert 0.0.0.0 to `::`. As destinations, 0.0.0.0 means 127.0.0.1, and
-/// `::` means `::1`.
+/// Converts a datagram's destination address for a socket of `family`, for example to an
+/// IPv4-mapped IPv6 address. Unlike [`shown`], it does not convert 0.0.0.0 to `::`. As a
+/// destination, 0.0.0.0 means 127.0.0.1, but `::` means `::1`.
 pub fn sent_to(addr: RawAddr, family: u32) -> RawAddr {
     let any_v4 = u32::from(addr.family) == INET && addr.ip[..4] == [0; 4];
     let shown = shown(addr, family);

@@ -1,5 +1,5 @@
-//! Attaches this process to its engine, and passes the engine the sockets that this process
-//! inherited at exec.
+//! Attaches this process to its engine (the process with the network stack). Tells the engine which
+//! sockets this process inherited at exec.
 
 use towpath_client::{Client, Driver, Region};
 use towpath_shm::token::Run;
@@ -13,8 +13,8 @@ use crate::{Posix, Result, environment, library, limit, rights};
 /// in a set-user-id program, or under valgrind.
 ///
 /// # Errors
-/// ENOMEM if the limit of address space (RLIMIT_AS) of this process leaves no room for the shared
-/// memory. The process then has no attachment, and every socket call fails.
+/// ENOMEM if the limit of address space (RLIMIT_AS) of this process is too low for the shared
+/// memory. Every socket call then fails.
 pub fn from_environment(posix: &'static Posix) -> Result<()> {
     let Some((control, descriptors_max)) = socket_from_environment(posix) else { return Ok(()) };
     if let Some(max) = descriptors_max {
@@ -24,10 +24,10 @@ pub fn from_environment(posix: &'static Posix) -> Result<()> {
     control.map_or(Ok(()), |control| over(posix, control, None))
 }
 
-/// Returns the control socket that TOWPATH_CONTROL names, and the hard limit of descriptors that
-/// this process must set itself. From now on [`Posix::is_active`] is true. The socket is `None` if
-/// its descriptor is not open; every socket call then fails. The result is `None` if this process
-/// uses the kernel's sockets.
+/// Returns the control socket (the Unix socket to the engine) that TOWPATH_CONTROL names. Also
+/// returns the hard limit of descriptors that this process must set itself. From now on
+/// [`Posix::is_active`] is true. The socket is `None` if its descriptor is not open; every socket
+/// call then fails. The result is `None` if this process uses the kernel's sockets.
 pub fn socket_from_environment(posix: &'static Posix) -> Option<(Option<Fd>, Option<u64>)> {
     // SAFETY: getauxval reads a value that never changes, and has no other effect.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
@@ -58,9 +58,9 @@ pub fn remember_library(posix: &'static Posix) {
     posix.library.remember(environment::preload());
 }
 
-/// Attaches this process to the engine at the peer of the `control` socket, and passes it the
-/// sockets inherited at exec. `driver` runs the engine if it is in this process. Called once in a
-/// process.
+/// Attaches this process to the engine, which is the peer of the `control` socket. Tells the engine
+/// which sockets were inherited at exec. `driver` runs the engine if it is in this process. Called
+/// once per process.
 ///
 /// # Errors
 /// ENETDOWN if the engine does not answer, EPROTO if the engine is of a different build. ENOMEM if

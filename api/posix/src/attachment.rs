@@ -8,20 +8,21 @@ use towpath_client::Client;
 use crate::Result;
 use crate::errno::fail;
 
-/// Length in bytes of the memory page that contains the pointer to the process's attachment.
+/// Length in bytes of the memory page that contains the pointer to the process's connection to the
+/// engine.
 const PAGE: usize = 4096;
 
-/// The attachment of a process to its engine, if it has one.
+/// The connection (attachment) of a process to its engine, if it has one.
 #[derive(Debug)]
 pub(crate) struct ProcessAttachment {
-    /// Page that contains the pointer to the attachment; null before [`Self::make_page`]. The
-    /// kernel zeroes the page in a child that is forked without this library (inside libc, or by a
-    /// raw clone). Otherwise such a child would use its parent's command rings at the same time as
-    /// the parent.
+    /// Page that contains the pointer to the connection to the engine; null before
+    /// [`Self::make_page`]. If this library does not see a fork (inside libc, or by a raw clone),
+    /// the kernel zeroes the page in the child. Otherwise the child would use its parent's command
+    /// rings.
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
-    /// List of attachments of this process, and of those copied from its parents by fork(2).
-    /// Attachments are never freed. Without this list LeakSanitizer would report them, because it
+    /// List of this process's connections to engines, including those copied from its parents by
+    /// fork(2). They are never freed. Without this list LeakSanitizer would report them, because it
     /// does not search mapped pages for pointers.
     kept: AtomicPtr<Kept>,
 }
@@ -43,7 +44,7 @@ impl ProcessAttachment {
         }
     }
 
-    /// Returns the attachment of this process to its engine, see [`crate::Posix::client`].
+    /// Returns the connection of this process to its engine, see [`crate::Posix::client`].
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
         // SAFETY: the page is set once, and stays mapped until `remove`. The pointer in the page is
@@ -58,7 +59,7 @@ impl ProcessAttachment {
         }
     }
 
-    /// Returns whether the sockets of this process are those of an engine, see
+    /// Returns whether this process uses the sockets of an engine (the network stack), see
     /// [`crate::Posix::is_active`].
     #[inline]
     pub fn is_active(&self) -> bool {
@@ -66,12 +67,12 @@ impl ProcessAttachment {
     }
 
     /// Declares that this process uses an engine. From now on its socket calls use the engine's
-    /// sockets, or fail if there is no attachment.
+    /// sockets, or fail if there is no connection to the engine.
     pub fn activate(&self) {
         self.is_active.store(true, Ordering::Relaxed);
     }
 
-    /// Maps the page that contains the pointer to the attachment. Called once, before
+    /// Maps the page for the pointer to the connection to the engine. Called once, before
     /// [`Self::install`].
     pub fn make_page(&self) -> Result<()> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
@@ -88,7 +89,7 @@ impl ProcessAttachment {
         Ok(())
     }
 
-    /// Makes `client` the attachment of this process to its engine.
+    /// Makes `client` the connection of this process to its engine.
     pub fn install(&self, client: Client) {
         // SAFETY: `make_page` has set the page, which stays mapped until `remove`.
         if let Some(page) = unsafe { self.page.load(Ordering::Acquire).as_ref() } {
@@ -99,7 +100,7 @@ impl ProcessAttachment {
         }
     }
 
-    /// Drops all attachments and unmaps the page that contains their pointer. The state is then
+    /// Drops all connections to engines, and unmaps the page with the pointer. The state is then
     /// that of [`Self::new`].
     ///
     /// # Safety

@@ -20,7 +20,7 @@ pub enum CallSupport {
     Missing,
 }
 
-/// Row of the support table: C functions that have the same support.
+/// Row of the table of supported functions: C functions with the same degree of support.
 #[derive(Debug, Clone, Copy)]
 pub struct CallRow {
     /// Names of the functions, separated by blanks.
@@ -41,7 +41,7 @@ const fn missing(names: &'static str, note: &'static str) -> CallRow {
     CallRow { names, state: CallSupport::Missing, note }
 }
 
-/// All C functions that deal with sockets.
+/// All C functions that deal with sockets, with their degree of support.
 pub const CALLS: &[CallRow] = &[
     works(
         "socket",
@@ -482,7 +482,7 @@ mod tests {
                 exported.insert(part.split(',').next().unwrap().to_owned());
             }
             for part in text.split("\nfunctions! {\n").skip(1) {
-                // Each of these lines defines one `res_…` function under two names.
+                // Each of these lines defines a `res_…` function under two names.
                 let (functions, _) = part.split_once("\n}").unwrap();
                 let starts = functions.lines().filter(|line| line.starts_with("    res_"));
                 for line in starts {

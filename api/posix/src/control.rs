@@ -10,8 +10,8 @@ use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
-/// Type of the control message that contains the number of unread bytes (TCP_CM_INQ of Linux). Its
-/// value is that of the option TCP_INQ.
+/// Type of the control message that contains the number of unread bytes (Linux's TCP_CM_INQ). Its
+/// value equals that of the option TCP_INQ.
 const TCP_CM_INQ: i32 = 36;
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const ALIGN: usize = size_of::<usize>();
@@ -45,7 +45,7 @@ impl Default for SendControl {
     }
 }
 
-/// Protocol of a socket. A socket ignores control messages that are for other protocols.
+/// Protocol of a socket. Control messages for other protocols are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
     Tcp,
@@ -127,8 +127,7 @@ fn apply(control: &mut SendControl, level: i32, kind: i32, data: &[u8]) -> Resul
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             control.tos = byte(int()?)?
         }
-        // Ignore SCM_RIGHTS and SCM_CREDENTIALS, which only AF_UNIX sockets use. Linux ignores
-        // them, too.
+        // Ignore SCM_RIGHTS and SCM_CREDENTIALS, as Linux does for sockets other than AF_UNIX.
         (libc::SOL_SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
         (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
             [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
@@ -151,17 +150,17 @@ fn source(ip: &[u8]) -> RawAddr {
     addr
 }
 
-/// Writes control messages to the buffer of recvmsg(2).
+/// Writes control messages to the program's buffer (`msg_control` of recvmsg(2)).
 pub(crate) struct ControlWriter<'a> {
     room: &'a mut [u8],
-    /// Number of bytes of `room` written so far.
+    /// Number of bytes written to `room`.
     pub used: usize,
     /// Whether a message was truncated or dropped because the buffer is too small (MSG_CTRUNC).
     pub truncated: bool,
 }
 
 impl<'a> ControlWriter<'a> {
-    /// Creates a writer that begins at the start of the buffer `room`.
+    /// Creates a writer for the buffer `room`, which is empty.
     pub fn new(room: &'a mut [u8]) -> Self {
         Self { room, used: 0, truncated: false }
     }
@@ -191,8 +190,8 @@ pub(crate) fn write_about_stream(handle: &OpenSocket, len: usize, out: &mut Cont
         write_times(handle, time_ns, out);
     }
     if handle.is_tcp() && handle.posix.remembered.wants_inq(handle.socket) {
-        // Count the end of the stream as an unread byte, as Linux does. Otherwise TCP_INQ would
-        // report 0 before the end, and the program would not read it.
+        // Count the end of the stream as an unread byte, as Linux does. If TCP_INQ were 0, the
+        // program would not call read(2) to detect the end.
         let has_end = handle.slot.flags.load(Acquire) & flags::RX_EOF != 0;
         let unread = towpath_client::stream::unread(handle.client, handle.socket) as i32;
         let left = unread + i32::from(has_end);

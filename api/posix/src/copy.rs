@@ -179,7 +179,7 @@ fn from_socket(
         _ => return from_datagrams(posix, from, to, &mut chunk, flags),
     }
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
-    // SPLICE_F_NONBLOCK affects only the pipe. Whether the socket blocks depends on its O_NONBLOCK.
+    // SPLICE_F_NONBLOCK affects only the pipe. The socket blocks unless it has O_NONBLOCK.
     let limit = handle.recv_limit(false);
     // Peek at the bytes, and remove them from the socket only after the write to the pipe.
     // Otherwise a full pipe would lose them. SAFETY: `buffer` describes `chunk`, which is writable.
@@ -228,12 +228,12 @@ fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32
     Ok(len)
 }
 
-/// Returns the free send buffer space in bytes. Returns 4096 if the buffer does not exist yet,
-/// because the first write allocates it. If a concurrent call fills the buffer, the write waits.
+/// Returns the free space in the send buffer in bytes. Returns 4096 if the buffer does not exist
+/// yet, because the first write allocates it. A write of this length waits only if a concurrent
+/// call fills the buffer.
 ///
 /// # Errors
-/// The error that prevents sends on this connection; poll(2) reports a socket with an error as
-/// writable.
+/// The error that prevents sends on this connection. poll(2) reports such a socket as writable.
 fn room_to_send(handle: &OpenSocket) -> Result<usize> {
     const FIRST: usize = 4096;
     match towpath_ring::program_fifo::room(handle.slot) as usize {

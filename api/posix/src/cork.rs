@@ -1,8 +1,8 @@
 //! Datagrams that are assembled from several calls (MSG_MORE, UDP_CORK).
 //!
-//! The parts are kept in the process's private memory, because the shared send FIFO can contain
-//! only complete datagrams. Therefore, after fork(2), the child appends to its own copy of an
-//! incomplete datagram.
+//! The parts are kept in the process's private memory, because the send FIFO in shared memory can
+//! contain only complete datagrams. Therefore, after fork(2), parent and child have separate copies
+//! of an incomplete datagram.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::errno::fail;
 #[derive(Debug)]
 pub struct Corked {
     generation: u32,
-    /// Header of the datagram. Its field `len` is set only when the datagram is sent.
+    /// Header of the datagram. Its field `len` is set when the datagram is sent.
     pub header: DatagramHeader,
     /// Bytes of all parts of the datagram so far.
     pub bytes: Vec<u8>,
@@ -31,7 +31,7 @@ pub(crate) type Map = BTreeMap<u32, Corked>;
 #[derive(Debug)]
 pub(crate) struct Cork {
     corked: ProcessLock<Map>,
-    /// Whether there may be incomplete datagrams. If false, calls need not take the lock.
+    /// Whether there may be incomplete datagrams. If not, calls need not take the lock.
     any: AtomicBool,
 }
 
@@ -99,8 +99,8 @@ impl Cork {
         }
     }
 
-    /// Locks the incomplete datagrams during fork(2), so that the child gets a consistent copy. The
-    /// caller must have blocked signals, as every holder of this lock does.
+    /// Locks the incomplete datagrams during fork(2), so that the child gets a consistent copy.
+    /// Every holder of this lock must block signals.
     pub fn lock(&self) -> LockGuard<'_, Map> {
         self.corked.lock()
     }

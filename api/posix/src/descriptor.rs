@@ -48,8 +48,8 @@ pub fn give_up(posix: &'static Posix, fd: i32) -> Result<()> {
             syscall::close(other as i32);
             done.map(drop)
         }
-        // socket(2) failed because no descriptor is free, so the libc function that called us will
-        // fail, too.
+        // No descriptor is free for the stack's socket. Close the kernel's, so that the libc
+        // function that called socket(2) fails.
         Err(_) => close(posix, fd),
     }
 }
@@ -90,8 +90,8 @@ fn release(posix: &'static Posix, taken: descriptors::ClosedDescriptor) {
     }
 }
 
-/// Entry of the descriptor table that is about to get a further descriptor. The reactor counts the
-/// descriptors of each epoll set. Its lock must be taken before that of the table.
+/// Entry of the descriptor table for which another descriptor is being created. The reactor counts
+/// the descriptors of each epoll set. Its lock must be taken before the lock of the table.
 struct Retained(DescriptorKind);
 
 impl Retained {
@@ -138,12 +138,12 @@ pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Resul
     }
 }
 
-/// dup2(2), and dup3(2) with its flags, if one of the descriptors is the stack's. A descriptor open
-/// at `new` is closed atomically. If `new` is an internal descriptor of this library, that one gets
-/// a different number. Returns `new`.
+/// Implements dup2(2), and dup3(2) with its flags, if one of the descriptors is the stack's. If
+/// `new` is open, it is closed atomically. If `new` is an internal descriptor of this library, the
+/// internal descriptor is moved to a different number. Returns `new`.
 ///
 /// # Errors
-/// EBADF if `old` is not open or `new` is above the limit (RLIMIT_NOFILE). EINVAL of dup3 if `old`
+/// EBADF if `old` is not open or `new` is above the limit (RLIMIT_NOFILE). EINVAL for dup3 if `old`
 /// and `new` are equal.
 pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
@@ -194,12 +194,13 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         return real_close_range(first, last, flags);
     }
     if flags & CLOSE_RANGE_UNSHARE != 0 {
-        // With the number u32::MAX, which no descriptor has, this call closes nothing. The call
-        // only gives this thread its own copy of the descriptor table (CLOSE_RANGE_UNSHARE), in
-        // which the code below closes descriptors.
+        // No descriptor has the number u32::MAX, so this call closes nothing. It only gives this
+        // thread its own copy of the descriptor table (CLOSE_RANGE_UNSHARE). The code below closes
+        // the descriptors in this copy.
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
-    // Keep the descriptors of an engine that runs in this process, which have the highest numbers.
+    // Do not close the descriptors of an engine that runs in this process. They have the highest
+    // numbers.
     let last = match posix.process.descriptors.engines_from() {
         0 => last,
         lowest if lowest <= first => return Ok(()),
@@ -230,7 +231,7 @@ fn real_close_range(first: u32, last: u32, flags: u32) -> Result<()> {
     unsafe { syscall(libc::SYS_close_range as usize, args) }.map(drop).map_err(Errno)
 }
 
-/// Implements fcntl(2) for a socket or epoll set of the stack.
+/// Implements fcntl(2) for a descriptor of a socket or epoll set of the stack.
 ///
 /// # Safety
 /// As for fcntl, `arg` must be a pointer for commands that take one.
@@ -243,8 +244,8 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
         }
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
-            // Take the lock of the descriptor table. A concurrent call that replaces the kernel
-            // descriptor reads and restores this flag, and could undo the change.
+            // Take the lock of the descriptor table. Otherwise a concurrent call that replaces the
+            // kernel descriptor could restore the flag that it read before this change.
             let _table = table::lock(posix);
             return kernel();
         }
@@ -261,7 +262,7 @@ pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) ->
             slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
             0
         }),
-        // The owner of a socket is the process or process group that receives SIGURG.
+        // The socket's owner is the process or process group that receives SIGURG.
         libc::F_GETOWN => Ok(handle.slot.owner.load(Relaxed)),
         libc::F_SETOWN => set_owner(&handle, arg as i32).map(|()| 0),
         F_GETOWN_EX | F_SETOWN_EX if arg == 0 => fail(libc::EFAULT),

@@ -1,31 +1,31 @@
-//! The environment variables of this program, and of programs that it starts.
+//! The environment variables of this program, and of the programs that it starts.
 
 use std::ffi::{CStr, CString, c_char};
 
 use towpath_shm::control::ENV_CONTROL;
 
-/// Maximum number of entries of an environment that are read, as a bound in case its terminating
-/// null pointer is missing. execve(2) accepts far fewer (E2BIG).
+/// Maximum number of entries that are read from an environment, in case its terminating null
+/// pointer is missing. execve(2) accepts far fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
-/// Name of the variable that makes the dynamic loader load this library.
+/// The dynamic loader loads the libraries that this variable names, among them this one.
 const PRELOAD: &CStr = c"LD_PRELOAD";
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Returns the current environment of this program, a null-terminated array.
+/// Returns the environment of this program, a null-terminated array of C strings.
 pub fn current() -> *const *const c_char {
     // SAFETY: this reads libc's variable `environ` once, as execv(3) does.
     unsafe { environ.cast() }
 }
 
-/// Parsed value of TOWPATH_CONTROL: the number of a descriptor, followed by the limits that the
+/// Parsed value of TOWPATH_CONTROL: the number of the socket to the engine, and limits that the
 /// program must set itself, separated by colons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlPlace {
-    /// Number of the descriptor of the program's control socket, over which it attaches to its
-    /// engine.
+    /// Number of the descriptor of the program's control socket, a Unix socket to its engine (the
+    /// network stack).
     pub number: i32,
     /// Hard limit of descriptors (RLIMIT_NOFILE) that the program must set itself. None: the
     /// program must not set any limit.
@@ -62,7 +62,7 @@ pub(crate) fn preload() -> Option<&'static CStr> {
     variable(PRELOAD)
 }
 
-/// Returns whether this program runs under valgrind. If so, LD_PRELOAD contains a library of
+/// Returns whether this program runs under valgrind, because LD_PRELOAD then contains a library of
 /// valgrind.
 pub(crate) fn is_under_valgrind() -> bool {
     const PART: &[u8] = b"/vgpreload_core-";
@@ -70,10 +70,10 @@ pub(crate) fn is_under_valgrind() -> bool {
     all.windows(PART.len()).any(|part| part == PART)
 }
 
-/// Replaces the value of LD_PRELOAD by the result of `value` for the current value. Does nothing if
-/// the variable is unset. Called in the constructor, while there is no other thread. Writes to
-/// `environ` directly: programs such as bash define their own setenv(3), which does not work before
-/// main.
+/// Replaces the value of LD_PRELOAD by the result of `value`, which gets the current value. Does
+/// nothing if the variable is unset. Called in the library's constructor, before there are other
+/// threads. Writes to `environ` directly, because the setenv(3) of programs such as bash does not
+/// work before main.
 pub fn replace_preload(value: impl FnOnce(&[u8]) -> Vec<u8>) {
     let mut at = current().cast_mut();
     // SAFETY: the environment ends with a null pointer, and no other thread changes it.

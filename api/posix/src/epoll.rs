@@ -148,13 +148,13 @@ fn note_kernel(
     hub.note_kernel(number, change, nested);
 }
 
-/// The program's buffer for the events that epoll_wait(2) returns, and how many it contains.
+/// The program's buffer for events (epoll_wait(2)), and the number of events in it.
 struct FoundEvents {
     at: *mut libc::epoll_event,
     most: usize,
     len: usize,
-    /// User data of nested epoll sets already reported for their stack sockets. If the kernel
-    /// reports the same set, too, its events are merged into the existing event.
+    /// User data of nested epoll sets for which the buffer already contains an event of the stack's
+    /// sockets. Events that the kernel reports for such a set are merged into this event.
     nested: Vec<u64>,
 }
 
@@ -205,8 +205,8 @@ impl FoundEvents {
         self.nested.push(data);
     }
 
-    /// Removes those of the `count` events appended by the kernel that belong to nested sets
-    /// reported before.
+    /// Removes events from the last `count`, which the kernel appended, if their nested set already
+    /// has an event in the buffer.
     fn keep(&mut self, count: usize) {
         let first = self.len;
         for n in first..first + count {
@@ -237,8 +237,8 @@ fn look(
         }
         LookOrder::OursFirst { eager } => {
             collect(stay, client, out)?;
-            // If no socket is ready, skip the kernel's set: the thread sleeps in it, so the kernel
-            // checks its descriptors then.
+            // If no socket is ready, skip the kernel's epoll set here: the thread will sleep in it,
+            // and the kernel then checks its descriptors.
             if expired || eager && out.len > 0 {
                 out.add_kernel(epfd, stay, out.most);
             }
@@ -343,8 +343,8 @@ unsafe fn sleep(
     let engine = driver_lock.map_or(-1, DriverLock::descriptor);
     let deadline = driver_lock.map_or(deadline, |driver_lock| driver_lock.until(deadline));
     let mask = driver_lock.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), DriverLock::mask);
-    // Use ppoll(2), because it can wait for an epoll set, and takes its time limit by pointer as
-    // `SleepLimit` needs.
+    // Use ppoll(2). It can wait for an epoll set, and it takes a pointer to its time limit, which
+    // `SleepLimit` may shorten.
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [wanted(place), wanted(engine)];
@@ -368,8 +368,8 @@ unsafe fn sleep(
         // SAFETY: `events` has room for four events, `limit` is the address of a timespec, and the
         // mask is null or a kernel signal mask.
         match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
-            // Linux before 5.11 has no epoll call that takes its time limit by pointer, so use
-            // ppoll(2).
+            // Linux before 5.11 does not have epoll_pwait2(2). ppoll(2) also takes a pointer to the
+            // time limit.
             Err(libc::ENOSYS) => poll(limit),
             result => result,
         }
@@ -395,12 +395,12 @@ unsafe fn sleep(
 
 /// Returns whether an epoll set contains ready sockets of the stack. Called by poll(2).
 pub(crate) fn is_ready(posix: &'static Posix, client: &Client, number: u32) -> bool {
-    // In a signal handler that interrupted a holder of the lock, the set cannot be checked. poll(2)
-    // calls this function again every millisecond.
+    // This may be a signal handler that interrupted a holder of the lock, so the set cannot be
+    // checked. poll(2) calls this function again every millisecond.
     let Ok(mut hub) = posix.process.lock_reactor() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }
 
-/// Event that poll(2) reports for an epoll set that has events.
+/// Event that poll(2) reports for an epoll descriptor with ready descriptors.
 pub(crate) const READY: u32 = ready::IN;

@@ -1,7 +1,7 @@
-//! Prepares execve(2) and posix_spawn(3), so that the new program finds its engine. Opens a channel
-//! (a connection to the engine) for the program. Passes the number of its control socket in the
-//! environment ([`crate::environment`]). `spawns` contains the state of programs that this one
-//! starts.
+//! Prepares execve(2) and posix_spawn(3), so that the new program can attach to the engine. Opens a
+//! channel (a connection to the engine) for the program. Passes the number of the channel's control
+//! socket in the environment ([`crate::environment`]). `spawns` contains the state of the programs
+//! that this one starts.
 
 use std::ffi::{CStr, c_char};
 
@@ -20,12 +20,11 @@ use crate::{Posix, Result, limit, rights};
 use crate::spawns::EngineHost;
 pub use crate::spawns::Pipe;
 
-/// Lowest number of the reserved descriptor. A spawn action that closes all numbers from N on
-/// becomes one action for each number up to the reserved one. Therefore the reserved number must be
-/// low: the library's other descriptors begin at 16384. Small programs do not use numbers as high
-/// as this.
+/// Lowest number for a reserved descriptor, at which a spawned program finds its control socket.
+/// The number must be low: a spawn action that closes all descriptors from N on is replaced by an
+/// action for each number below it. It must also be above the numbers that small programs use.
 const RESERVED_FD_LOWEST: i32 = 900;
-/// A number that no descriptor has, because the kernel's limit (fs.nr_open) is below 2^31.
+/// A descriptor number that is never open, because the kernel's limit (fs.nr_open) is below 2^31.
 const NOWHERE: i32 = i32::MAX;
 
 /// Implements execve(2) and its variants. `real` executes the program with the given environment,
@@ -49,9 +48,9 @@ pub unsafe fn exec<T>(
         return unsafe { host.exec(posix, program, envp, real) };
     }
     list_inheritable(posix, client, false);
-    // Open a channel (connection to the engine) for the new image, to keep the sockets that it
-    // inherits. The old image's channel ends at exec. If the engine has no further channel, the new
-    // image takes over this one.
+    // Open a channel (connection to the engine) for the new program, so that it keeps the sockets
+    // that it inherits. This program's channel ends at exec. If no channel is available, the new
+    // program takes over this program's.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
@@ -72,15 +71,16 @@ pub unsafe fn exec<T>(
 }
 
 /// Prepares exec(3) in a process that contains the engine. The engine ends at exec, and the
-/// executed program starts a new one. For this, `library` is preloaded into it, and TOWPATH_CONTROL
-/// names `socket` instead of a control socket. Called once in a process.
+/// executed program starts a new one. Therefore `library`, which contains the engine, is preloaded
+/// into it. TOWPATH_CONTROL then names `socket`, over which it is configured. Called once per
+/// process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
     posix.spawns.set_host(EngineHost { socket, library });
 }
 
-/// Closes the launch socket of the engine in a forked child. The engine is in the parent. While the
-/// child has the socket, `towpath run` would not notice the end of the engine.
+/// Closes the launch socket of the engine in a forked child. Only the parent has the engine. If the
+/// child kept the socket, `towpath run` would not notice the end of the engine.
 pub(crate) fn leave_host(posix: &'static Posix) {
     if let Some(host) = posix.spawns.host() {
         host.socket.close();
@@ -88,9 +88,9 @@ pub(crate) fn leave_host(posix: &'static Posix) {
 }
 
 impl EngineHost {
-    /// Executes a program in place of the engine's process. A program without the library does not
-    /// get the socket, because it creates no engine. If it had the socket, `towpath run` would not
-    /// notice that the engine has ended.
+    /// Executes a program in the process that contains the engine. A program that cannot load the
+    /// library does not get the launch socket, because it creates no engine. Otherwise `towpath
+    /// run` would not notice that the engine has ended.
     ///
     /// # Safety
     /// As for [`exec`].
@@ -101,12 +101,12 @@ impl EngineHost {
         envp: *const *const c_char,
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
-        // Pass an invalid number to a program that uses the kernel's sockets. If that program
-        // executes one that uses the stack, its socket calls must fail.
+        // Pass an invalid number to a program that uses the kernel's sockets. If it executes a
+        // program that uses the stack, the socket calls of that program must fail.
         let is_on_stack = program.sockets == SocketsPlace::Stack;
         let number = if is_on_stack { self.socket.get() } else { NOWHERE };
-        // Remove this library from LD_PRELOAD, because the library that contains the engine defines
-        // the same functions.
+        // Remove this library from LD_PRELOAD. The library that contains the engine defines the
+        // same functions.
         let preload_with = |theirs: Option<&CStr>| {
             let all = theirs.map(CStr::to_bytes).unwrap_or_default();
             let others = all.split(|byte| matches!(byte, b':' | b' '));
@@ -125,9 +125,10 @@ impl EngineHost {
     }
 }
 
-/// Lists the sockets that an executed program would inherit, and stores their names in the kernel
-/// descriptors that stand for them. The next clone of the channel references these sockets. If
-/// `actions` is set, includes descriptors that file actions of posix_spawn may duplicate.
+/// Tells the engine which sockets an executed program will inherit, and marks their kernel
+/// descriptors with their names. The next channel that is opened holds references to these sockets.
+/// If `actions` is true, this includes descriptors that file actions of posix_spawn(3) may
+/// duplicate.
 fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     let may_go = posix.process.descriptors.ours(0).filter_map(|(fd, entry)| {
         let DescriptorKind::Socket(socket) = entry else { return None };
@@ -141,15 +142,15 @@ fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
     rights::name(posix, client, may_go);
 }
 
-/// Records that posix_spawn_file_actions_adddup2(3) will duplicate this descriptor.
+/// Records that a file action of posix_spawn(3) will duplicate this descriptor.
 pub fn note_in_actions(posix: &'static Posix, fd: i32) {
-    // A number that is too high for a socket is ignored here.
+    // Ignores numbers that are too high for a socket's descriptor.
     posix.spawns.in_actions.add(fd);
 }
 
-/// Implements posix_spawn_file_actions_addclosefrom_np(3). `close` adds libc's action that closes
-/// one number, `close_from` the action that closes all numbers from N on. The reserved number stays
-/// open, because the spawned program finds its control socket there.
+/// Implements posix_spawn_file_actions_addclosefrom_np(3). `close` adds the action that closes one
+/// number, `close_from` the action that closes all numbers from N on. The reserved number stays
+/// open, because the spawned program finds its control socket at this number.
 pub fn close_from(
     posix: &'static Posix,
     from: i32,
@@ -207,8 +208,8 @@ impl Spawning {
         let seat = lock.as_ref().and_then(|spawns| spawns.seat.as_ref());
         let number = match seat {
             Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
-            // No number is reserved, or the descriptor limit is now below it. The program inherits
-            // the control socket at its current number, which spawn actions may close.
+            // There is no reserved number, or it is above the descriptor limit now. The program
+            // inherits the control socket at its current number, which spawn actions may close.
             _ => {
                 control.set_inheritable(true);
                 control.get()
@@ -221,8 +222,9 @@ impl Spawning {
 impl Drop for Spawning {
     fn drop(&mut self) {
         if let Some(seat) = self.lock.as_ref().and_then(|spawns| spawns.seat.as_ref()) {
-            // Replace the control socket at the reserved number by the unused kernel socket again.
-            // If this fails, the replacement in `new` failed, too, so nothing needs to be undone.
+            // Restore the placeholder at the reserved number, which the control socket has
+            // replaced. If this fails, the replacement in `new` has failed as well, so nothing
+            // needs to be restored.
             let _ = seat.become_duplicate(self.client.blank(), false);
         }
         self.control.close();
@@ -234,7 +236,7 @@ impl Drop for Spawning {
 /// environment.
 ///
 /// # Errors
-/// EAGAIN if the run has its maximum number of processes.
+/// EAGAIN if the run already has the maximum number of processes.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
@@ -250,8 +252,8 @@ pub unsafe fn spawn<T>(
     // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this
     // function.
     let environment = unsafe {
-        // libc starts the program with the kernel's limits of this process, so the program must
-        // lower them itself.
+        // libc starts the program with the kernel's limits of this process. The program must lower
+        // them itself.
         let place = ControlPlace {
             number: spawning.number,
             descriptors_max: limit::lowered(posix),
@@ -263,7 +265,7 @@ pub unsafe fn spawn<T>(
     Ok(real(environment.as_ptr()))
 }
 
-/// Records a stream that popen(3) has created, and the process of its command.
+/// Records a stream created by popen(3), and the process ID of its command.
 pub fn note_pipe(posix: &'static Posix, pipe: Pipe) {
     posix.spawns.note_pipe(pipe);
 }
@@ -274,8 +276,8 @@ pub fn pipe_descriptors(posix: &'static Posix) -> Vec<i32> {
     posix.spawns.pipe_descriptors()
 }
 
-/// Removes a stream that is being closed. Returns the process ID of its command, if popen(3)
-/// created the stream.
+/// Removes the record of a stream that is being closed. Returns the process ID of its command, if
+/// popen(3) created the stream.
 pub fn take_pipe(posix: &'static Posix, stream: usize) -> Option<i32> {
     posix.spawns.take_pipe(stream)
 }

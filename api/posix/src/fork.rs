@@ -1,14 +1,13 @@
-//! Implements fork(2). The child gets its own channel to the engine, with references to all sockets
-//! of the parent.
+//! Implements fork(2). The child gets its own channel (connection to the engine), with references
+//! to all sockets of the parent.
 //!
 //! The locks of the library are held while the process is copied, so that the child's copies of the
-//! protected data are consistent. Handlers of pthread_atfork(3), which libc runs before and after,
-//! may use sockets. The handlers may also wait for threads that use sockets or start programs; with
-//! the locks held they would wait for ever. Therefore the locks are taken and released by handlers
-//! of this library ([`prepare`], [`parent`], [`child`]). The handlers are registered first, so that
-//! libc runs them closest to the fork. Steps that can make fork fail come before all handlers
-//! ([`fork`]). If libc forks internally, [`prepare`] does these steps. If no channel can be opened
-//! then, the child has none, and its socket calls fail.
+//! protected data are consistent. The program's pthread_atfork(3) handlers may use sockets, or wait
+//! for threads that do. If the locks were held, they would wait for ever. Therefore handlers of
+//! this library take and release the locks ([`prepare`], [`parent`], [`child`]). They are
+//! registered first, so that libc runs them closest to the fork. Steps that can make fork fail come
+//! before all handlers ([`fork`]). If libc forks internally, [`prepare`] executes these steps. If
+//! it cannot open a channel, the child's socket calls fail.
 
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -47,20 +46,20 @@ struct ForkLocks {
     _options: LockGuard<'static, remembered::Values>,
     _corked: LockGuard<'static, cork::Map>,
     hub: LockedReactor<'static>,
-    /// Lock for starting programs. Ensures that the child does not inherit the control socket of a
+    /// Lock for starting programs. Without it, the child could inherit the control socket of a
     /// program that another thread is starting.
     _spawns: LockGuard<'static, spawns::Started>,
     _signals: SignalsBlocked,
 }
 
 impl Fork {
-    /// Clones the channel to the engine for the child. Returns `None` if the run has its maximum
-    /// number of processes, or in a signal handler that must not fork. A handler must not fork if
-    /// it interrupted a fork, a holder of a lock, or a user of a FIFO. Otherwise both parent and
-    /// child would continue the interrupted call.
+    /// Opens a channel to the engine for the child. Returns `None` if the run already has the
+    /// maximum number of processes. Also returns `None` in a signal handler that interrupted a
+    /// fork, a holder of a lock, or a user of a FIFO. Otherwise both parent and child would
+    /// continue the interrupted call.
     fn begin(posix: &'static Posix, client: &'static Client) -> Option<Self> {
-        // Take the lock, because the list of inheritable sockets that another thread sends would
-        // otherwise apply to this clone.
+        // Take the lock. Otherwise the list of inheritable sockets that another thread sends for
+        // exec would apply to this channel.
         let _spawns = posix.spawns.lock()?;
         let _signals = SignalsBlocked::new();
         let nested = !UNDER_WAY.get().is_null()
@@ -74,9 +73,8 @@ impl Fork {
         let cloned = match client.clone_channel(purpose::FORK) {
             Ok(cloned) => Some(cloned),
             Err(Error::Refused(libc::EAGAIN)) => return None,
-            // The engine has ended, or no descriptor is free for the child's channel. fork(2)
-            // itself needs none, so it continues. The child has no attachment, and its socket calls
-            // fail.
+            // The engine has ended, or no descriptor is free for the child's channel. Continue,
+            // because fork(2) itself needs no descriptor. The child's socket calls will fail.
             Err(_) => None,
         };
         Some(Self { client, cloned, held: None })
@@ -86,7 +84,7 @@ impl Fork {
         UNDER_WAY.set(Box::into_raw(Box::new(self)));
     }
 
-    /// Takes the fork that is in progress on this thread, and returns it to be ended.
+    /// Removes and returns the state of the fork that is in progress on this thread.
     fn take() -> Option<Box<Self>> {
         let fork = UNDER_WAY.replace(null_mut());
         // SAFETY: `announce` has leaked this box on this thread, and `replace` sets the cell to
@@ -96,9 +94,9 @@ impl Fork {
 }
 
 impl ForkLocks {
-    /// Takes the locks in the order in which other calls take them. For example, a call that begins
-    /// a corked datagram (MSG_MORE) holds the cork lock while it takes those of options, interfaces
-    /// and requests.
+    /// Takes the locks in the same order as all other calls, to avoid deadlocks. For example, a
+    /// call that begins a corked datagram (MSG_MORE) holds the cork lock while it takes those of
+    /// options, interfaces and requests.
     fn new(posix: &'static Posix) -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = posix.spawns.lock()?;
@@ -153,7 +151,7 @@ pub fn fork_without_handlers(posix: &'static Posix, real: impl FnOnce() -> i32) 
 }
 
 /// Takes the library's locks, so that the child gets a consistent copy of its state. If libc forks
-/// without calling [`fork`], prepares the fork first. Registered with pthread_atfork(3) as the
+/// without calling [`fork`], prepares the fork first. Registered by pthread_atfork(3), as the
 /// prepare handler that runs last.
 pub fn prepare(posix: &'static Posix) {
     let Ok(client) = posix.client() else { return };
@@ -177,8 +175,8 @@ pub fn parent() {
     drop(Fork::take());
 }
 
-/// Attaches the child to the engine over the cloned channel, and releases the locks. Registered
-/// with pthread_atfork(3) as the child handler that runs first.
+/// Attaches the child to the engine over the child's new channel, and releases the locks.
+/// Registered by pthread_atfork(3), as the child handler that runs first.
 pub fn child(posix: &'static Posix) {
     if !posix.is_active() {
         return;
@@ -201,8 +199,9 @@ pub fn child(posix: &'static Posix) {
     held.hub.forked();
 }
 
-/// Notifies the engine of the process ID of the child, and of its sockets. Other threads of the
-/// parent may have opened and closed sockets since the channel was cloned.
+/// Tells the engine the child's process ID and sockets. These may differ from the list at the
+/// creation of the channel, because other threads of the parent may have opened or closed sockets
+/// since.
 fn settle(posix: &'static Posix, client: &Client) {
     for (_, entry) in posix.process.descriptors.ours(0) {
         if let DescriptorKind::Socket(socket) = entry {

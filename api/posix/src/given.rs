@@ -1,10 +1,13 @@
-//! Names that the user configured for the run: the host name (`--hostname`) and further hosts
+//! Names configured by the user: the host name (`--hostname`) and names of other hosts
 //! (`--add-host`).
 //!
-//! The engine returns them as a text, see [`call::NAMES`]. libc's lookups find the names through
-//! [`crate::names`]. Some programs read /etc/hosts themselves: for them this library opens a memory
-//! file that contains the run's lines, followed by those of the real file. [`crate::resolver`] does
-//! the same for /etc/resolv.conf.
+//! The engine returns these names as a text, see [`call::NAMES`]. libc's lookups find the names
+//! through [`crate::names`]. etc/hosts themselves: for them this library opens a memory file that
+//! contains the run's lines, followed by those of the real file./Some programs read /etc/hosts
+//! themselves. For them, this library opens a memory file that contains these names, followed by
+//! the lines of the real file./etc/hosts themselves: for them this library opens a memory file that
+//! contains the run's lines, followed by those of the real file. [`crate::resolver`] does the same
+//! for /etc/resolv.conf.
 
 use std::ffi::CStr;
 use std::net::IpAddr;
@@ -30,7 +33,7 @@ fn known(posix: &'static Posix) -> Option<Hostname> {
         return None;
     }
     posix.machine_name.get_or_ask(|| {
-        // If the engine does not answer, return `None` without caching it, so that the next call
+        // If the engine does not answer, return `None`, and do not cache it, so that the next call
         // asks again.
         let reply = part(posix, 0)?;
         let payload = reply.payload();
@@ -77,7 +80,8 @@ fn each_part(posix: &'static Posix, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// A file of the host that this library replaces for the run's names.
+/// A file of the host that this library replaces, so that it contains the names configured by the
+/// user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamesFile {
     /// /etc/hosts, in the format of hosts(5).

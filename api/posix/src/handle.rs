@@ -49,8 +49,8 @@ impl OpenSocket {
         Ok(Self { posix, inner: towpath_client::Handle { client, socket }, slot })
     }
 
-    /// Calls `change` to change those fields of the socket's shared state that the program writes.
-    /// Fails if the slot is used for a new socket by now.
+    /// Calls `change` to modify the fields of the socket's shared state that the program writes.
+    /// Fails if the socket was closed and its slot is used by a new one.
     pub fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> Result<T> {
         Ok(self.inner.change(change)?)
     }
@@ -72,7 +72,7 @@ impl OpenSocket {
         self.kind() == Kind::Stream && seen & flags::CONNECTED != 0 && self.is_open_stream()
     }
 
-    /// Returns whether this is a stream socket that is connected or connecting.
+    /// Returns whether this is a stream socket that is connecting or connected.
     pub(crate) fn is_open_stream(&self) -> bool {
         handle::is_open_stream(self.slot)
     }
@@ -116,8 +116,8 @@ impl OpenSocket {
         Ok(self.inner.sending(limit, attempt)?)
     }
 
-    /// Returns the value to which this process last set a socket option. None: it has not set that
-    /// option.
+    /// Returns the value to which this process last set a socket option; `None` if it has not set
+    /// it.
     pub(crate) fn remembered(&self, level: i32, name: i32) -> Option<i32> {
         self.posix.remembered.value(self.socket, level, name)
     }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use libc::c_int;
 use towpath_client::ProcessLock;
 
-/// Number of entries in the table of signal handlers, indexed by the signal numbers 1 to 64.
+/// Number of entries in the table of signal handlers, which is indexed by signal number (1 to 64).
 const SIGNALS: usize = 65;
 
-/// Signals whose default action ends the process, except those sent for faults (such as SIGSEGV)
-/// and by abort(3). After a fault, the memory with the state of the sockets may be corrupt.
+/// Signals whose default action ends the process. Excludes signals for faults (such as SIGSEGV) and
+/// of abort(3), because the state of the sockets in memory may be corrupt then.
 pub(crate) const ENDING: [c_int; 8] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -23,15 +23,15 @@ pub(crate) const ENDING: [c_int; 8] = [
 ];
 
 /// The program's handler of each signal. If the program sets SIG_DFL, the previous handler stays in
-/// the table. The kernel may already be delivering a signal to it in another thread.
+/// the table, because another thread may still be calling it.
 #[derive(Debug)]
 pub(crate) struct Handlers {
     places: [HandlerPlace; SIGNALS],
-    /// Address of this library's handler, which the kernel calls for signals of [`ENDING`] while
-    /// the program has SIG_DFL. 0: not set.
+    /// Address of this library's handler, which the kernel calls for the signals in [`ENDING`] if
+    /// the program has set SIG_DFL; 0 if not set.
     stand_in: AtomicUsize,
-    /// Lock held while the table entry and the kernel's handler of a signal are changed, so that
-    /// both stay consistent.
+    /// Lock held while a signal's table entry and the kernel's handler are changed, so that they
+    /// stay consistent.
     pub changes: ProcessLock<()>,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct HandlerPlace(AtomicU64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SignalHandler(u64);
 
-/// Bit that stores SA_RESTART of the handler.
+/// Bit that records whether the program set SA_RESTART.
 const RESTART: u64 = 1 << 63;
-/// Bit that stores SA_SIGINFO of the handler. The kernel is always given SA_SIGINFO. Otherwise, if
-/// another thread sets a handler with SA_SIGINFO meanwhile, that handler would be called without a
-/// `siginfo_t`. Handlers without SA_SIGINFO ignore it.
+/// Bit that records whether the program set SA_SIGINFO. For the kernel, SA_SIGINFO is always set,
+/// because another thread may set a handler that needs `siginfo_t` at any time. Handlers without
+/// SA_SIGINFO ignore this argument.
 const INFORMED: u64 = 1 << 62;
 const ADDRESS: u64 = INFORMED - 1;
 
@@ -61,8 +61,8 @@ impl Handlers {
         }
     }
 
-    /// Sets the address of this library's handler. The kernel gets it instead of SIG_DFL for the
-    /// signals of [`ENDING`].
+    /// Sets the address of this library's handler, which the kernel gets instead of SIG_DFL for the
+    /// signals in [`ENDING`].
     pub fn set_stand_in(&self, address: usize) {
         self.stand_in.store(address, Relaxed);
     }
@@ -74,7 +74,7 @@ impl Handlers {
         (address != 0 && ENDING.contains(&signal)).then_some(address)
     }
 
-    /// Returns the table entry of a signal, or `None` if there is no signal with that number.
+    /// Returns the table entry of a signal; `None` if there is no signal with this number.
     pub fn of(&self, signal: c_int) -> Option<&HandlerPlace> {
         self.places.get(usize::try_from(signal).ok()?)
     }
@@ -94,7 +94,7 @@ impl HandlerPlace {
 impl SignalHandler {
     /// Returns the handler that the program sets with `new`. `entry` is this library's handler,
     /// which the kernel calls for every signal. If `new` contains `entry`, the program has read it
-    /// from the kernel and sets it again. Then the program's previous handler, `known`, is kept.
+    /// from the kernel. The result is then `known`, the program's current handler.
     pub fn of(new: &libc::sigaction, known: Self, entry: usize) -> Self {
         let address = match new.sa_sigaction {
             at if at == entry => known.0 & ADDRESS,

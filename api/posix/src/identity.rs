@@ -1,6 +1,6 @@
 //! Device and inode number of each socket, for fstat(2) and similar calls. The kernel would return
-//! the same numbers for all sockets of the stack, because all their descriptors refer to the same
-//! kernel file.
+//! the same numbers for all of the stack's sockets, because their descriptors refer to the same
+//! kernel object.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -13,12 +13,12 @@ use towpath_shm::layout::SLOTS_MAX;
 
 use crate::{Posix, descriptor};
 
-/// First inode number of sockets of the stack: 2³¹, half of the 32-bit range in /proc/net and
-/// NETLINK_SOCK_DIAG. The kernel's own inode numbers begin at 1, and reach 2³¹ only after two
+/// First inode number of the stack's sockets: 2³¹, half of the 32-bit range in /proc/net and
+/// NETLINK_SOCK_DIAG. The kernel's own inode numbers begin at 1. They reach 2³¹ only after two
 /// thousand million pipes and sockets.
 const FIRST_INODE: u32 = 1 << 31;
-/// Number of low bits of an inode number that contain the index of the socket's slot. The bits
-/// above them contain the slot's generation.
+/// Number of low bits of an inode number that contain the index of the socket's slot. The slot's
+/// generation is in the bits above them.
 const SLOT_BITS: u32 = SLOTS_MAX.trailing_zeros();
 
 /// Device and inode number, by which stat(2) identifies a file. A socket has the same numbers in
@@ -37,22 +37,22 @@ pub fn of(posix: &'static Posix, fd: i32) -> Option<Identity> {
     Identity::new(posix, posix.process.descriptors.socket(fd)?)
 }
 
-/// Returns the inode number of a socket, which no other socket of the run has at the same time. The
-/// lowest bit of `generation` is left out, because it is always 1 while a socket uses the slot.
+/// Returns the inode number of a socket, which is unique among the open sockets of the run. The
+/// lowest bit of `generation` is omitted, because it is always 1 while a socket uses the slot.
 pub(crate) fn inode(slot: u32, generation: u32) -> u32 {
     FIRST_INODE | (generation >> 1) << SLOT_BITS & !FIRST_INODE | slot
 }
 
-/// A descriptor that a path of /proc or /dev/fd refers to.
+/// A descriptor to which a path of /proc or /dev/fd refers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
-    /// A descriptor of this process, by its number.
+    /// A descriptor of this process. The value is its number.
     Own(i32),
     /// A descriptor of another process. Contains the process ID and the number of the descriptor.
     Other(u32, i32),
 }
 
-/// Parses a path such as /proc/PID/fd/N or /dev/fd/N. Returns the descriptor that it refers to.
+/// Parses a path such as /proc/PID/fd/N or /dev/fd/N. Returns the descriptor to which it refers.
 pub fn descriptor(path: &CStr) -> Option<Named> {
     let path = path.to_bytes();
     if let Some(number) = path.strip_prefix(b"/dev/fd/") {
@@ -75,17 +75,17 @@ fn number_of(digits: &[u8]) -> Option<i32> {
     i32::try_from(decimal(digits)?).ok()
 }
 
-/// Returns whether `name`, an entry of a directory such as /proc/self/fd, is the number of an
-/// internal descriptor of this library. The program must not see it.
+/// Returns whether a directory entry such as /proc/self/fd/N must be hidden from the program.
+/// `name` is N; it is hidden if it is an internal descriptor of this library.
 pub fn is_hidden(posix: &'static Posix, name: &[u8]) -> bool {
     decimal(name).is_some_and(|number| descriptor::is_hidden(posix, number as i32))
 }
 
 /// Returns whether an open directory is one that lists this process's descriptors, such as
-/// /proc/self/fd. Reads its path from the kernel.
+/// /proc/self/fd. Reads its path by readlink(2).
 pub fn lists_descriptors(folder: i32) -> bool {
-    // Do not allocate memory: this may be a forked child of a process with several threads, where
-    // malloc is unsafe until exec.
+    // Do not allocate memory: after fork(2) in a process with several threads, the child must not
+    // use malloc until exec.
     let (mut path, mut link) = ([0u8; 32], [0u8; 64]);
     // The write cannot fail: `path` has room for the longest number and the NUL.
     let _ = write!(&mut path[..], "/proc/self/fd/{folder}");
@@ -102,8 +102,8 @@ pub fn lists_descriptors(folder: i32) -> bool {
     names_list(&link[..len])
 }
 
-/// Returns whether a path is the directory fd or fdinfo of this process or of one of its threads:
-/// /proc/PID/fd or /proc/PID/task/TID/fd.
+/// Returns whether a path is a directory of this process's descriptors: fd or fdinfo, in /proc/PID
+/// or /proc/PID/task/TID.
 fn names_list(folder: &[u8]) -> bool {
     let mut parts = folder.split(|byte| *byte == b'/').skip(1);
     if parts.next() != Some(b"proc") || parts.next().and_then(decimal) != Some(std::process::id()) {
@@ -152,8 +152,8 @@ fn device(posix: &'static Posix) -> Option<u64> {
     Some(device)
 }
 
-/// Calls fstatat(2) directly in the kernel. libc's function cannot be used, because it may be
-/// replaced by that of this library.
+/// Executes the system call fstatat(2). libc's function cannot be used, because this library may
+/// have replaced it.
 pub(crate) fn stat_of(dir: i32, path: &CStr, flags: i32) -> Option<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let (path, to) = (path.as_ptr() as usize, stat.as_mut_ptr() as usize);

@@ -59,8 +59,8 @@ pub fn name_of(posix: &'static Posix, index: u32) -> Result<[u8; 16]> {
     }
 }
 
-/// Implements if_nameindex(3). Returns an array that ends with an entry of zeros. The array and
-/// each name are allocated by malloc, because if_freenameindex(3) frees them.
+/// Implements if_nameindex(3). Returns an array that ends with an entry of zeros. malloc allocates
+/// the array and each name, because if_freenameindex(3) frees them.
 pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
     let mut interfaces = list(posix)?;
     interfaces.dedup_by_key(|interface| interface.index);
@@ -108,8 +108,8 @@ pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
 /// SO_BROADCAST may send.
 pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
     let [a, b, c, d, ..] = addr.ip;
-    // The broadcast address of a prefix of at most 30 bits ends with two one bits. Most
-    // destinations do not, so this check avoids the search below.
+    // If the prefix length is at most 30 bits, the last two bits of the broadcast address are 1.
+    // Most destinations do not end in this way, so this check avoids the search below.
     if i32::from(addr.family) != libc::AF_INET || d & 3 != 3 {
         return false;
     }
@@ -118,8 +118,7 @@ pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
         return true;
     }
     let known = posix.known.broadcasts().unwrap_or_else(|| {
-        // Block signals, because a signal handler that interrupts malloc here could call malloc
-        // again.
+        // Block signals, because a signal handler that interrupts malloc must not call it again.
         let _signals = SignalsBlocked::new();
         posix.known.keep_broadcasts(broadcasts(posix))
     });
@@ -158,7 +157,7 @@ pub(crate) fn check_source(posix: &'static Posix, local: &RawAddr, index: u32) -
     }
 }
 
-/// Returns the local address from which to answer a datagram that was sent to `ip`. If `ip` is a
+/// Returns the source address for the answer to a datagram that was sent to `ip`. If `ip` is a
 /// multicast or broadcast address, it is the interface's first IPv4 address; otherwise `None`.
 pub(crate) fn answering(posix: &'static Posix, ip: &[u8], index: u32) -> Option<[u8; 16]> {
     let mut addr = RawAddr { family: libc::AF_INET as u16, ..RawAddr::default() };
@@ -194,8 +193,8 @@ struct InterfaceEntry {
     other_end: [u8; 32],
 }
 
-/// Returns the interfaces with addresses: those with IPv4 addresses before those with IPv6
-/// addresses, as Linux lists them.
+/// Returns one entry per address of the interfaces, first all IPv4 addresses, then all IPv6
+/// addresses, as Linux does.
 pub(crate) fn by_family(all: &[Interface]) -> impl Iterator<Item = &Interface> {
     let of = |family: i32| {
         all.iter().filter(move |interface| i32::from(interface.addr.family) == family)
@@ -203,8 +202,8 @@ pub(crate) fn by_family(all: &[Interface]) -> impl Iterator<Item = &Interface> {
     of(libc::AF_INET).chain(of(libc::AF_INET6))
 }
 
-/// Implements getifaddrs(3). The list is a single block from malloc, as in glibc, so that
-/// freeifaddrs(3) frees it with one call.
+/// Implements getifaddrs(3). The list is a single block of malloc, as in glibc, so that
+/// freeifaddrs(3) needs to free only one block.
 pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
     let interfaces = list(posix)?;
     let mut rows = Vec::new();

@@ -190,8 +190,8 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         return Ok(0);
     }
     let len = row[..NAME].iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    // As on Linux, a name such as lo:1 selects the interface lo, but none of its addresses, because
-    // no address has that label.
+    // As on Linux, a name such as lo:1 selects the interface lo. It selects none of its addresses,
+    // because no address has this label.
     let alias = row[..len].iter().position(|&byte| byte == b':');
     let name = &row[..alias.unwrap_or(len)];
     let named = || interfaces.iter().filter(|entry| interface::name(entry) == name);
@@ -202,8 +202,7 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         SIOCGIFFLAGS => row[NAME..NAME + 2].copy_from_slice(&(first.flags as u16).to_ne_bytes()),
         SIOCGIFMETRIC => row[NAME..NAME + 4].fill(0),
         SIOCGIFTXQLEN => row[NAME..NAME + 4].copy_from_slice(&TX_QUEUE_LEN.to_ne_bytes()),
-        // Return zeros: the interface is no hardware device, so it has no memory range and no
-        // interrupt.
+        // Return zeros: the interface is not hardware, so it has no memory range and no interrupt.
         SIOCGIFMAP => row[NAME..].fill(0),
         // Fail as Linux does for a device whose driver supports no ethtool requests.
         SIOCETHTOOL => return fail(libc::EOPNOTSUPP),

@@ -1,20 +1,22 @@
 //! Socket calls that behave as those of Linux, implemented with [`towpath_client`].
 //!
-//! Each function is a call of the C API. Its arguments are those of the C function (raw descriptors
-//! and pointers). The function behaves as on Linux, and its error is an [`Errno`]. The caller first
-//! checks that a descriptor is ours ([`descriptor::is_ours`]); for other descriptors these
-//! functions return EBADF or ENOTSOCK.
+//! Each function implements a C function and takes its arguments (raw descriptors and pointers). It
+//! behaves as on Linux, and returns errors as [`Errno`]. The caller first checks that a descriptor
+//! belongs to the stack ([`descriptor::is_ours`]); for other descriptors these functions return
+//! EBADF or ENOTSOCK.
 //!
-//! A [`Posix`] contains the state of these calls in a process. Each function gets it as its first
-//! argument, or in an [`handle::OpenSocket`]. The crate itself has no process-wide variable.
+//! A [`Posix`] contains the state of these functions in a process. Each function takes it as its
+//! first argument, or in an [`handle::OpenSocket`]. The crate itself has no static variable for it.
 //!
 //! # Errors
-//! The errnos are those of each call's manual page, in the same cases as on Linux. The docs here
-//! name cases that the manual leaves open, or that the stack adds. All calls have in common:
+//! The errnos are those of each call's manual page, in the same cases as on Linux. The
+//! documentation of a function names cases that the manual leaves open, or that the stack adds. All
+//! calls have in common:
 //! - EBADF and ENOTSOCK: the descriptor is not a socket of the stack;
-//! - ENETDOWN: the engine has ended, or the process has no attachment to one. The caller delays
-//!   programs that retry in a loop ([`Posix::rest_when_engine_is_gone`]; decision 6 in
-//!   `docs/decisions/0006-how-a-run-ends.md` has the reason);
+//! - ENETDOWN: the engine (the process with the network stack) has ended, or the process is not
+//!   attached to one. The caller delays programs that retry in a loop
+//!   ([`Posix::rest_when_engine_is_gone`]; decision 6 in `docs/decisions/0006-how-a-run-ends.md`
+//!   has the reason);
 //! - EAGAIN: the call would block, or SO_RCVTIMEO or SO_SNDTIMEO has passed;
 //! - EINTR: a signal handler ran; signal(7) lists the calls that SA_RESTART restarts;
 //! - ERESTART: a signal handler forked while the call waited, and this is the child. The caller

@@ -1,5 +1,5 @@
-//! Files that another program needs in order to load this library: the library itself, which
-//! LD_PRELOAD names, and the stack unwinding library (libgcc_s).
+//! Files that another program needs to load this library: the library itself, which LD_PRELOAD
+//! names, and the stack unwinding library (libgcc_s).
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -12,15 +12,16 @@ use towpath_shm::image;
 
 /// The stack unwinding library, with which Rust's standard library is linked.
 const UNWINDER: &str = "libgcc_s.so.1";
-/// Folders that the dynamic loader always searches, whatever its configuration. On Debian,
-/// libraries are in a subfolder for the processor type.
+/// Folders that the dynamic loader always searches, whatever its configuration. On Debian, the
+/// libraries are in a subfolder for the CPU architecture.
 const LIBRARY_FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// Paths of this library and of the unwinding library, read when this process image started.
+/// Paths of this library and of the unwinding library (libgcc_s), read at the start of this
+/// program.
 #[derive(Debug)]
 pub(crate) struct Library {
     /// Value of LD_PRELOAD when this process image started. A leaked C string, or null if the
@@ -54,13 +55,13 @@ impl Library {
         }
     }
 
-    /// Returns whether `path` is that of this library: the first path that LD_PRELOAD contained at
-    /// the start.
+    /// Returns whether `path` is the path of this library: the first path in LD_PRELOAD at the
+    /// start of this program.
     pub fn is(&self, path: &[u8]) -> bool {
         self.preload().is_some_and(|ours| first(ours) == Some(path))
     }
 
-    /// Returns the value that LD_PRELOAD had when this process image started.
+    /// Returns the value of LD_PRELOAD at the start of this program.
     fn preload(&self) -> Option<&[u8]> {
         let ours = self.preload.load(Ordering::Relaxed);
         // SAFETY: `remember` has leaked this C string.
@@ -76,9 +77,9 @@ impl Library {
         first(ours).is_none_or(readable)
     }
 
-    /// Returns whether the dynamic loader of another program would find the unwinding library. For
-    /// that program, the unwinding library may be in a different folder: a folder of the loader's
-    /// configuration (ld.so.conf(5)), or a standard folder.
+    /// Returns whether the dynamic loader of another program would find the unwinding library
+    /// (libgcc_s). It may be at the path that this program uses, in a standard folder, or in a
+    /// folder configured in ld.so.conf(5).
     pub fn unwinder_is_there(&self) -> bool {
         let ours = self.unwinder.load(Ordering::Relaxed);
         if ours.is_null() {
@@ -97,10 +98,10 @@ impl Library {
             || is_in_cache()
     }
 
-    /// Returns the value of LD_PRELOAD for a program that this one executes: the libraries with
-    /// which this program started, followed by those in `theirs`. `runtime` is an AddressSanitizer
-    /// runtime, which must be loaded before all others. Returns `theirs` unchanged if LD_PRELOAD
-    /// was unset at the start.
+    /// Returns the value of LD_PRELOAD for a program that this one executes: the libraries
+    /// preloaded into this program, followed by those in `theirs`. `runtime` is an AddressSanitizer
+    /// runtime, which must come first. Returns `theirs` unchanged if nothing was preloaded into
+    /// this program.
     pub fn with_preload(&self, runtime: Option<&[u8]>, theirs: Option<&CStr>) -> Option<Vec<u8>> {
         let theirs = theirs.map(CStr::to_bytes).filter(|theirs| !theirs.is_empty());
         let Some(ours) = self.preload() else { return theirs.map(<[u8]>::to_vec) };

@@ -1,18 +1,19 @@
 //! RLIMIT_AS and RLIMIT_NOFILE, as the program sees them. The kernel's RLIMIT_AS covers all
 //! mappings of a process, including those of this library.
 //!
-//! The shared memory of a run takes 65 GiB of address space, most of which is never touched. With a
-//! lower limit, a program could not map another page, and programs that it executes could not
-//! attach. Therefore the kernel's limit is set 65 GiB higher than the one that the program sets and
-//! sees. An engine in this process maps the shared memory a second time. A program executed by such
-//! a process has no engine, so it lowers the kernel's limit when it starts.
+//! The shared memory with the engine (the network stack) takes 65 GiB of address space, most of
+//! which is never touched. With a lower RLIMIT_AS, a program could not map another page, and
+//! programs that it executes could not map the shared memory. Therefore the kernel's limit is set
+//! 65 GiB higher than the limit that the program sets and sees. An engine in this process maps the
+//! shared memory a second time. A program executed by such a process has no engine, so it lowers
+//! the kernel's limit when it starts.
 //!
-//! RLIMIT_NOFILE is translated only if the engine is in this process. The engine has the highest
-//! descriptor numbers, and the program's limit is below them. Therefore the kernel's hard limit
-//! stays, and the program sees a lower one. The children of the program get the lower limit in the
-//! kernel. A forked child lowers its limit at once (`settle`). A program that libc spawns does so
-//! as it starts, because its environment contains the limit. For a program without this library,
-//! its parent lowers the limit ([`lower_of`]).
+//! RLIMIT_NOFILE is translated only if the engine is in this process. The engine uses the highest
+//! descriptor numbers, and the program must stay below them. Therefore the kernel's hard limit is
+//! not changed, and the program sees a lower one. For the program's children, the kernel's limit is
+//! lowered. A forked child lowers its limit at once (`settle`). A spawned program lowers it when it
+//! starts; its environment contains the limit. For a program without this library, its parent
+//! lowers the limit ([`lower_of`]).
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_shm::layout::{CHANNEL_LEN, REGION_LEN, STATUS_LEN};
@@ -23,14 +24,14 @@ use crate::errno::fail;
 use crate::privilege::{CAP_SYS_RESOURCE, may};
 use crate::{Posix, Result};
 
-/// Bytes of address space that this library's shared memory takes in every program.
+/// Bytes of address space that the library's shared memory takes in every program.
 const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
-/// Bytes of address space that an engine in this process takes: its mapping of the shared memory,
-/// and 512 MiB for its private memory. libc reserves 64 MiB for each of its threads.
+/// Bytes of address space that an engine (network stack) in this process takes: its mapping of the
+/// shared memory, and 512 MiB for private memory. libc reserves 64 MiB of these for each thread.
 const ENGINES: u64 = (REGION_LEN + CHANNEL_LEN) as u64 + (512 << 20);
 
-/// Hard limit of descriptors (RLIMIT_NOFILE) that the program has set while its process contains
-/// the engine. The kernel's limit stays higher.
+/// Hard limit of descriptors (RLIMIT_NOFILE) that the program has set in a process that contains
+/// the engine. The kernel's limit stays higher, for the engine's descriptors.
 #[derive(Debug)]
 pub(crate) struct Lowered(
     /// The hard limit plus one. 0: the program has set no limit.
@@ -50,20 +51,20 @@ pub(crate) fn lowered(posix: &'static Posix) -> Option<u64> {
     posix.lowered.0.load(Relaxed).checked_sub(1)
 }
 
-/// Returns the number of bytes of address space that an engine in this process takes. In a forked
-/// child, the mappings of the parent's engine count, too.
+/// Returns the number of bytes of address space that an engine (network stack) in this process
+/// takes. A forked child still has the mappings of its parent's engine, so they count as well.
 fn engines(posix: &'static Posix) -> u64 {
     if posix.engine_memory.is_any() { ENGINES } else { 0 }
 }
 
-/// Returns by how many bytes an executed program must lower its address space limit, because it
-/// contains no engine, unlike this process. None: the limit stays.
+/// Returns by how many bytes a program executed by this process must lower its address space limit,
+/// because it contains no engine. `None` means that the limit stays.
 pub(crate) fn surplus(posix: &'static Posix) -> Option<u64> {
     Some(engines(posix)).filter(|surplus| *surplus != 0)
 }
 
-/// Lowers the address space limit of this process by `surplus` bytes. The previous program image
-/// needed them for its engine.
+/// Lowers the address space limit of this process by `surplus` bytes, which the previous program
+/// needed for its engine before exec.
 pub(crate) fn take_surplus(surplus: u64) {
     let limit = getrlimit(Resource::As);
     let less = |limit: Option<u64>| limit.map(|limit| limit.saturating_sub(surplus));
@@ -80,8 +81,8 @@ pub fn set_lowered(posix: &'static Posix, max: u64) {
     posix.lowered.0.store(max.saturating_add(1), Relaxed);
 }
 
-/// Sets the kernel's hard limit of descriptors to the one that the program sees. Called in a forked
-/// child: it has no engine whose descriptors need the higher limit.
+/// Sets the kernel's hard limit of descriptors to the limit that the program sees. Called in a
+/// forked child, which has no engine that needs a higher limit.
 pub(crate) fn settle(posix: &'static Posix) {
     if let Some(max) = posix.lowered.0.swap(0, Relaxed).checked_sub(1) {
         lower(max);
@@ -93,7 +94,7 @@ pub(crate) fn lower(max: u64) {
     lower_by_kernel(0, max);
 }
 
-/// Lowers the kernel's descriptor limits of a spawned program to the limit that this program has
+/// Lowers the descriptor limits of the spawned process `pid` to the limit that this program has
 /// set.
 pub fn lower_of(posix: &'static Posix, pid: libc::pid_t) {
     if let Some(max) = lowered(posix).filter(|_| pid > 0) {
@@ -115,8 +116,8 @@ fn lower_by_kernel(pid: libc::pid_t, max: u64) {
     }
 }
 
-/// Returns whether the limit of a resource must be translated between program and kernel. Limits of
-/// other processes are not translated, because it is unknown which memory they map.
+/// Returns whether a limit differs between program and kernel. The address space limits of other
+/// processes are not translated, because their mappings are unknown.
 pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> bool {
     let own = std::process::id().cast_signed();
     let has_ours = match resource {
@@ -127,12 +128,12 @@ pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> 
     has_ours && (pid == 0 || pid == own)
 }
 
-/// Translates a limit that the program sets to the limit for the kernel. `before` is the kernel's
+/// Translates a limit set by the program to the limit for the kernel. `before` is the kernel's
 /// current limit.
 ///
 /// # Errors
 /// EPERM if the limit of descriptors is above the hard limit that the program sees. A privileged
-/// program may raise it up to the numbers that the engine's descriptors have.
+/// program may raise the limit up to the lowest descriptor of the engine.
 pub fn to_kernel(
     posix: &'static Posix,
     resource: u32,
@@ -148,15 +149,15 @@ pub fn to_kernel(
         if is_engines || limit.rlim_max > most && !may(CAP_SYS_RESOURCE) {
             return fail(libc::EPERM);
         }
-        // Keep the kernel's hard limit, because the engine's descriptors have numbers up to it.
+        // Keep the kernel's hard limit, because the engine's descriptors have the numbers below it.
         return Ok(libc::rlimit { rlim_max: before.rlim_max, ..limit });
     }
-    // RLIM_INFINITY is the largest number, so a saturating addition does not change it.
+    // RLIM_INFINITY is the largest number, so the saturating addition leaves it unchanged.
     let more = |limit: u64| limit.saturating_add(OURS + engines(posix));
     Ok(libc::rlimit { rlim_cur: more(limit.rlim_cur), rlim_max: more(limit.rlim_max) })
 }
 
-/// Translates a limit that the kernel has to the limit that the program sees.
+/// Translates a limit of the kernel to the limit that the program sees.
 pub fn to_program(posix: &'static Posix, resource: u32, limit: libc::rlimit) -> libc::rlimit {
     if resource == libc::RLIMIT_NOFILE {
         let most = u64::from(posix.process.descriptors.engines_from());

@@ -12,11 +12,11 @@ use towpath_shm::layout::Plain;
 
 use crate::{Posix, Result};
 
-/// Maximum number of interfaces whose traffic counters fit one answer of the engine.
+/// Maximum number of interfaces whose traffic counters fit in one reply of the engine.
 pub(crate) const LINKS: usize = (DATA_MAX - size_of::<Tally>()) / size_of::<Traffic>();
-/// The socket state TCP_LISTEN, as Linux numbers it.
+/// The socket state TCP_LISTEN, with Linux's number.
 pub(crate) const LISTEN: u32 = 10;
-/// Maximum number of interfaces that fit one answer of the engine.
+/// Maximum number of interfaces that fit in one reply of the engine.
 pub(crate) const INTERFACES: usize = DATA_MAX / size_of::<Interface>();
 
 /// Calls `each` for every socket of the run, and for every TIME-WAIT connection that no longer has

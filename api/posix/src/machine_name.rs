@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const MAX: usize = 64;
 /// State of the cache: the engine has not yet answered.
 const UNKNOWN: u8 = 0;
-/// State of the cache: the run has no configured host names, so the kernel's name applies.
+/// State of the cache if the user has configured no host name, so that the kernel's host name is
+/// used.
 const NOTHING: u8 = 1;
-/// State of the cache that contains a name: this value plus the length of the name in bytes.
+/// State of the cache if the user has configured a host name: this value plus the length of the
+/// name in bytes.
 const SOMETHING: u8 = 2;
 
 /// A host name. Empty if the kernel's host name applies.
@@ -71,7 +73,7 @@ impl MachineName {
         }
     }
 
-    /// Caches the answer of the engine. Threads that call this concurrently store the same name.
+    /// Caches the host name that the engine returned. Concurrent calls store the same name.
     fn keep(&self, answer: Option<Hostname>) {
         let Some(name) = answer else { return self.known.store(NOTHING, Ordering::Release) };
         for (to, from) in self.bytes.iter().zip(name.bytes()) {

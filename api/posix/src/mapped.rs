@@ -8,12 +8,12 @@ use towpath_shm::Fd;
 
 use crate::{Posix, Result, attach};
 
-/// A [`Posix`] that is attached to an engine, in a separate memory mapping. Dropping it detaches
-/// from the engine and unmaps the memory, so that a process can open and close any number of
-/// stacks.
+/// A [`Posix`] in its own memory mapping, attached to an engine (network stack). Dropping it
+/// detaches from the engine and unmaps the memory, so that a process can open and close any number
+/// of stacks.
 ///
-/// The state has tables of several megabytes. A mapping needs memory only for pages that are
-/// written.
+/// The state has tables of several megabytes. In a mapping, only pages that are written take
+/// memory.
 #[derive(Debug)]
 pub struct MappedPosix(NonNull<Posix>);
 
@@ -28,8 +28,8 @@ unsafe impl Send for MappedPosix {}
 unsafe impl Sync for MappedPosix {}
 
 impl MappedPosix {
-    /// Attaches to an engine over a control socket, whose peer is the engine. The engine must be
-    /// running, so that it answers.
+    /// Attaches to the engine (network stack) that is the peer of the control socket. The engine
+    /// must be running to answer.
     ///
     /// # Errors
     /// As for [`attach::over`].
@@ -52,7 +52,7 @@ impl MappedPosix {
         posix.map(Self).ok_or(crate::Errno(libc::ENOMEM))
     }
 
-    /// Returns the state that the functions of this crate take as argument.
+    /// Returns the state that functions of this crate take as their first argument.
     ///
     /// # Safety
     /// Neither the reference nor a value derived from it may be used after `self` is dropped.

@@ -1,11 +1,12 @@
 //! Implements mlockall(2) for the program's own memory only. The kernel's call would fault in all
 //! memory of the process.
 //!
-//! The shared memory of a run takes 65 GiB of address space, most of which is never touched. The
-//! kernel would allocate all of it, or refuse the call because of RLIMIT_MEMLOCK. Therefore the
-//! mappings of the program are locked one by one, and those of this library are neither locked nor
-//! counted. MCL_FUTURE is passed to the kernel, because this library maps its memory before the
-//! program begins, and a forked child inherits no locks.
+//! The shared memory with the engine (the network stack) takes 65 GiB of address space, most of
+//! which is never touched. The kernel would allocate all of it, or refuse the call because of
+//! RLIMIT_MEMLOCK. Therefore this module locks the mappings of the program one by one. Those of
+//! this library are neither locked nor counted. MCL_FUTURE is passed to the kernel, because it does
+//! not affect this library: its memory is mapped before the program starts, and a forked child
+//! inherits no locks.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,14 +21,14 @@ use crate::{Errno, Posix, Result};
 
 /// Prefix of the names that this library's shared mappings have in /proc/self/maps.
 const SHARED: &[u8] = b"/memfd:towpath-";
-/// Maximum number of address ranges in [`Posix::engine_memory`]. Further ranges are locked like
-/// memory of the program.
+/// Maximum number of address ranges in [`Posix::engine_memory`]. Further ranges of the engine are
+/// locked like memory of the program.
 const RANGES_MAX: usize = 32;
-/// Bit that is set in addresses of kernel space, such as that of `[vsyscall]`.
+/// Bit that is set in the addresses of kernel mappings, such as `[vsyscall]`.
 const KERNEL: usize = 1 << (usize::BITS - 1);
 
-/// Ranges of private memory that an engine in this process mapped before the program began: stacks
-/// of its threads, buffers and tables.
+/// Ranges of private memory that an engine (network stack) in this process mapped before the
+/// program started: thread stacks, buffers and tables.
 #[derive(Debug)]
 pub(crate) struct EngineMemory([[AtomicUsize; 2]; RANGES_MAX]);
 
@@ -44,7 +45,7 @@ impl EngineMemory {
         }
     }
 
-    /// Returns whether this process contains an engine.
+    /// Returns whether this process contains an engine (network stack).
     pub fn is_any(&self) -> bool {
         self.0[0][1].load(Relaxed) != 0
     }
@@ -53,8 +54,8 @@ impl EngineMemory {
         self.0.iter().any(|[start, end]| (start.load(Relaxed)..end.load(Relaxed)).contains(&at))
     }
 
-    /// Returns the first address inside `within` at which `image` or memory of the engine begins or
-    /// ends. Returns the end of `within` if there is none.
+    /// Returns the first boundary inside `within` between memory of the program and memory of the
+    /// engine or of this library (`image`). Returns the end of `within` if there is none.
     fn next_boundary(&self, image: &Range<usize>, within: &Range<usize>) -> usize {
         let all = self.0.iter().flatten().map(|at| at.load(Relaxed));
         all.chain([image.start, image.end])
@@ -64,8 +65,8 @@ impl EngineMemory {
     }
 }
 
-/// Runs `start`, which creates an engine in this process, and stores the ranges of private memory
-/// that `start` maps.
+/// Runs `start`, which creates an engine (network stack) in this process, and records the private
+/// memory that it maps.
 pub fn note_engine_memory<T>(posix: &'static Posix, start: impl FnOnce() -> T) -> T {
     let before = private_mappings();
     let started = start();
@@ -91,8 +92,8 @@ pub fn note_engine_memory<T>(posix: &'static Posix, start: impl FnOnce() -> T) -
 
 fn private_mappings() -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
-    // Ignore errors: without /proc the list stays empty, and mlockall(2) fails or locks memory only
-    // when it is touched.
+    // Ignore errors: without /proc the list stays empty. Then mlockall(2) also tries to lock the
+    // engine's memory, so it may fail because of RLIMIT_MEMLOCK.
     let _ = for_each_mapping(|mapping| {
         // Skip named mappings such as libc's heap, because the program may later allocate memory
         // there.
@@ -117,8 +118,8 @@ pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Re
     if flags & MCL_CURRENT == 0 || flags & !ALL != 0 {
         return kernel_lock_all(flags);
     }
-    // Add MCL_ONFAULT, with which the call locks only pages that are already in memory, and
-    // allocates none.
+    // Add MCL_ONFAULT, so that the call locks only pages that are already in memory, and does not
+    // allocate any.
     match kernel_lock_all(flags | MCL_ONFAULT) {
         Ok(()) => {}
         // ENOMEM: RLIMIT_MEMLOCK is below the size of the whole address space. Check it against the
@@ -141,8 +142,8 @@ pub fn lock_all(posix: &'static Posix, flags: c_int, image: &Range<usize>) -> Re
     }
     let on_fault = if flags & MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 };
     let locked = for_each_part(posix, image, |MemoryPart { range, is_own, .. }| {
-        // Ignore errors of single mappings, such as memory without access rights, because
-        // mlockall(2) ignores them, too.
+        // Ignore errors of single mappings, such as memory without access rights, as mlockall(2)
+        // does.
         let _ = if is_own {
             call(libc::SYS_mlock2, [range.start, range.len(), on_fault])
         } else {
@@ -162,7 +163,7 @@ fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> Result<()> {
     unsafe { syscall(number as usize, [a, b, c, 0, 0, 0]) }.map(drop).map_err(Errno)
 }
 
-/// Part of a memory mapping that belongs entirely either to the program or to this library.
+/// Part of a memory mapping. It belongs entirely either to the program or to this library.
 struct MemoryPart {
     range: Range<usize>,
     /// Whether the memory belongs to the program, and not to this library.
@@ -181,9 +182,9 @@ fn for_each_part(
         if range.start & KERNEL != 0 {
             return;
         }
-        // libc reserves inaccessible memory for each thread of the engine, partly after the program
-        // has begun. Do not count that memory: the total could exceed RLIMIT_MEMLOCK, and nothing
-        // would be locked.
+        // libc reserves inaccessible memory for each thread of the engine, even after the program
+        // has started. Do not count this memory: the total could exceed RLIMIT_MEMLOCK, so that
+        // nothing would be locked.
         let is_reserve = posix.engine_memory.is_any() && !is_accessible && name.is_empty();
         // The kernel merges adjacent anonymous mappings of the program and this library, so split
         // the mapping at their boundaries.
@@ -208,8 +209,8 @@ struct Mapping<'a> {
     name: &'a [u8],
 }
 
-/// Calls `visit` for each memory mapping of the process. Allocates no memory, because that would
-/// change the mappings.
+/// Calls `visit` for each memory mapping of the process. Does not allocate memory, because that
+/// would change the mappings.
 fn for_each_mapping(mut visit: impl FnMut(Mapping<'_>)) -> Result<()> {
     let file = open("/proc/self/maps", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map(Fd::from)

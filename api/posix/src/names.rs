@@ -2,9 +2,9 @@
 //!
 //! Programs bind to the name that gethostname(2) returns, and publish it as their address (Java
 //! RMI, Erlang, MPI, Hadoop). On the host, the name resolves to an address that the stack does not
-//! have. Therefore it resolves to the stack's addresses for programs of a run, as in a container.
+//! have. Therefore this module resolves it to the stack's addresses, as in a container.
 //!
-//! Names configured for the run ([`crate::given`]) take precedence.
+//! Names configured by the user ([`crate::given`]) take precedence.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,15 +14,15 @@ use towpath_shm::layout::RawAddr;
 
 use crate::{Posix, given, interface};
 
-/// Returns the addresses that a host name has in this run, IPv4 first. None: the name is resolved
-/// as on the host.
+/// Returns the addresses of a host name, if it is configured by the user or is the machine's own.
+/// IPv4 addresses come first. `None` means that the name is resolved as on the host.
 pub fn of_name(posix: &'static Posix, name: &CStr) -> Option<Vec<IpAddr>> {
     let given = given::addresses(posix, name);
     if given.is_empty() { of_own(posix, name) } else { Some(given) }
 }
 
-/// Returns the host name that an address has in this run. None: the address is looked up as on the
-/// host.
+/// Returns the host name of an address, if the name is configured by the user or the address is the
+/// stack's. `None` means that the address is looked up as on the host.
 pub fn of_address(posix: &'static Posix, ip: IpAddr) -> Option<String> {
     let own = || is_own_address(posix, ip).then(|| own(posix)).flatten();
     given::name_of(posix, ip).or_else(own)
@@ -66,7 +66,8 @@ pub fn is_own(posix: &'static Posix, name: &CStr) -> bool {
 }
 
 /// Returns whether the stack has IPv4 addresses, and whether it has IPv6 addresses, except loopback
-/// addresses. getaddrinfo(3) needs this for AI_ADDRCONFIG. None: the kernel's addresses apply.
+/// addresses. getaddrinfo(3) needs this for AI_ADDRCONFIG. `None` means that the kernel's addresses
+/// count.
 pub fn families(posix: &'static Posix) -> Option<(bool, bool)> {
     let entries = posix.is_active().then(|| interface::list(posix).ok()).flatten()?;
     let ips = entries.iter().filter_map(|entry| ip(&entry.addr)).filter(|ip| !ip.is_loopback());

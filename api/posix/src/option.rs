@@ -206,8 +206,7 @@ fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
 }
 
 /// Returns the errno for an option at a level that the socket does not support. For levels of other
-/// protocols, Linux's `ip_getsockopt` returns EOPNOTSUPP, although `ip_setsockopt` returns
-/// ENOPROTOOPT.
+/// protocols, Linux returns EOPNOTSUPP from getsockopt(2), but ENOPROTOOPT from setsockopt(2).
 fn foreign(handle: &OpenSocket, level: i32, errno: Errno) -> Errno {
     let own = if handle.is_tcp() { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
     let is_v4 = handle.slot.family.load(Relaxed) == address::INET;

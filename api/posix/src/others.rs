@@ -1,14 +1,14 @@
-//! Finds the sockets behind descriptors of other processes of the run. Programs need this to find
-//! the owner of a socket: `ss -p`, `lsof -i`, `netstat -p`, psutil.
+//! Finds the sockets behind descriptors of other processes that use the stack. Programs need this
+//! to find the process that owns a socket: `ss -p`, `lsof -i`, `netstat -p`, psutil.
 //!
-//! The kernel descriptors of all sockets in a run refer to the same kernel socket
-//! ([`towpath_shm::token`]). A process has a table in memory with the stack's socket for each
-//! descriptor. The header of its channel (shared memory with the engine) contains the table's
-//! address. The table is read from /proc/PID/mem. Only processes that may trace the process can
-//! read it: root, and those of the same user unless kernel.yama.ptrace_scope forbids it.
+//! To the kernel, all sockets of the stack look alike ([`towpath_shm::token`]). A process has a
+//! table in its memory that maps descriptors to the stack's sockets. The header of its channel
+//! (memory shared with the engine) contains the table's address. This module reads the table from
+//! /proc/PID/mem. Only processes that may trace the process can read it: root, and those of the
+//! same user unless kernel.yama.ptrace_scope forbids it.
 //!
-//! The functions allocate nothing, because a signal handler that has interrupted malloc may call
-//! readlink(2).
+//! The functions do not allocate memory, because they implement readlink(2), which a signal handler
+//! that has interrupted malloc may call.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -22,8 +22,8 @@ use towpath_shm::layout::{ChannelHeader, MAGIC};
 use crate::identity::{self, Identity};
 use crate::{Errno, Posix, Result};
 
-/// Returns the socket of a descriptor in another process. None: the descriptor is not a socket of
-/// this run, or the memory of that process cannot be read.
+/// Returns the socket of a descriptor in another process. `None` means that it is not a socket of
+/// the stack, or that the memory of the process cannot be read.
 pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     let client = posix.client().ok()?;
     let blank = client.blank().get();
@@ -38,8 +38,8 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
     let mut found = None;
     each_channel(pid, |at| {
         let socket = word_at(&memory, at, place).and_then(Descriptors::socket_of);
-        // Check that the socket exists: memory that is no descriptor table contains no word of an
-        // existing socket.
+        // Check that the socket exists. If the memory is not a descriptor table, the word is
+        // unlikely to name an existing socket.
         let there_is = |socket: &Socket| client.slot(*socket).is_some();
         found = socket.filter(there_is).and_then(|socket| Identity::new(posix, socket));
         found.is_some()
@@ -48,7 +48,7 @@ pub fn of(posix: &'static Posix, pid: u32, fd: i32) -> Option<Identity> {
 }
 
 /// Reads the word at byte offset `place` of a descriptor table in another process. `channel` is the
-/// address of the channel header that contains the table's address.
+/// address of the channel header that contains the address of the table.
 fn word_at(memory: &ProcessFile, channel: u64, place: u64) -> Option<u64> {
     let magic = memory.word(channel + offset_of!(ChannelHeader, magic) as u64)?;
     let table = memory.word(channel + offset_of!(ChannelHeader, descriptors) as u64)?;
@@ -58,9 +58,9 @@ fn word_at(memory: &ProcessFile, channel: u64, place: u64) -> Option<u64> {
 }
 
 /// Calls `see` with the address of each channel header in the memory of process `pid`, until `see`
-/// returns true. A forked child also has the header of its parent, which contains the same table
-/// address. A process that contains the engine (`--inline`) has the headers of all programs, whose
-/// table addresses are meaningless in its own memory.
+/// returns true. A forked child also has the header of its parent, with the same table address. A
+/// process that contains the engine (`--inline`) has the headers of all programs. Their table
+/// addresses are not valid in its memory.
 fn each_channel(pid: u32, mut see: impl FnMut(u64) -> bool) -> Option<()> {
     each_mapping(format_args!("/proc/{pid}/maps"), |mapping| {
         mapping.is_channel && mapping.offset == 0 && see(mapping.start)
@@ -142,7 +142,7 @@ impl Path {
 
 impl fmt::Write for Path {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Keep the last byte of the buffer 0, because it is the NUL of the C string.
+        // The last byte of the buffer stays 0, because it is the NUL of the C string.
         let end = self.len + text.len();
         let room = self.bytes[..47].get_mut(self.len..end).ok_or(fmt::Error)?;
         room.copy_from_slice(text.as_bytes());

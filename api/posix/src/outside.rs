@@ -1,9 +1,9 @@
 //! Detects, before execve(2), programs that cannot load this library and would therefore use the
 //! kernel's sockets.
 //!
-//! The engine is notified of such a program, and warns the user or forbids its execution. Files
-//! that cannot be examined (executable but not readable, or moved meanwhile) are executed without a
-//! check.
+//! This module notifies the engine (the network stack), which warns the user or forbids the
+//! execution. Files that cannot be examined, because they are not readable or were moved, are
+//! executed without a check.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,15 +52,15 @@ pub struct Executable {
 /// Whether a program uses the sockets of the stack or of the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SocketsPlace {
-    /// The program uses sockets of the stack. Also assumed for programs that could not be examined.
+    /// The program will use the stack's sockets. Also assumed if its file could not be examined.
     #[default]
     Stack,
-    /// The program uses sockets of the kernel, because it cannot load this library.
+    /// The program will use the kernel's sockets, because it cannot load this library.
     Kernel,
 }
 
-/// Determines whether an executed program will use sockets of the stack or of the kernel. Notifies
-/// the engine if it will use those of the kernel.
+/// Determines whether an executed program will use the sockets of the stack or of the kernel.
+/// Notifies the engine (the network stack) if they are those of the kernel.
 ///
 /// # Errors
 /// EACCES if the user has forbidden programs that use the kernel's sockets.
@@ -79,7 +79,7 @@ fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {
     let len = path.len().min(DATA_MAX);
     let mut request =
         Request { call: call::OUTSIDE, a: why.number(), len: len as u32, ..Request::default() };
-    // Send only the end of a path that is too long, because it contains the program's name.
+    // If the path is too long, send only its end, which contains the program's name.
     request.data[..len].copy_from_slice(&path[path.len() - len..]);
     match client.call(&request) {
         Err(Error::Refused(libc::EACCES)) => fail(libc::EACCES),
@@ -88,7 +88,7 @@ fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {
     }
 }
 
-/// Opens the file of a program that is to be examined. Returns its path and the file.
+/// Opens the file of a program, so that it can be examined. Returns its path and the open file.
 fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
     let path = |name: &CStr| PathBuf::from(OsStr::from_bytes(name.to_bytes()));
     match program {
@@ -108,7 +108,7 @@ fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
             // readable (O_PATH).
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let link = format!("/proc/self/fd/{fd}");
-            // If /proc is not mounted, as in a chroot, duplicate the program's descriptor instead.
+            // Without /proc, as in some chroots, duplicate the program's descriptor instead.
             let as_it_is = |_| {
                 // SAFETY: the program passed this number for the duration of the call. If it is not
                 // open, the system call fails.
@@ -153,8 +153,8 @@ fn in_search_path(name: &CStr) -> Option<PathBuf> {
 fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside> {
     match image::content(file) {
         Content::Program(elf) => {
-            // A program can load this library if it is built for the same architecture and dynamic
-            // loader as this process, and gains no privileges.
+            // A program can load this library if it has the same architecture and dynamic loader as
+            // this process, and gains no privileges at exec.
             let outside = elf.outside(image::own().as_ref()).or_else(|| image::raises(file));
             outside.or_else(|| where_it_runs(posix))
         }
@@ -167,8 +167,8 @@ fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside
     }
 }
 
-/// Checks whether the dynamic loader of the program finds this library and the unwinding library.
-/// Returns the reason if it does not.
+/// Checks whether the dynamic loader of the program will find this library and the unwinding
+/// library (libgcc_s). Returns the reason if it will not.
 fn where_it_runs(posix: &'static Posix) -> Option<Outside> {
     match (posix.library.is_there(), posix.library.unwinder_is_there()) {
         (false, _) => Some(Outside::NoLibrary),

@@ -14,18 +14,19 @@ use crate::errno::fail;
 use crate::turning::{ThreadTurning, WaitStep};
 use crate::{Errno, Posix, Result, epoll};
 
-/// Maximum number of descriptors for which poll and select use an array on the stack instead of an
-/// allocation.
+/// Maximum number of descriptors for which poll and select use an array on the stack. More
+/// descriptors need an allocation.
 const SMALL: usize = 64;
-/// Number of descriptors that the library adds to the program's list for ppoll(2): notification,
-/// control socket, wake-up, and that of an engine in this process.
+/// Number of descriptors that this library appends to the program's list for ppoll(2): the
+/// notification descriptor, the control socket, the wake-up descriptor, and the descriptor of an
+/// engine in this process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Converts a timeout that a program passed to a duration.
+/// Converts a program's timeout to a `Duration`.
 ///
 /// # Errors
-/// EINVAL for a negative time, and for nanoseconds that make a second or more, as ppoll(2) does.
+/// EINVAL for a negative time, and for a nanosecond field of a second or more, as ppoll(2) returns.
 pub fn duration(limit: &libc::timespec) -> Result<Duration> {
     if limit.tv_sec < 0 || !(0..1_000_000_000).contains(&limit.tv_nsec) {
         return fail(libc::EINVAL);
@@ -122,9 +123,9 @@ fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::po
     any
 }
 
-/// Adds to `kernel` each entry whose descriptor no longer belongs to the stack. Usually another
-/// thread closed it during the call; Linux reports this when the call returns. Returns whether any
-/// entry was added.
+/// Adds to `kernel` each entry whose descriptor is no longer a socket of the stack, usually because
+/// another thread closed it during the call. As on Linux, the result then shows this. Returns
+/// whether any entry was added.
 fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
@@ -169,8 +170,8 @@ fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: b
     count
 }
 
-/// Waits for bytes that other programs of the run have sent but that have not arrived yet. Called
-/// before poll returns 0. Returns whether the sockets must be checked again.
+/// Waits for bytes that other programs using the stack have sent, and that are about to arrive.
+/// Called before poll returns 0. Returns whether the caller must check the sockets again.
 fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -> bool {
     let mut under_way = UnderWay::new(client);
     for entry in fds.iter().filter(|entry| entry.fd >= 0 && entry.revents & libc::POLLIN == 0) {
@@ -181,10 +182,10 @@ fn await_senders(posix: &'static Posix, client: &Client, fds: &[libc::pollfd]) -
     under_way.wait()
 }
 
-/// The sockets of a poll(2) list that contains only a few sockets of the stack. The thread sleeps
-/// on words (futexes) in the shared state of these sockets. For example, language runtimes with
-/// timeouts call poll(2) for one socket before each recv. In the reactor, other events of the
-/// process could wake the thread, and each wake-up would cost the engine more.
+/// A poll(2) list with only a few sockets of the stack. The thread waits for futexes in the shared
+/// state of these sockets. For example, language runtimes with timeouts call poll(2) for one socket
+/// before each recv. In the reactor, events of other sockets could wake the thread as well, and
+/// each wake-up would cost the engine more.
 struct Few {
     sockets: [Socket; wait::SOCKETS_MAX],
     count: usize,
@@ -224,7 +225,7 @@ fn sleep_on_few(
     since: Handled,
 ) -> Result<bool> {
     // Set a distant deadline if there is none. A signal handler must interrupt poll even with
-    // SA_RESTART, but interrupts our waits only if they have a deadline.
+    // SA_RESTART. Waits of this library without a deadline would be restarted.
     let deadline = deadline.unwrap_or_else(|| Deadline::after(Duration::MAX));
     let attempt = || match look(posix, client, fds, true) {
         0 => Err(Error::WouldBlock),
@@ -260,8 +261,8 @@ struct Terms {
     sigmask: *const libc::c_void,
 }
 
-/// Sleeps until an event of the program's descriptors or of those that wake this thread. The
-/// program's are the first `count` entries of `kernel`.
+/// Sleeps until an event of a descriptor in `kernel`. The first `count` entries are the program's;
+/// the others wake this thread.
 ///
 /// # Safety
 /// As for [`sleep`].
@@ -300,7 +301,7 @@ unsafe fn sleep_on(
     result
 }
 
-/// Registers the sockets and epoll sets of a poll(2) list in the reactor, so that their events wake
+/// Registers the sockets and epoll sets of a poll(2) list in the reactor, whose events then wake
 /// this thread.
 fn watch(posix: &'static Posix, hub: &mut LockedReactor<'_>, at: usize, fds: &[libc::pollfd]) {
     for entry in fds.iter().filter(|entry| entry.fd >= 0) {
@@ -344,7 +345,7 @@ unsafe fn sleep<'a>(
         if client.is_abandoned() {
             return fail(libc::ERESTART);
         }
-        // Add this thread to the reactor's list only after its rings were read. Otherwise the
+        // Add this thread to the list of threads to be woken after reading the rings. Otherwise the
         // thread would wake itself.
         hub.begin_sleep(client);
         let at =
@@ -361,11 +362,11 @@ unsafe fn sleep<'a>(
         result = unsafe { sleep_on(client, kernel, count, wakeup, turning, terms) };
     }
     if posix.process.forks() != began {
-        // A signal handler has called fork, and this is the child. Do not update the reactor's
-        // counts, which are those of the parent's threads.
+        // A signal handler has called fork, and this is the child. The reactor's counts are those
+        // of the parent's threads, so do not update them.
         return fail(libc::EINTR);
     }
-    // Taking the lock cannot deadlock, because this thread does not hold it here.
+    // This thread does not hold the lock here, so taking it cannot deadlock.
     let mut hub = posix.process.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);
@@ -374,12 +375,12 @@ unsafe fn sleep<'a>(
     Ok(kernel[..count].iter().any(|entry| entry.fd >= 0 && entry.revents != 0))
 }
 
-/// Interval at which poll checks its sockets in a signal handler that cannot take the lock of the
-/// reactor.
+/// Interval at which poll checks its sockets if it runs in a signal handler that cannot take the
+/// reactor's lock.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Sleeps for at most [`NAP`], in a signal handler that interrupted a holder of the reactor's lock.
-/// No event can wake the handler, so its caller checks the sockets after each nap.
+/// Events cannot wake the handler, so its caller checks the sockets after each sleep.
 ///
 /// # Safety
 /// As for [`sleep`].
@@ -529,8 +530,8 @@ impl Sets {
         // function.
         unsafe { poll(posix, list, deadline, sigmask) }?;
         for entry in list.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
-            // The descriptor was closed during the call. As Linux does since 5.17, report it as
-            // ready in all sets, because no operation on it would block.
+            // The descriptor was closed during the call. Report it as ready in all sets, as Linux
+            // does since 5.17, because an operation on it would fail at once.
             entry.revents = GIVEN[0] | GIVEN[1] | GIVEN[2];
         }
         let mut count = 0;

@@ -1,14 +1,13 @@
 //! State that the socket calls of a process keep between calls.
 //!
-//! Each process has one [`Posix`], and this crate has no other global state. Functions get it as
+//! Each process has one [`Posix`], and this crate has no other global state. Functions take it as
 //! the argument `posix` or in their handle. The library that is loaded into a program stores it in
-//! a static, which signal handlers and fork handlers use as well. So the arguments of a function
-//! show its dependencies, and a test can have several instances. Passing the argument costs calls
-//! that transfer bytes only a register.
+//! a static variable, which signal handlers and fork handlers use as well. Passing it as an
+//! argument shows the dependencies of a function, and allows tests to have several instances. The
+//! cost is one register.
 //!
-//! A part of the state that is more than a lock or a number has its own type in a separate file.
-//! The separate file depends neither on this file nor on the calls. Functions that use one part are
-//! methods of its type; a socket call is a function of the whole state.
+//! Parts of the state that are more than a lock or a number have their own types in separate files.
+//! These files depend neither on this file nor on the socket calls.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -49,7 +48,7 @@ pub struct Posix {
     /// Lock held while descriptors of the stack are opened, duplicated or closed; see
     /// [`crate::table`].
     pub(crate) changes: ProcessLock<()>,
-    /// Device number that fstat(2) returns for all sockets (see [`crate::identity`]). 0 until it is
+    /// Device number that fstat(2) returns for all sockets (see [`crate::identity`]); 0 until it is
     /// first needed.
     pub(crate) device: AtomicU64,
     pub(crate) library: Library,
@@ -63,22 +62,22 @@ pub struct Posix {
     pub(crate) cork: Cork,
     pub(crate) known: KnownInterfaces,
     pub(crate) machine_name: MachineName,
-    /// Descriptor numbers of netlink sockets that describe the stack. A number may belong to
-    /// another file by now; `netlink::is_ours` checks this.
+    /// Descriptor numbers of netlink sockets that describe the stack. A number may be reused for
+    /// another file; `netlink::is_ours` checks this.
     pub(crate) netlink: Numbers,
     /// Subset of `netlink`: descriptor numbers of sockets with the protocol NETLINK_SOCK_DIAG.
     pub(crate) diag: Numbers,
     pub(crate) groups: NetlinkGroups,
-    /// Descriptor numbers of files in /proc/net that describe the stack; see
+    /// Descriptor numbers of files that replace those in /proc/net; see
     /// [`crate::proc_net::reread`].
     pub(crate) shown: Numbers,
-    /// The library's socket that sends answers to netlink sockets. Locked while it sends an answer,
-    /// because it is connected to one socket at a time.
+    /// This library's socket, from which answers are sent to the program's netlink sockets. Locked
+    /// while an answer is sent, because it is connected to one socket at a time.
     pub(crate) answering: ProcessLock<Option<HighFd>>,
 }
 
-/// Every call reads `attachment`, and accept and close write `changes`. So these two must not share
-/// a cache line.
+/// `attachment` and `changes` must not share a cache line: every call reads `attachment`, and
+/// accept and close write `changes`.
 const _: () = assert!(offset_of!(Posix, attachment) / 64 != offset_of!(Posix, changes) / 64);
 
 impl Posix {
@@ -110,11 +109,11 @@ impl Posix {
         }
     }
 
-    /// Returns the attachment of this process to its engine.
+    /// Returns the connection of this process to its engine (the network stack).
     ///
     /// # Errors
-    /// ENETDOWN if this process should have an attachment but attaching failed. Calls do not use
-    /// the kernel's sockets instead, because the user would not notice.
+    /// ENETDOWN if this process could not connect to its engine. Calls do not use the kernel's
+    /// sockets instead, because the user would not notice this.
     #[inline]
     pub fn client(&self) -> Result<&'static Client> {
         self.attachment.client()
@@ -125,7 +124,7 @@ impl Posix {
         let client = self.client()?;
         match client.call(request) {
             // A signal handler has forked before the engine got the request, and this is the child.
-            // Repeat the request over the child's own attachment.
+            // Repeat the request over the child's own connection to the engine.
             Err(Error::Forked) => match self.client()? {
                 own if !ptr::eq(own, client) => self.call(request),
                 _ => fail(libc::ENETDOWN),
@@ -134,17 +133,17 @@ impl Posix {
         }
     }
 
-    /// Returns whether AF_INET and AF_INET6 sockets of this process are those of the engine. Also
-    /// true if attaching failed; every call then returns ENETDOWN.
+    /// Returns whether AF_INET and AF_INET6 sockets of this process are those of the stack. Also
+    /// true if the process could not connect to the engine; every call then returns ENETDOWN.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.attachment.is_active()
     }
 
-    /// Delays a call by a short pause before it returns its error, if the engine has ended.
+    /// Delays a call that failed by a short pause, if the engine (the network stack) has ended.
     ///
     /// Otherwise a server that logs errors of accept(2) and retries in a loop would fill the disk
-    /// with messages. A program that was never attached is not delayed.
+    /// with messages. A program that never used the stack is not delayed.
     pub fn rest_when_engine_is_gone(&self) {
         let gone = self.is_active() && self.client().is_ok_and(|client| !client.check_alive());
         if gone {
@@ -153,7 +152,7 @@ impl Posix {
     }
 
     /// Blocks the calling thread while another thread ends the process ([`Self::begins_to_end`]).
-    /// Called before each socket call returns.
+    /// Called at the end of each socket call.
     #[inline]
     pub fn wait_while_it_ends(&self) {
         if self.ends.load(Relaxed) != 0 {
@@ -168,16 +167,15 @@ impl Posix {
         }
     }
 
-    /// Declares that the calling thread ends the process, which has already detached from its
-    /// engine. Until [`Self::ends_no_more`], other threads do not return from their socket calls.
+    /// Declares that the calling thread ends the process, which has already closed its connection
+    /// to the engine. Until [`Self::ends_no_more`], socket calls of other threads do not return.
     /// Otherwise such a thread could get an error, and end the process with a different exit
     /// status.
     pub fn begins_to_end(&self) {
         self.ends.store(thread_id(), Relaxed);
     }
 
-    /// Lets other threads return from their socket calls again, because the process continues to
-    /// run.
+    /// Allows socket calls of other threads to return again, because the process continues to run.
     pub fn ends_no_more(&self) {
         self.ends.store(0, Relaxed);
     }

@@ -12,7 +12,8 @@ pub(crate) const CAP_SYS_RESOURCE: u32 = 24;
 pub(crate) fn may(capability: u32) -> bool {
     const VERSION_3: u32 = 0x2008_0522;
     let header = [VERSION_3, 0];
-    // Effective, permitted and inheritable sets: first for capabilities 0 to 31, then for 32 to 63.
+    // The three capability sets: effective, permitted and inheritable, for capabilities 0 to 31,
+    // then again for 32 to 63.
     let mut sets = [0u32; 6];
     let args = [header.as_ptr() as usize, sets.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: the header outlives the call, and `sets` has room for both structs of version 3.

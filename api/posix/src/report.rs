@@ -11,7 +11,8 @@ use crate::handle::OpenSocket;
 use crate::transfer::Arrival;
 use crate::{Result, address};
 
-/// Origins of errors: SO_EE_ORIGIN_LOCAL, SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
+/// Origins of errors in a socket's error queue: SO_EE_ORIGIN_LOCAL, SO_EE_ORIGIN_ICMP and
+/// SO_EE_ORIGIN_ICMP6.
 const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
@@ -24,8 +25,8 @@ const STAMP_ONLY: i32 = 1 << 11;
 /// SO_EE_CODE_ZEROCOPY_COPIED).
 const ORIGIN_ZERO_COPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
-/// Lengths in bytes of the address and scope id of the host that reported the error. The engine's
-/// answer begins with them.
+/// Lengths in bytes of the address and scope id of the host that reported an error. The engine's
+/// reply begins with these fields.
 const REPORTER: usize = 16;
 const SCOPE: usize = 4;
 
@@ -35,8 +36,8 @@ pub struct ErrorQueueEntry {
     errno: u32,
     kind: u8,
     code: u8,
-    /// Value for the field `ee_info`. In an error about a datagram that was too long, it is the
-    /// path MTU in bytes.
+    /// Value of the field `ee_info` of struct sock_extended_err: the path MTU in bytes, if the
+    /// datagram was too long.
     info: u32,
     is_v4: bool,
     /// Whether this host has detected the error itself (SO_EE_ORIGIN_LOCAL), instead of receiving
@@ -125,9 +126,8 @@ fn sent(handle: &OpenSocket, reply: &ControlReply) -> Result<Arrival> {
     Ok(arrival)
 }
 
-/// Counts a send with MSG_ZEROCOPY on a socket with SO_ZEROCOPY. Each such send gets a number, with
-/// which the error queue later reports its completion. On a stream, calls that send no bytes are
-/// not counted.
+/// Counts a send with MSG_ZEROCOPY on a socket with SO_ZEROCOPY. Its number identifies it in the
+/// error queue, when the send is complete. On a stream, calls that send no bytes are not counted.
 pub(crate) fn note_zero_copy(handle: &OpenSocket, sent: Result<usize>) {
     let is_on = handle.slot.option_bits.load(Relaxed) & option_bit::ZERO_COPY != 0;
     if is_on && sent.is_ok_and(|len| len > 0 || !handle.is_tcp()) {
@@ -145,7 +145,8 @@ pub(crate) fn note_stamped(handle: &OpenSocket, sent: Result<usize>) {
     }
 }
 
-/// Returns an entry about completed MSG_ZEROCOPY sends, whose memory the program may use again.
+/// Returns the entry that reports completed sends with MSG_ZEROCOPY. The program may reuse their
+/// memory.
 fn copied(handle: &OpenSocket, reply: &ControlReply) -> Arrival {
     let copied_to = Some(reply.a);
     let about = ErrorQueueEntry::without_packet(handle, reply.slot);

@@ -1,12 +1,11 @@
 //! Replaces /etc/resolv.conf for programs that open the file.
 //!
-//! On a host with a local resolver such as systemd-resolved, the file names a nameserver on the
-//! host's loopback. Nothing answers at that address of the stack. Programs with their own resolver
-//! (c-ares in Node.js, dig; nginx and haproxy if configured to read the file) could not resolve
-//! names. For these programs, and for [`crate::dns`], this library replaces the nameserver in the
-//! file by that of the run. libc opens the file internally, so it reads the original.
-//! [`crate::dns::Substitution`] determines which nameservers found by libc are replaced by the
-//! run's.
+//! On a host with a local resolver such as systemd-resolved, the file names a nameserver on a
+//! loopback address. No nameserver listens at the stack's loopback address. Programs with their own
+//! resolver (c-ares in Node.js, dig; nginx and haproxy if configured to read the file) could not
+//! resolve names. For these programs, and for [`crate::dns`], this library replaces the nameserver
+//! in the file by the run's. libc opens the file internally, so it reads the original.
+//! [`crate::dns::Substitution`] determines which nameservers found by libc are replaced.
 
 use std::ffi::CStr;
 
@@ -16,10 +15,10 @@ use towpath_shm::layout::RawAddr;
 
 use crate::{Errno, Posix, Result};
 
-/// The configuration file of resolvers (resolv.conf(5)).
+/// The file resolv.conf(5), with the nameservers.
 pub(crate) const PATH: &CStr = c"/etc/resolv.conf";
-/// Maximum length in bytes of a resolv.conf that is replaced. Three nameservers and six domains of
-/// maximum length take half of it.
+/// Maximum length in bytes of a resolv.conf file that is replaced. Three nameservers and six
+/// domains of maximum length take half of it.
 pub(crate) const FILE_MAX: usize = 4096;
 
 /// Returns whether open(2) of `path` with `flags` opens /etc/resolv.conf for reading. The file must
@@ -124,8 +123,8 @@ pub(crate) fn address_in(line: &[u8]) -> Option<&[u8]> {
 pub(crate) fn is_loopback(address: &[u8]) -> bool {
     let text = std::str::from_utf8(address).unwrap_or_default();
     match text.parse() {
-        // The unspecified address (0.0.0.0 or `::`) counts as loopback, because it also leads to
-        // this machine.
+        // The unspecified address (0.0.0.0 or `::`) counts as loopback, because packets to it are
+        // delivered to this host.
         Ok(ip) => {
             let ip: std::net::IpAddr = ip;
             ip.is_loopback() || ip.is_unspecified()
@@ -185,8 +184,8 @@ impl ResolverText {
     }
 }
 
-/// Reads a file of the host into a buffer. Returns its length in bytes, or `None` if the file
-/// cannot be read to its end or does not fit `into`.
+/// Reads a file into the buffer `into`. Returns its length in bytes; `None` if it does not fit or
+/// cannot be read to its end.
 ///
 /// # Errors
 /// Errors of open(2).
@@ -229,7 +228,8 @@ mod tests {
         let wanted =
             "# by systemd-resolved\nnameserver 10.0.2.3\noptions edns0 trust-ad\nsearch lan\n";
         assert_eq!(rewritten(stub, "10.0.2.3", true).as_deref(), Some(wanted));
-        // Other nameservers are kept, and the run's nameserver appears only once.
+        // Nameservers at other addresses than loopback stay, and the run's nameserver appears only
+        // once.
         let mixed = "nameserver ::1\nnameserver\t192.0.2.1\nnameserver 127.0.0.1";
         let wanted = "nameserver fd00:2::3\nnameserver\t192.0.2.1\n";
         assert_eq!(rewritten(mixed, "fd00:2::3", true).as_deref(), Some(wanted));

@@ -1,9 +1,9 @@
 //! Passes sockets to other programs: over exec, posix_spawn, or SCM_RIGHTS.
 //!
-//! A socket's descriptor is a kernel descriptor that stands for the socket, called token
-//! ([`towpath_shm::token`]). Before it is passed to another program, a token is replaced by one
-//! from which that program can read the socket's name. Other threads see no difference, so nothing
-//! must be undone if the descriptor is not passed after all.
+//! A socket of the stack has a kernel descriptor that has no function, called token
+//! ([`towpath_shm::token`]). Before it is passed to another program, the token is replaced by one
+//! from which the other program can read which socket it is. Other threads see no difference, so
+//! the replacement stays if the descriptor is not passed after all.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Acquire;
@@ -16,8 +16,8 @@ use towpath_shm::token::{self, Name, Run};
 
 use crate::{Posix, table};
 
-/// A descriptor that arrived from another program, and the socket that the name in its token refers
-/// to. The name has not been verified yet.
+/// A descriptor received from another program, and the socket that is named in its token. The name
+/// is not verified yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenClaim {
     fd: i32,
@@ -25,8 +25,7 @@ pub struct TokenClaim {
     socket: Socket,
 }
 
-/// Returns the descriptors that this process image inherited and whose tokens contain names of
-/// sockets.
+/// Returns the inherited descriptors of this program whose tokens contain names of sockets.
 pub fn inherited() -> Vec<TokenClaim> {
     match listed() {
         Some(numbers) => numbers.into_iter().filter_map(claim).collect(),
@@ -36,8 +35,8 @@ pub fn inherited() -> Vec<TokenClaim> {
     }
 }
 
-/// Returns the descriptor numbers that /proc/self/fd lists. Does not use std's functions, because
-/// these would call functions that this library replaces.
+/// Returns the descriptor numbers in /proc/self/fd. Does not use std, which would call functions
+/// that this library replaces.
 fn listed() -> Option<Vec<i32>> {
     use rustix::fs::{Mode, OFlags, RawDir, open};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -59,16 +58,17 @@ fn limit() -> i32 {
     soft.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX as u64) as i32
 }
 
-/// Returns whether the kernel descriptor of a socket has no name yet. Returns false if it has one,
-/// or if the number is no longer a socket. libc's functions may replace descriptors without this
-/// library, as login_tty(3) replaces standard input.
+/// Returns whether the kernel descriptor `fd` of a socket does not contain the socket's name yet.
+/// Returns false if the number is no longer a socket, because libc may replace descriptors
+/// internally, as login_tty(3) does.
 fn is_blank(client: &Client, fd: i32) -> bool {
     // SAFETY: the descriptor is borrowed for one call, which fails if the descriptor is not open.
     token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow())
 }
 
-/// Stores the names of sockets in their kernel descriptors (tokens), which may then be passed to
-/// another program. A request to the engine covers up to [`TOKENS_MAX`] descriptors.
+/// Replaces the kernel descriptors (tokens) of sockets by ones that contain the sockets' names, so
+/// that they can be passed to another program. A request to the engine covers up to [`TOKENS_MAX`]
+/// descriptors.
 pub(crate) fn name(
     posix: &'static Posix,
     client: &Client,
@@ -101,9 +101,9 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
     }
     let _signals = SignalsBlocked::new();
     let table = table::lock(posix);
-    // Skip a descriptor for which there is no token. The engine has ended or has no free
-    // descriptor, or other threads of this process took all free numbers. A socket that the engine
-    // has closed gets no token, and would be useless to the other program.
+    // Skip a descriptor that got no token. The engine has ended or has no free descriptor, or other
+    // threads took all free numbers. A socket that the engine has closed gets no token, because it
+    // would be useless to the other program.
     let mut named = 1;
     if let Ok(Tokens { tokens, dealt_with }) = given {
         for (n, token) in &tokens {
@@ -122,7 +122,7 @@ fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -
     named.min(wanted.len())
 }
 
-/// Adopts a descriptor that arrived by SCM_RIGHTS, if its token contains the name of a socket of
+/// Takes over a descriptor received by SCM_RIGHTS, if its token contains the name of a socket of
 /// the stack.
 pub fn received(posix: &'static Posix, fd: i32) {
     let Ok(client) = posix.client() else {
@@ -134,15 +134,15 @@ pub fn received(posix: &'static Posix, fd: i32) {
     {
         posix.process.descriptors.set_socket(fd, socket);
         let _signals = SignalsBlocked::new();
-        // Replace the token by one without a name. The name is no longer needed, and takes more
-        // memory than a connection.
+        // Replace the token by the process's token without a name. The name is not needed any more,
+        // and takes more memory than a connection.
         let _ = table::lock(posix).exchange(fd, socket, client.blank().get());
         in_flight::landed(client, socket);
     }
 }
 
-/// Prepares a descriptor that is about to be sent by SCM_RIGHTS: stores the socket's name in its
-/// token, and counts the socket as in flight.
+/// Prepares a descriptor for sending it by SCM_RIGHTS: stores the socket's name in its token, and
+/// counts the socket as in flight.
 pub fn sent(posix: &'static Posix, fd: i32) {
     if let (Ok(client), Some(socket)) = (posix.client(), posix.process.descriptors.socket(fd)) {
         name(posix, client, std::iter::once((fd, socket)));
@@ -163,11 +163,12 @@ impl TokenClaim {
         self.fd
     }
 
-    /// Returns the socket, if it belongs to run `run` and its slot still has the generation in the
-    /// name. Otherwise the socket no longer exists.
+    /// Returns the socket, if it belongs to run `run` and still exists: its slot must have the
+    /// generation in the name.
     pub fn resolve(&self, region: &Region, run: Run) -> Option<Socket> {
         let generation = region.slot(self.socket.slot)?.generation.load(Acquire);
-        // A slot is in use if its generation is odd.
+        // A slot is in use if its generation is odd, and has a new socket if the generation has
+        // changed.
         let is_its = generation & 1 == 1 && generation == self.socket.generation;
         (is_its && run == self.run).then_some(self.socket)
     }

@@ -1,10 +1,11 @@
-//! Signal handlers of the program. Before a handler runs, a call that waits in user space must be
-//! told ([`towpath_client::interrupt`]), because it would not notice the signal otherwise.
+//! Signal handlers of the program. Before a handler runs, a socket call that it interrupts must be
+//! notified ([`towpath_client::interrupt`]). Otherwise the call would continue to wait instead of
+//! returning EINTR.
 //!
 //! For each signal with a handler, the kernel calls this library's entry function, which calls the
 //! program's handler from the table in `handlers`. sigaction(2) shows the program its own handlers.
-//! A program that sets a handler without libc bypasses this library. The handler then runs, but
-//! does not interrupt a call that is between two sleeps.
+//! A program that sets a handler without libc bypasses this library. Its handler then runs, but may
+//! not interrupt a socket call.
 
 use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};
@@ -18,7 +19,7 @@ use crate::handlers::{ENDING, HandlerPlace, SignalHandler};
 const SIGCANCEL: c_int = 32;
 
 /// Locks the table of signal handlers. The caller must have blocked signals. Returns `None` in a
-/// child forked without this library: the thread that held the lock may not exist there.
+/// child forked without this library, where the lock may be held by a thread that does not exist.
 pub(crate) fn lock(posix: &'static Posix) -> Option<LockGuard<'static, ()>> {
     posix.client().ok().map(|_| posix.handlers.changes.lock())
 }
@@ -119,15 +120,15 @@ fn standing_in(address: usize) -> libc::sigaction {
 }
 
 /// Records that a signal handler begins to run, and returns the address of the program's handler.
-/// Called by this library's entry function, which the kernel calls for the signal.
+/// Called by this library's handler, which the kernel calls for each signal.
 pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     extern "C" fn nothing() {}
     let nothing = nothing as *const () as usize;
-    // The table has an entry for the signal, because the kernel passes only valid signal numbers.
+    // The kernel passes only valid signal numbers, so the table has an entry for the signal.
     let Some(handler) = posix.handlers.of(signal).map(HandlerPlace::load) else { return nothing };
     if signal == SIGCANCEL {
-        // In a cancellation point of this library, do not run libc's handler: it may end the thread
-        // at once, while the thread holds locks.
+        // A cancellation point of this library is active. Do not run libc's handler: it may end the
+        // thread at once, while the thread holds locks.
         if interrupt::cancellation_comes() {
             return nothing;
         }
@@ -137,10 +138,9 @@ pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     handler.address()
 }
 
-/// Sets `entry` as the kernel's handler of the cancellation signal, if libc has set its own handler
-/// for it.
+/// Replaces libc's handler of the cancellation signal by `entry`, if libc has set it.
 pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
-    /// `struct sigaction` of the kernel, whose fields are in a different order than those of libc's
+    /// The kernel's `struct sigaction`, whose fields have a different order than those of libc's
     /// struct.
     #[repr(C)]
     struct KernelSigaction {

@@ -1,4 +1,5 @@
-//! Implements the socket calls from socket(2) to shutdown(2), except those that transfer bytes.
+//! Implements the socket calls from socket(2) to shutdown(2), except those that send or receive
+//! bytes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -89,8 +90,8 @@ pub unsafe fn bind(
 }
 
 /// Binds a datagram socket that has no port to a free one. Linux does so at the beginning of every
-/// connect and send (inet_autobind), even if these fail. If an earlier bind's port was freed, its
-/// address is used again.
+/// connect and send (inet_autobind), even if these fail. If the socket was bound earlier and its
+/// port was freed, the address stays the same.
 ///
 /// # Errors
 /// EAGAIN when no port is free.
@@ -111,7 +112,7 @@ pub(crate) fn bind_any(handle: &OpenSocket) -> Result<()> {
 /// accept(2), at most 4096 (Linux's somaxconn). A negative backlog selects the maximum.
 ///
 /// # Errors
-/// EOPNOTSUPP unless it is a TCP socket, EINVAL if it is connected or connecting.
+/// EOPNOTSUPP if the socket is not a TCP socket, EINVAL if it is connected or connecting.
 pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
     let handle = OpenSocket::new(posix, fd)?;
     if !handle.is_tcp() {
@@ -256,8 +257,8 @@ pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAdd
     } else if from_v4 && address::is_v6_host(&addr) {
         fail(libc::EAFNOSUPPORT)
     } else if from_v4 && !is_v4 {
-        // The unspecified address `::` means this host. Use its IPv4 loopback address, because the
-        // socket is bound to an IPv4 address.
+        // As a destination, `::` means this host. Use its IPv4 loopback address, because the socket
+        // is bound to an IPv4 address.
         Ok(RawAddr { ip: V4_MAPPED_LOOPBACK, ..addr })
     } else if datagrams {
         Ok(address::sent_to(addr, family))
@@ -276,8 +277,8 @@ pub(crate) fn connect_to_send(
     limit: WaitLimit,
 ) -> Result<()> {
     match handle.slot.connect_asked.load(Acquire) {
-        // connect(2) was called with TCP_FASTOPEN_CONNECT. The send that follows sends the SYN to
-        // that peer.
+        // connect(2) was called with TCP_FASTOPEN_CONNECT, so it has delayed the SYN. The following
+        // send sends it.
         connect_asked::DEFERRED => Ok(()),
         _ => connect_stream(handle, to.unwrap_or_default(), true, limit),
     }
@@ -315,8 +316,8 @@ fn connect_stream(
             return fail(libc::EINPROGRESS);
         }
     } else if asked == connect_asked::DEFERRED {
-        // connect(2) was already called with TCP_FASTOPEN_CONNECT. Fail as a nonblocking connect
-        // does on Linux. A blocking one would wait there for a SYN that is never sent.
+        // connect(2) was already called with TCP_FASTOPEN_CONNECT. Fail like a nonblocking connect
+        // on Linux. A blocking connect on Linux would wait for a SYN that is never sent.
         return fail(libc::EISCONN);
     } else if limit.nonblocking && handle.slot.flags.load(Acquire) & under_way != 0 {
         return fail(libc::EALREADY);
@@ -328,9 +329,9 @@ fn connect_stream(
     }
 }
 
-/// Ends a connect that has succeeded or failed, and returns its result, so that the next call
-/// starts a new one. After a failure, resets the socket to an unconnected one, as Linux's
-/// `__inet_stream_connect` does by `tcp_disconnect`.
+/// Records that the result of a connect is returned to the program, so that the next call starts a
+/// new one. After a failure, resets the socket to unconnected, like Linux's
+/// `__inet_stream_connect`.
 pub(crate) fn conclude_connect(handle: &OpenSocket, ended: Result<()>) -> Result<()> {
     match ended {
         Ok(()) => note_connect(handle, connect_asked::TOLD),
@@ -348,7 +349,7 @@ pub(crate) fn note_connect(handle: &OpenSocket, asked: u8) {
 }
 
 /// Makes a stream socket unconnected, so that it can connect or listen again. If `when` is
-/// [`IF_FAILED`], does so only if the connect has failed; if it is 0, always.
+/// [`IF_FAILED`], this happens only if the last connect has failed; 0 means always.
 fn disconnect(handle: &OpenSocket, when: u32) -> Result<()> {
     handle.call(call::CONNECT, |request| {
         (request.addr, request.a) = (RawAddr::default(), when);
@@ -375,7 +376,7 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
     };
     let seen = handle.slot.flags.load(Acquire);
     let connected = match handle.kind() {
-        // Shutting a listener for writing has no effect. Shutting it for reading makes it stop
+        // shutdown(2) of a listener for writing has no effect. For reading, the listener stops
         // listening.
         Kind::Listener if bits & shut::READ == 0 => return Ok(()),
         Kind::Listener => return disconnect(&handle, 0),
@@ -385,11 +386,12 @@ pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
         Kind::Stream => handle.is_open_stream(),
         _ => seen & flags::CONNECTED != 0,
     };
-    // A socket without a peer is shut down, too, although the call fails (`inet_shutdown` of
-    // Linux). Waiting threads wake up, and a later connection begins with that direction shut.
+    // If the socket has no peer, record the shutdown although the call fails, as Linux's
+    // `inet_shutdown` does. Waiting threads wake up, and a later connection begins with this
+    // direction shut down.
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
-    // Do not notify the engine if a stream has no peer, because there is nothing to end. No thread
-    // waits for such a stream, because poll(2) returns POLLHUP at once.
+    // Do not notify the engine if a stream has no peer, because there is no connection to shut
+    // down. No thread waits for such a stream, because poll(2) returns POLLHUP at once.
     if connected || !handle.is_tcp() {
         handle.client.tell_end(handle.socket, op::SHUTDOWN, bits);
     }
@@ -441,7 +443,7 @@ pub unsafe fn getpeername(
     unsafe { address::write(&remote, addr, len) }
 }
 
-/// Closes a socket, because its last descriptor in this process is being closed.
+/// Closes a socket, after its last descriptor in this process was closed.
 pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
     let Ok(client) = posix.client() else {
         return;

@@ -1,4 +1,4 @@
-//! State that this process keeps about programs that it starts.
+//! State of the programs that this process starts.
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -20,22 +20,22 @@ pub struct Pipe {
     pub command: i32,
 }
 
-/// State that this process keeps about programs that it starts.
+/// State of the programs that this process starts.
 #[derive(Debug)]
 pub(crate) struct Spawns {
     started: ProcessLock<Started>,
-    /// Number of open popen(3) streams. If it is 0, closing a stream takes no lock.
+    /// Number of open popen(3) streams. If it is 0, closing a stream need not take the lock.
     pipes: AtomicUsize,
-    /// Descriptor numbers that file actions of posix_spawn(3) duplicate. The numbers cannot be read
-    /// from the actions at the spawn, because posix_spawn_file_actions_t is opaque. Storing a
-    /// socket's name in its kernel descriptor without need costs little.
+    /// Descriptor numbers that file actions of posix_spawn(3) duplicate. They are recorded here,
+    /// because posix_spawn_file_actions_t is opaque. An unnecessary number costs little: the
+    /// socket's name is stored in its kernel descriptor.
     pub in_actions: Numbers,
     /// State needed at exec if the engine is in this process. A leaked box, or null if the engine
     /// is elsewhere.
     host: AtomicPtr<EngineHost>,
 }
 
-/// State for exec in a process that contains the engine. The executed program starts a new engine
+/// State that a process with the engine needs for exec. The executed program starts a new engine
 /// with it.
 #[derive(Debug)]
 pub(crate) struct EngineHost {
@@ -78,16 +78,17 @@ impl Spawns {
         self.host.store(Box::into_raw(Box::new(host)), Release);
     }
 
-    /// Locks the state. Held while a channel is cloned, and while a control socket is open that a
-    /// program to be started inherits.
+    /// Locks the state. Held while a channel (connection to the engine) is opened for a new
+    /// process. Also held while a control socket is inheritable, so that other programs do not
+    /// inherit it.
     ///
-    /// Returns `None` in a signal handler that interrupted a holder of the lock, because the
-    /// handler would wait for its own thread.
+    /// Returns `None` in a signal handler that interrupted a holder of the lock, because waiting
+    /// would deadlock.
     pub fn lock(&self) -> Option<LockGuard<'_, Started>> {
         self.started.lock_unless_mine()
     }
 
-    /// Records a stream that popen(3) has created.
+    /// Records a stream created by popen(3).
     pub fn note_pipe(&self, pipe: Pipe) {
         if let Some(mut started) = self.lock() {
             started.pipes.insert(pipe.stream, pipe);
@@ -102,8 +103,8 @@ impl Spawns {
         started.map(|it| it.pipes.values().map(|pipe| pipe.fd).collect()).unwrap_or_default()
     }
 
-    /// Removes a stream that is being closed. Returns the process ID of its command, if popen(3)
-    /// created the stream.
+    /// Removes the record of a stream that is being closed. Returns the process ID of its command,
+    /// if popen(3) created the stream.
     pub fn take_pipe(&self, stream: usize) -> Option<i32> {
         if self.pipes.load(Relaxed) == 0 {
             return None;

@@ -1,25 +1,24 @@
-//! Order of steps when descriptors change.
+//! The order of steps when the stack's descriptors change.
 //!
 //! A descriptor number of the stack has an entry in the table of [`descriptors`], and a kernel
 //! descriptor. Calls first look up the entry. Without an entry, they act on the kernel's
 //! descriptor, as calls that bypass this library always do. Other threads may use, close, replace
-//! and allocate numbers at any time. So:
+//! and allocate numbers at any time. Therefore:
 //!
 //! - The kernel descriptor of a socket is a [`towpath_shm::token`], on which every call fails with
-//!   EBADF. A thread that finds the descriptor without its entry gets the error that it would get a
-//!   moment later.
+//!   EBADF. A thread that finds the descriptor without its entry gets the same error as after the
+//!   close.
 //! - Entry and kernel descriptor change under one lock, which serializes changes of the stack's
-//!   numbers. Otherwise
-//!   an entry could remain for a number that names another file by now. The kernel assigns numbers
-//!   without this lock. So an entry is removed before its descriptor is closed, and added after its
-//!   descriptor is created. A number that the program closes is also closed in the kernel, even if
-//!   another thread has just closed it.
+//!   numbers. Otherwise an entry could remain for a number that names another file by now. The
+//!   kernel assigns numbers without this lock. Therefore an entry is removed before its descriptor
+//!   is closed, and added after its descriptor is created. A number that the program closes is also
+//!   closed in the kernel, even if another thread has just closed it.
 //! - A holder of the lock waits neither for another lock nor for the engine. close(2) lingers after
 //!   the number is free, as in the kernel.
 //! - A signal handler may close descriptors after it has interrupted a thread that holds the lock.
 //!   The handler continues without the lock, as if its change came between two steps of the
 //!   interrupted one. Every step allows this for all numbers except those that it changes itself.
-//!   Without this library, too, a handler must not change a number that the interrupted call is
+//!   Even without this library, a handler must not change a number that the interrupted call is
 //!   closing or replacing. Only [`TableGuard::exchange`] changes numbers that are unrelated to the
 //!   interrupted call, so it blocks signals. Other changes do not, because blocking takes two
 //!   system calls, which a seccomp filter of the program may forbid.
@@ -40,18 +39,17 @@ pub(crate) struct TableGuard {
     _lock: Option<LockGuard<'static, ()>>,
 }
 
-/// Takes the lock for descriptor changes. A signal handler that interrupted the holder continues
-/// without the lock.
+/// Takes the lock for changes of descriptors. A signal handler that interrupted the holder
+/// continues without the lock.
 pub(crate) fn lock(posix: &'static Posix) -> TableGuard {
-    // A child forked without this library has no client. The child needs no lock, because it has a
-    // single thread. Waiting for the lock could last for ever, because the holder may be a thread
-    // of the parent.
+    // In a child forked without this library, do not take the lock: the holder may be a thread of
+    // the parent, which does not exist here. The child has a single thread, so it needs no lock.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     TableGuard { descriptors: &posix.process.descriptors, _lock: lock }
 }
 
-/// Returns whether this thread holds the lock for descriptor changes. If so, this is a signal
-/// handler that interrupted such a change.
+/// Returns whether this thread holds the lock for changes of descriptors, so that the caller is a
+/// signal handler.
 pub(crate) fn is_mine(posix: &'static Posix) -> bool {
     posix.changes.is_mine()
 }
@@ -71,8 +69,8 @@ impl TableGuard {
     pub fn duplicate(&self, fd: i32, command: i32, lowest: usize) -> Result<i32> {
         let new = match syscall::fcntl(fd, command, lowest) {
             Ok(new) => new as i32,
-            // With lowest number 0, EINVAL means that RLIMIT_NOFILE is 0. Return EMFILE, as dup(2)
-            // and socket(2) do, which have no such argument.
+            // With lowest number 0, EINVAL can only mean that RLIMIT_NOFILE is 0. Return EMFILE,
+            // like dup(2) and socket(2).
             Err(libc::EINVAL) if lowest == 0 => return fail(libc::EMFILE),
             Err(errno) => return fail(errno),
         };
@@ -93,11 +91,11 @@ impl TableGuard {
         taken
     }
 
-    /// Calls dup3(2), and copies the table entry. The caller must then release the socket or epoll
-    /// set that had the number `new`, without holding the lock.
+    /// Calls dup3(2), and copies the table entry of `old` to `new`. The caller must then release
+    /// the socket or epoll set that had the number `new`, without holding the lock.
     ///
-    /// A concurrent thread that uses `new` must find either its old or its new meaning. Every call
-    /// looks up the table entry first, then uses the kernel descriptor. So if `new` has an entry,
+    /// A concurrent call that uses `new` must find either the old or the new file. Every call looks
+    /// up the table entry first, then uses the kernel descriptor. Therefore if `new` has an entry,
     /// its kernel descriptor is replaced before the entry; otherwise the entry is set first. (If a
     /// file replaces a socket or vice versa, a call that has just read the entry fails with EBADF.)
     pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::ClosedDescriptor> {
@@ -127,8 +125,8 @@ impl TableGuard {
         Ok(self.descriptors.replace(new, entry))
     }
 
-    /// Replaces the kernel descriptor that stands for `socket` by `token`, if the number `fd` still
-    /// belongs to `socket`. The caller must have blocked signals before it took the lock.
+    /// Replaces the kernel descriptor of `socket` by a duplicate of `token`, if the number `fd`
+    /// still belongs to `socket`. The caller must have blocked signals before it took the lock.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
         if self.descriptors.socket(fd) != Some(socket) {
             return Ok(());

@@ -58,8 +58,8 @@ pub unsafe fn buffers<'a>(
     Ok(buffers)
 }
 
-/// Fails with EFAULT if a buffer is in the first page, which no program maps. Other invalid
-/// addresses are not detected, because that would cost system calls.
+/// Fails with EFAULT if a buffer is in the first page, which programs never map. Other invalid
+/// addresses are not detected, because this would take system calls.
 fn check_pointers(buffers: &[Buffer]) -> Result<()> {
     const PAGE: usize = 4096;
     if buffers.iter().any(|buffer| buffer.len > 0 && buffer.at.addr() < PAGE) {
@@ -148,7 +148,7 @@ pub unsafe fn write_vector(
 /// differs from the socket's.
 ///
 /// # Safety
-/// `at` must point to `len` readable bytes (or be null: there is no address).
+/// `at` must point to `len` readable bytes, or be null if there is no address.
 pub unsafe fn destination(
     posix: &'static Posix,
     fd: i32,

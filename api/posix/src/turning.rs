@@ -1,10 +1,11 @@
-//! Runs the engine in calls that wait for several descriptors, if the engine is in this process
-//! ([`towpath_client::driver`]).
+//! Runs the engine (the network stack) in calls that wait for several descriptors, if the engine is
+//! in this process ([`towpath_client::driver`]).
 
 use towpath_client::driver::{DriverLock, ListSleeper, Patience, Turned, Who};
 use towpath_client::{Client, Deadline};
 
-/// State of a waiting thread that may run the event loop of an engine in its process.
+/// State of a waiting thread that may run the event loop of an engine (network stack) in its
+/// process.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadTurning<'a> {
     /// The driver lock, held while this thread runs the event loop of the engine.
@@ -14,10 +15,10 @@ pub(crate) struct ThreadTurning<'a> {
 
 /// Next step of a waiting thread.
 pub(crate) enum WaitStep<'a> {
-    /// Check the descriptors for events.
+    /// Check the program's descriptors for events.
     Look,
-    /// Sleep. The value counts this thread as a sleeper that would take the driver lock, until it
-    /// is dropped.
+    /// Sleep. Until the value is dropped, this thread counts as a sleeper that would take the
+    /// driver lock, which is needed to run the engine.
     Sleep(Option<ListSleeper<'a>>),
 }
 
@@ -41,19 +42,19 @@ impl<'a> ThreadTurning<'a> {
         true
     }
 
-    /// Returns whether this thread may run the engine. Returns false after too many turns and
+    /// Returns whether this thread may run the engine. Returns false after too many passes and
     /// wake-ups without an event for this thread ([`Patience`]).
     pub fn is_willing(&self) -> bool {
         !self.patience.has_ended()
     }
 
-    /// Allows this thread to run the engine again. Called when another thread has woken it.
+    /// Allows this thread to run the engine again, because another thread has woken it.
     pub fn on_wakeup(&mut self) {
         self.patience.renew();
     }
 
-    /// Returns whether the thread must check for events or sleep. Called after the sleep was
-    /// prepared, so that later wake-ups reach this thread.
+    /// Returns whether the thread must check for events or sleep. The caller has already prepared
+    /// the sleep, so that wake-ups from now on reach this thread.
     pub fn next(&self, client: &'a Client) -> WaitStep<'a> {
         match client.driver().filter(|_| self.driver_lock.is_none() && self.is_willing()) {
             Some(driver) => driver
@@ -63,7 +64,7 @@ impl<'a> ThreadTurning<'a> {
         }
     }
 
-    /// Makes a system call that sleeps. If this thread holds the driver lock, other threads may
+    /// Executes a system call that sleeps. If this thread holds the driver lock, other threads may
     /// take it during the call.
     pub fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
         let Some(driver_lock) = self.driver_lock.as_mut() else { return sleep() };

@@ -1,7 +1,8 @@
-//! `libtowpath_preload.so`: the library that is loaded into the programs of a run.
+//! `libtowpath_preload.so`: the library that is preloaded into programs (LD_PRELOAD), so that their
+//! sockets use the stack.
 //!
-//! Exports the functions of [`towpath_symbols`]. If TOWPATH_CONTROL is not in the environment, or
-//! in a set-user-id program, they only call libc's functions of the same names.
+//! Exports the functions of [`towpath_symbols`]. These only call libc's functions if
+//! TOWPATH_CONTROL is not in the environment, or in a set-user-id program.
 
 #![warn(missing_docs)]
 

@@ -1,10 +1,9 @@
 //! Cancellation of threads (pthread_cancel).
 //!
 //! libc ends a cancelled thread by unwinding its stack from the blocking system call. Calls of this
-//! library block while they hold locks and reference counts, which an unwind would not release. In
-//! these calls, the cancellation signal therefore only interrupts the wait
-//! ([`towpath_client::interrupt`]). The call returns as if interrupted. Then [`point`], which holds
-//! no lock, lets libc check whether the thread should end.
+//! library block while they hold locks and reference counts, which unwinding would not release.
+//! Therefore the cancellation signal only interrupts these calls ([`towpath_client::interrupt`]).
+//! After the call has returned, [`point`] lets libc check whether the thread should end.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -15,7 +14,7 @@ use towpath_posix::signal;
 
 use crate::{POSIX, real, signals};
 
-// Whether pthread_cancel was ever called in this process.
+// Whether the program has ever called pthread_cancel.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
 // Distance in bytes from a pthread_t to the thread-local storage with that thread's ID. 0 if the
@@ -33,9 +32,9 @@ pub fn prepare() {
     DISTANCE.store(number_place().addr().wrapping_sub(me), Relaxed);
 }
 
-// The shipped library is built with `panic = "abort"`. So its functions need no cleanup when libc
-// unwinds a cancelled thread's stack, which can happen at any instruction. A library that unwinds,
-// as in tests, must declare the call as "C-unwind", otherwise libc cannot unwind through it.
+// libc may unwind the stack of a cancelled thread at any instruction. The shipped library is built
+// with `panic = "abort"`, so its functions need no cleanup. If a library unwinds, as in tests, the
+// call must be declared as "C-unwind". Otherwise libc cannot unwind through it.
 #[cfg(panic = "abort")]
 unsafe extern "C" {
     fn pthread_testcancel();
@@ -65,7 +64,7 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
         let errno = unsafe { *libc::__errno_location() };
         if result != T::from(-1) || errno != libc::EINTR {
             // The call has completed, so the program gets its result. Send the cancellation signal
-            // again: with asynchronous cancellation it takes effect at once, otherwise at the next
+            // again. With asynchronous cancellation it takes effect at once, otherwise at the next
             // cancellation point.
             signal::send_cancellation(towpath_client::thread_id());
             return result;
@@ -76,7 +75,7 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
 }
 
 /// Runs a call that may wait. If a signal handler forks during the call, the child runs the call
-/// again, over its own attachment to the engine.
+/// again, over its own connection to the engine.
 #[inline]
 pub fn restarted<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     loop {

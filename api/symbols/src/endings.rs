@@ -1,8 +1,8 @@
-//! Exits of the process that run no code of the program: _exit(2), exit_group(2), and the default
-//! action of signals.
+//! Handles exits that run no code of the program: _exit(2), exit_group(2), and the default action
+//! of signals.
 //!
-//! An engine in the process must first deliver bytes that were not sent yet ([`before_it_ends`]),
-//! as the kernel does for its own sockets.
+//! An engine (network stack) in the process must first send the remaining bytes of the sockets
+//! ([`before_it_ends`]), as the kernel does for its own sockets.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -14,10 +14,10 @@ use towpath_posix::signal as posix;
 use crate::signals::ENDING;
 use crate::{POSIX, real};
 
-/// Address of the function that must be called before this process ends. 0 if there is none.
+/// Address of the function to call before this process ends; 0 if there is none.
 static BEFORE: AtomicUsize = AtomicUsize::new(0);
 /// ID of the process that registered [`BEFORE`]. A child created by a raw vfork(2) shares its
-/// parent's memory, but must not call the function.
+/// parent's memory, but must not call this function.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Registers a function that is called when this process is about to end by _exit(2) or by the
@@ -36,8 +36,8 @@ fn process() -> u32 {
     unsafe { syscall(libc::SYS_getpid as usize, [0; 6]) }.unwrap_or(0) as u32
 }
 
-/// Calls the function registered in `BEFORE`, unless this process is a child of the one that
-/// registered it. Called when the process is about to end.
+/// Calls the function registered in `BEFORE`, because the process is about to end. Does nothing in
+/// a child of the process that registered it.
 pub fn come() {
     let before = BEFORE.load(Relaxed);
     if before != 0 && PROCESS.load(Relaxed) == process() {
@@ -47,10 +47,10 @@ pub fn come() {
     }
 }
 
-/// Signal handler that performs the default action of `signal`, which ends the process. Called with
+/// Signal handler that executes the default action of `signal`, which ends the process. Called with
 /// all signals blocked.
 extern "C" fn by_signal(signal: c_int) {
-    // Record that a handler runs, because it may have interrupted a thread that sleeps in the
+    // Record that a signal handler runs: it may have interrupted a thread that sleeps in the
     // engine's event loop.
     interrupt::handler_runs(true);
     come();
@@ -66,8 +66,8 @@ extern "C" fn by_signal(signal: c_int) {
     }
 }
 
-/// Unblocks the signals that end a process. Called in a process that ends within a signal handler,
-/// where they are blocked.
+/// Unblocks the signals whose default action ends the process. Called by a process that ends in a
+/// signal handler, where they are blocked.
 pub fn hear_wishes_to_end() {
     // SAFETY: zeroed memory is a valid sigset_t.
     unsafe {

@@ -8,23 +8,23 @@ use towpath_posix::{descriptor, others};
 
 use crate::{POSIX, answer, real};
 
-/// The file that a successful stat or readlink call refers to.
+/// The file to which a successful stat or readlink call refers.
 #[derive(Clone, Copy)]
 enum CallSubject {
     /// The descriptor that was passed to the call.
     Itself(c_int),
     /// A descriptor of this process: the call followed the path /proc/self/fd/N.
     Linked(c_int),
-    /// A descriptor of another process: the call followed the path /proc/PID/fd/N. Contains process
-    /// ID and descriptor.
+    /// A descriptor of another process: the call followed the path /proc/PID/fd/N. Contains PID and
+    /// N.
     Others(u32, c_int),
     /// A file that the call does not reach through a descriptor.
     Other,
 }
 
 impl CallSubject {
-    /// Parses a path such as /proc/self/fd/N, and returns the descriptor that it names. The kernel
-    /// has read the path already: with an invalid address, the call would have failed with EFAULT.
+    /// Parses a path such as /proc/self/fd/N, and returns the descriptor that it names. The path is
+    /// readable, because the kernel has read it: otherwise the call would have failed with EFAULT.
     unsafe fn path(path: *const c_char) -> Self {
         // SAFETY: the kernel has read `path` as a NUL-terminated string.
         match identity::descriptor(unsafe { CStr::from_ptr(path) }) {
@@ -34,7 +34,7 @@ impl CallSubject {
         }
     }
 
-    /// Returns the file that an fstatat(2) call refers to.
+    /// Returns the file to which an fstatat(2) call refers.
     unsafe fn at(dir: c_int, path: *const c_char, flags: c_int) -> Self {
         // SAFETY: `path` is not null here, and the kernel has read it as a NUL-terminated string,
         // so it has at least one byte.
@@ -62,9 +62,9 @@ impl CallSubject {
     }
 }
 
-/// Corrects the result of stat(2) and its variants for sockets of the stack, because programs use
-/// it to detect sockets and to compare descriptors. `about` returns the file; it is called only if
-/// stat succeeded.
+/// Corrects the result of stat(2) and its variants for sockets of the stack. Programs use the
+/// result to detect sockets and to compare descriptors. `about` returns the file; it is called only
+/// if stat succeeded.
 unsafe fn correct(
     about: impl FnOnce() -> CallSubject,
     to: *mut libc::stat,
@@ -81,8 +81,8 @@ unsafe fn correct(
             to.st_mode = libc::S_IFSOCK | 0o777;
             to.st_dev = identity.device;
             to.st_ino = identity.inode;
-            // Replace the other timestamps by ctime, because those of the kernel descriptor may
-            // contain the name of a socket (`towpath_shm::token`).
+            // Replace atime and mtime by ctime. The timestamps of the kernel descriptor may contain
+            // the name of a socket (`towpath_shm::token`), which is not a time.
             (to.st_atime, to.st_atime_nsec) = (to.st_ctime, to.st_ctime_nsec);
             (to.st_mtime, to.st_mtime_nsec) = (to.st_ctime, to.st_ctime_nsec);
         }
@@ -268,8 +268,8 @@ pub unsafe fn statx_by(
                 (*to).stx_dev_major = libc::major(identity.device);
                 (*to).stx_dev_minor = libc::minor(identity.device);
                 (*to).stx_ino = identity.inode;
-                // Replace the other timestamps by ctime, because those of the kernel descriptor may
-                // contain the name of a socket.
+                // Replace atime and mtime by ctime. The timestamps of the kernel descriptor may
+                // contain the name of a socket, which is not a time.
                 (*to).stx_atime = (*to).stx_ctime;
                 (*to).stx_mtime = (*to).stx_ctime;
             }
@@ -282,8 +282,9 @@ pub unsafe fn statx_by(
     0
 }
 
-/// Implements readlink(2) and its variants. `real` calls libc's function. For a link in
-/// /proc/PID/fd that leads to a socket of the stack, returns the name of that socket.
+/// Implements readlink(2) and its variants. `real` calls libc's function. If the link is in
+/// /proc/PID/fd and refers to a socket of the stack, returns the socket's name, such as
+/// `socket:[N]`.
 pub unsafe fn readlink_by(
     path: *const c_char,
     to: *mut c_char,

@@ -1,8 +1,10 @@
 //! Exports directory reads that hide this library's internal descriptors in /proc/self/fd. The
-//! program did not open them, and close(2), fcntl(2) and fstat(2) report them as closed.
+//! program did not open these descriptors, and close(2), fcntl(2) and fstat(2) report them as
+//! closed.
 //!
-//! If an entry has the number of an internal descriptor, the path of the directory is read from the
-//! kernel. Therefore every path to /proc/self/fd is covered.
+//! proc/self/fd is covered./If an entry has the number of an internal descriptor, the directory's
+//! path is read by readlink(2). Therefore every path to /proc/self/fd is recognized./proc/self/fd
+//! is covered.
 
 use std::ffi::CStr;
 
@@ -11,7 +13,7 @@ use towpath_posix::identity;
 
 use crate::{POSIX, real};
 
-/// Byte offset of the entry's length in `struct linux_dirent64`. [`NAME_AT`] is that of its name.
+/// Byte offsets of the entry's length and, below, of its name in `struct linux_dirent64`.
 const LENGTH_AT: usize = 16;
 const NAME_AT: usize = 19;
 

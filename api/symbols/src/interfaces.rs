@@ -1,5 +1,5 @@
-//! Exports the functions that list network interfaces, which return those of the stack instead of
-//! the kernel's.
+//! Exports the functions that list network interfaces. They return the interfaces of the stack
+//! instead of the kernel's.
 
 use std::ffi::CStr;
 
@@ -8,8 +8,8 @@ use towpath_posix::interface;
 
 use crate::{POSIX, answer, real};
 
-/// Returns a list that is one block from malloc, as glibc's is. So both freeifaddrs of glibc and
-/// that of this library can free it.
+/// Returns a list that is one block of malloc, as in glibc. Therefore it can be freed by the
+/// freeifaddrs of glibc and of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     if !POSIX.is_active() {
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
     answer::zero(interface::getifaddrs(&POSIX).map(|first| unsafe { *to = first }))
 }
 
-/// Frees a list of glibc or of this library, because both are one block from malloc.
+/// Frees a list of glibc or of this library. Both are one block of malloc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     // SAFETY: the caller upholds the C function's contract.

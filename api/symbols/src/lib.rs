@@ -1,10 +1,10 @@
 //! The C functions that the preloaded library (`api/preload`) exports instead of libc's.
 //!
 //! Every function has the name and the contract of a libc function. For sockets of the stack it
-//! calls [`towpath_posix`], and otherwise libc's own function. A shared library that depends on
-//! this crate exports all functions, and calls [`start`] when it is loaded.
+//! calls [`towpath_posix`], otherwise libc's function. A shared library that depends on this crate
+//! exports all functions, and calls [`start`] when it is loaded.
 //!
-//! - `state`: state of the process's calls; `real`: libc's functions, resolved once;
+//! - `state`: state of these functions in the process; `real`: libc's functions, resolved once;
 //! - `cancel`: cancellation points; `complaint`: messages of the library itself;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`,
 //!   `locking`, `opening`, `files`, `folders`, `processes`, `pipes`, `stdio`, `streams`,
@@ -73,7 +73,7 @@ pub fn start(attach: impl FnOnce(&'static Posix) -> towpath_posix::Result<()>) {
     }
 }
 
-/// Prints a panic of this library. std's default hook cannot be used: it calls libc functions that
+/// Prints a panic of this library. Replaces std's default hook, which calls libc functions that
 /// this library replaces, and may take a lock that the panicking call holds.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     use std::io::Write;

@@ -9,8 +9,8 @@ use crate::{POSIX, answer, real};
 
 type Resource = libc::__rlimit_resource_t;
 
-/// Implements prlimit(2) for this process. Translates the limits that the program sees to those of
-/// the kernel, and back.
+/// Implements prlimit(2) for this process. Converts between the limits that the program sees and
+/// those of the kernel.
 ///
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.

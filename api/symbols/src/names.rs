@@ -1,9 +1,9 @@
 //! Exports name lookups (getaddrinfo(3) and similar functions). The machine's own host name
-//! resolves to the stack's addresses, and names that the user configured for the run to their
+//! resolves to the stack's addresses. Names that the user configured resolve to the configured
 //! addresses.
 //!
-//! To build a result, these functions call libc's own with numeric addresses. So libc allocates the
-//! results, and parses services and hints.
+//! To build a result, these functions call libc's functions with numeric addresses. Therefore libc
+//! allocates the results, and parses services and hints.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -84,8 +84,8 @@ pub unsafe extern "C" fn getaddrinfo(
     }
 }
 
-/// getaddrinfo_a(3). glibc looks up the names in its own threads, with internal calls that this
-/// library cannot replace. Therefore `prepare` configures glibc to use the stack's resolver.
+/// getaddrinfo_a(3). glibc looks up the names in its own threads, by internal calls that this
+/// library cannot replace. Therefore `prepare` makes glibc use the NSS service of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getaddrinfo_a(
     mode: c_int,
@@ -323,8 +323,8 @@ unsafe fn put_hostname(name: &Hostname, to: *mut c_char, len: usize) -> c_int {
     0
 }
 
-/// Returns an address as text, and the host name that this run has for it. Returns `None` if the
-/// run has no name for the address.
+/// Returns an address as text, and its host name, if the user has configured one or the address is
+/// the stack's. Otherwise returns `None`.
 unsafe fn own_name(
     addr: *const c_void,
     len: socklen_t,

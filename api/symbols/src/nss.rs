@@ -1,9 +1,11 @@
 //! The service `towpath` of glibc's name service switch: resolves hostnames by DNS over the stack.
 //!
-//! glibc loads a service as `libnss_NAME.so.2`, unless a library with that soname is loaded
-//! already. The soname of this library is the same, set in `build.rs` of `api/preload` and
-//! `api/inline`. Functions and their contracts are those of nss.h. Results are allocated from the
-//! caller's buffer.
+//! preload` and `api/inline`. Functions and their contracts are those of nss.h. Results are
+//! allocated from the caller's buffer./glibc loads a service as `libnss_NAME.so.2`, unless a
+//! library with this soname is already loaded. This library has the soname of the service
+//! `towpath`, which `build.rs` of `api/preload` and `api/inline` sets. The functions are declared
+//! in nss.h. They allocate results in the caller's buffer./preload` and `api/inline`. Functions and
+//! their contracts are those of nss.h. Results are allocated from the caller's buffer.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -40,8 +42,8 @@ pub struct AddrTuple {
 /// Configures glibc to resolve hosts using this library, if the run has a nameserver. Must be
 /// called before each name lookup.
 ///
-/// Uses no lock, because in a child forked meanwhile the lock would stay locked. Threads that call
-/// this concurrently make the same change.
+/// Does not use a lock, because a child forked while it is held could not take it. Concurrent calls
+/// make the same change.
 pub fn prepare() {
     if IS_PREPARED.load(Ordering::Acquire) {
         return;
@@ -183,9 +185,9 @@ impl Arena {
         Some(())
     }
 
-    /// Stores the found addresses as a list of tuples. If `to` points to a tuple that the caller
-    /// provides, that tuple becomes the first of the list. If the buffer is too small, `to` stays
-    /// unchanged, because glibc before 2.36 frees the buffer and retries with the same `to`.
+    /// Stores the found addresses as a list of tuples. If `to` points to a tuple of the caller, it
+    /// becomes the first of the list. If the buffer is too small, `to` stays unchanged: glibc
+    /// before 2.36 frees the buffer and retries with the same `to`.
     fn put_tuples(&mut self, found: &FoundAddresses, to: &mut *mut AddrTuple) -> Option<()> {
         let before = *to;
         let put = self.chain_tuples(found, to);

@@ -1,5 +1,6 @@
-//! Exports the functions that open files. A few files are replaced by generated ones: see
-//! [`towpath_posix::resolver`], [`towpath_posix::proc_net`] and [`towpath_posix::given`].
+//! Exports the functions that open files. A few files, such as /etc/resolv.conf, are replaced by
+//! generated ones: see [`towpath_posix::resolver`], [`towpath_posix::proc_net`] and
+//! [`towpath_posix::given`].
 
 use std::ffi::CStr;
 
@@ -8,10 +9,10 @@ use towpath_posix::{given, proc_net, resolver};
 
 use crate::{POSIX, answer, real};
 
-/// Replaces a file that the program has just opened as `fd`, if it is one of those that this
-/// library generates. Returns the descriptor for the program. A relative path starts at `dir`.
+/// Replaces a file that the program has just opened as `fd`, if this library generates a file for
+/// this path. Returns the descriptor for the program. `dir` is the directory of a relative path.
 ///
-/// The kernel has read `path` already: with an invalid address, the call would have failed with
+/// `path` is readable, because the kernel has read it: otherwise the call would have failed with
 /// EFAULT.
 pub(crate) unsafe fn opened(fd: c_int, dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     if fd < 0 {
@@ -92,8 +93,8 @@ pub unsafe extern "C" fn __openat64_2(dir: c_int, path: *const c_char, flags: c_
     unsafe { opened(real::__openat64_2(dir, path, flags), dir, path, flags) }
 }
 
-/// Replaces the file of a stream that the program has just opened by fopen(3), if it is one of
-/// those that this library generates. Nothing has been read from `stream` yet.
+/// Replaces the file of a stream that the program has just opened by fopen(3), if this library
+/// generates a file for this path. Nothing has been read from `stream` yet.
 unsafe fn streamed(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: `path` and `mode` are NUL-terminated, by the contract of fopen. fopen succeeded if
     // `stream` is not null.

@@ -1,6 +1,6 @@
-//! Exports popen(3) and pclose(3). libc's popen would pass the program's environment to the
-//! command, which needs different variables to find its engine. The environment cannot be changed
-//! while other threads read it.
+//! Exports popen(3) and pclose(3). libc's popen would pass this program's environment to the
+//! command, but the command needs other variables to find the engine. The environment of a program
+//! with several threads cannot be changed.
 
 use libc::{FILE, c_char, c_int};
 use towpath_posix::exec::{self, Pipe};
@@ -70,8 +70,8 @@ unsafe fn open(command: *const c_char, mode: &StreamMode) -> Result<*mut FILE> {
     }
 }
 
-/// Spawns a shell that runs the command. `end` of the pipe becomes its descriptor `at` (standard
-/// input or output). Returns the process ID.
+/// Spawns a shell that runs the command. `end` is an end of the pipe, and becomes the shell's
+/// descriptor `at` (standard input or output). Returns the process ID.
 unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> {
     let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
     // SAFETY: zeroed memory is valid for these C structures, which outlive the calls.
@@ -81,8 +81,8 @@ unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> 
         for fd in exec::pipe_descriptors(&POSIX) {
             real::posix_spawn_file_actions_addclose(&raw mut actions, fd);
         }
-        // If the program has closed its standard stream, `end` and `at` may be equal. dup2 then
-        // only clears close-on-exec.
+        // `end` and `at` may be equal if the program has closed its standard input or output. The
+        // kernel's dup2 then only clears close-on-exec.
         real::posix_spawn_file_actions_adddup2(&raw mut actions, end, at);
         let (mut pid, none) = (0, std::ptr::null());
         let shell = c"/bin/sh".as_ptr();

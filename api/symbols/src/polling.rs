@@ -27,11 +27,11 @@ unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
     }
 }
 
-/// Returns whether `count` exceeds the number of descriptors that the process may open. The kernel
-/// rejects such a call, so the list must not be read: its address may be invalid.
+/// Returns whether `count` exceeds the maximum number of descriptors of this process. The kernel
+/// rejects such a call before it reads the list, whose address may be invalid.
 fn too_many(count: nfds_t) -> bool {
-    // Threshold that is below every usual descriptor limit, so that polling a few descriptors needs
-    // no extra system call.
+    // Number below every usual descriptor limit. Polling fewer descriptors needs no system call to
+    // check the limit.
     const FEW: nfds_t = 256;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable.

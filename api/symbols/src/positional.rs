@@ -1,5 +1,5 @@
 //! Exports reads and writes at a file position. Sockets have no position, so these functions fail
-//! for them as in the kernel.
+//! for sockets of the stack.
 
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
@@ -7,7 +7,7 @@ use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Fails with the error that preadv2 and pwritev2 return for a socket and a position other than -1.
+/// Fails with the error of preadv2 and pwritev2 for a socket, if the position is not -1.
 fn no_position<T>(offset: off_t) -> Result<T> {
     Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
 }
@@ -23,7 +23,7 @@ fn message_flags(flags: c_int) -> Result<c_int> {
     }
 }
 
-/// Regenerates a file of /proc/net that shows the stack, because the program reads it from the
+/// Regenerates a file that replaces one of /proc/net, because the program reads it from the
 /// beginning again.
 #[inline]
 fn reread(fd: c_int) -> Result<()> {
@@ -178,8 +178,7 @@ pub unsafe extern "C" fn pwritev2(
     }
 }
 
-// off64_t equals off_t on the supported 64-bit machines, so the functions with `64` call those
-// without it.
+// off64_t and off_t are the same type on 64-bit machines, so lseek64 calls lseek.
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {

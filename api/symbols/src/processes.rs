@@ -17,8 +17,8 @@ const THERE: u8 = 1;
 const NONE: u8 = 2;
 
 /// Registers this library's pthread_atfork handlers, and returns whether libc calls them on fork.
-/// The handlers must be registered before all others, even if the constructor of an earlier library
-/// registers some.
+/// They must be registered before all other handlers, even those that an earlier library registers
+/// in its constructor.
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
         // musl lacks __register_atfork. There, fork is handled without pthread_atfork handlers.
@@ -47,10 +47,10 @@ extern "C" fn child() {
     fork::child(&POSIX);
 }
 
-/// Returns whether malloc is that of libc. Replacements such as jemalloc and tcmalloc take their
-/// locks in atfork handlers. Handlers of this library would run while these locks are held, so an
-/// allocation would deadlock. With such a malloc, their work is done outside libc's fork, so the
-/// program's own atfork handlers cannot use sockets.
+/// Returns whether malloc is libc's. Replacements such as jemalloc and tcmalloc take their locks in
+/// atfork handlers, so an allocation in a handler of this library would deadlock. With such a
+/// malloc, the handlers' work is done before and after libc's fork. The program's own atfork
+/// handlers then cannot use sockets.
 fn malloc_is_libcs() -> bool {
     let object = |function: *const c_void| {
         // SAFETY: all fields of Dl_info are nullable pointers, so zeroed memory is valid.
@@ -62,8 +62,8 @@ fn malloc_is_libcs() -> bool {
     object(libc::malloc as *const c_void) == object(libc::abort as *const c_void)
 }
 
-/// Registers fork handlers. pthread_atfork(3) is linked statically into each program and library,
-/// and calls this function. `object` identifies that program or library.
+/// Registers fork handlers. This is called by pthread_atfork(3), which is linked statically into
+/// each program and library. `object` identifies the program or library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __register_atfork(
     prepare: Option<Handler>,
@@ -87,8 +87,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
     }
 }
 
-/// vfork(2). Calls fork, because a child after fork may do everything that a child after vfork may
-/// do.
+/// vfork(2). Calls fork, because a child of vfork may do less than a child of fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: the caller upholds the C function's contract.
@@ -125,7 +124,7 @@ pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
     }
 }
 
-/// Replaces glibc's forkpty, because its internal calls of fork and dup2 would bypass this library.
+/// Replaces glibc's forkpty, whose internal calls of fork and dup2 would bypass this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkpty(
     terminal: *mut c_int,
@@ -163,7 +162,7 @@ pub unsafe extern "C" fn forkpty(
     }
 }
 
-/// Replaces glibc's daemon, because its internal call of fork would bypass this library.
+/// Replaces glibc's daemon, whose internal call of fork would bypass this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     // SAFETY: the caller upholds the C function's contract.
@@ -199,9 +198,9 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
-/// Determines whether a program that is about to be executed will use sockets of the stack or of
-/// the kernel. Notifies the engine if it will use those of the kernel. Fails if the user forbids
-/// such programs.
+/// Determines whether a program to be executed will use the sockets of the stack or of the kernel.
+/// Notifies the engine if they are those of the kernel. Fails if the user has forbidden such
+/// programs.
 unsafe fn told<'a>(
     name: *const c_char,
     program: impl FnOnce(&'a CStr) -> Program<'a>,
@@ -281,8 +280,8 @@ pub unsafe fn execveat_by(
     unsafe { exec(told(path, |path| Program::At(dir, path)), envp, real) }
 }
 
-/// Implements posix_spawn(3) and its variants. `real` calls libc's function with the environment
-/// for the new program, and the location for its process ID.
+/// Implements posix_spawn(3) and its variants. `real` calls libc's function with the environment of
+/// the new program. It stores the process ID in its second argument.
 unsafe fn spawn(
     told: towpath_posix::Result<Executable>,
     pid: *mut pid_t,
@@ -371,7 +370,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
 }
 
 /// Replaces glibc's system(3). Its internal posix_spawn would bypass this library, so that the
-/// command could not find its engine.
+/// command would not find its engine (the network stack).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: the caller upholds the C function's contract.

@@ -1,8 +1,8 @@
-//! libc's own functions, for those that this library replaces.
+//! The functions of libc that this library replaces.
 //!
-//! The constructor of this library resolves all of them. A later lookup in a forked child could
-//! deadlock if another thread held the loader's lock during the fork. A call before the constructor
-//! resolves its function on demand, because a malloc replacement may read files in its own
+//! The constructor of this library looks up all of them. A later lookup in a forked child could
+//! deadlock if another thread held the loader's lock during the fork. A function called before the
+//! constructor is looked up on demand. For example, a malloc replacement may read files in its own
 //! constructor.
 
 #![allow(clippy::too_many_arguments, non_snake_case)] // Signatures as in libc.

@@ -1,7 +1,7 @@
-//! Calls that the kernel supports on files but not on sockets.
+//! Exports functions that the kernel supports for files but not for sockets.
 //!
-//! The kernel's descriptor behind a socket's number is opened with O_PATH (`towpath_shm::token`),
-//! so that the kernel would return EBADF. The functions here return the errors of kernel sockets.
+//! The kernel descriptor of the stack's sockets is opened with O_PATH (`towpath_shm::token`), so
+//! the kernel would return EBADF. These functions return the errors of kernel sockets instead.
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t, termios};
 use towpath_posix::{Errno, descriptor};

@@ -3,8 +3,8 @@
 //!
 //! glibc keeps the resolver's settings in a `struct __res_state`, one per thread or one that the
 //! program allocates. Functions that create or parse messages (res_mkquery, dn_expand, ns_parserr)
-//! are not replaced. Each function has two names. Since glibc 2.34, libc exports it by the name in
-//! the manual page. Before that, libresolv exported it by a name with underscores.
+//! are not replaced. Each function has two names: since glibc 2.34, libc exports it by the name in
+//! the manual page. Before, libresolv exported it by a name with underscores.
 
 use std::ffi::CStr;
 use std::slice;
@@ -48,7 +48,7 @@ impl Own {
     }
 }
 
-/// Defines resolver functions under both of their names. If the run has no nameserver, they call
+/// Defines resolver functions under both of their names. If the stack has no nameserver, they call
 /// libc's functions.
 macro_rules! functions {
     ($($name:ident $other:ident ($($arg:ident: $kind:ty),*) in $settings:expr => $ours:expr;)*) => {
@@ -164,9 +164,9 @@ unsafe fn initialised(result: c_int, state: *mut ResState) -> c_int {
     result
 }
 
-/// Returns the resolver settings of this thread. First looks up a numeric name, so that glibc reads
-/// /etc/resolv.conf if it has not yet done so or the file has changed. Returns `None` if names are
-/// resolved over the kernel's network in this run.
+/// Returns the resolver settings of this thread. First looks up a numeric name, which makes glibc
+/// read /etc/resolv.conf if it has not yet done so, or if the file has changed. Returns `None` if
+/// names are resolved over the kernel's network.
 unsafe fn of_thread() -> Option<(*mut ResState, StubSettings)> {
     let substitution = Substitution::new(&POSIX)?;
     // SAFETY: the pointers are to local variables. A numeric name sends no query.

@@ -63,8 +63,7 @@ const _: () = assert!(
 );
 
 impl ResState {
-    /// Returns the settings in this structure, in which nameservers are replaced by that of the
-    /// run.
+    /// Returns the settings in this structure, with nameservers replaced by that of the stack.
     ///
     /// # Safety
     /// glibc or the program must have initialized the state as resolv.h requires.
@@ -112,7 +111,7 @@ impl ResState {
         all.map(|domain| unsafe { CStr::from_ptr(*domain) }.to_bytes().to_vec()).collect()
     }
 
-    /// Replaces nameservers in the structure by that of the run, for programs that read the
+    /// Replaces nameservers in this structure by that of the stack, for programs that read the
     /// structure.
     ///
     /// # Safety

@@ -7,9 +7,9 @@ use towpath_posix::{Errno, signal as posix};
 
 use crate::{POSIX, answer, real};
 
-/// Handler that the kernel calls for every signal. The function gets the program's handler from
-/// `begin`, and jumps to that with the kernel's arguments (a tail call). So the program's handler
-/// returns or unwinds as if the kernel had called it.
+/// Handler that the kernel calls for every signal. It gets the address of the program's handler
+/// from `begin`, and jumps there with the kernel's arguments (a tail call). Therefore the program's
+/// handler returns or unwinds as if the kernel had called it.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     #[cfg(target_arch = "x86_64")]
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn sigaction(
     unsafe { posix::sigaction(&POSIX, signal, new, old, entry_address(), real) }
 }
 
-/// sigaction(2) under its internal name in glibc.
+/// glibc's internal name of sigaction(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __sigaction(
     signal: c_int,
@@ -72,12 +72,12 @@ pub unsafe extern "C" fn __sigaction(
     unsafe { sigaction(signal, new, old) }
 }
 
-/// Signals with which users request the end of a process.
+/// Signals by which users request the end of a process.
 pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
 
 /// Sets `handler` for the signals that request the end of the process, unless the program ignores
-/// them. Called in exit(3) after the program's own exit handlers. Otherwise the default action of
-/// such a signal would replace the exit status.
+/// them. Called in exit(3) after the program's exit handlers. Otherwise a signal's default action
+/// could replace the exit status.
 pub fn on_end_request(handler: extern "C" fn(c_int)) {
     for signal in ENDING {
         // SAFETY: zeroed memory is valid for these C structures, and the pointers are to local

@@ -1,8 +1,8 @@
-//! State of this process's socket calls.
+//! State of the socket calls in this process.
 
 use towpath_posix::Posix;
 
-/// State of this process's socket calls. The initial state consists of zeros, so it is valid before
-/// any constructor runs. A constructor of another library, or a malloc replacement, may call these
-/// functions before our own constructor.
+/// State of the socket calls in this process. The initial state consists of zeros, so it is valid
+/// before any constructor runs. Constructors of other libraries may call these functions before
+/// this library's constructor.
 pub static POSIX: Posix = Posix::new();

@@ -1,7 +1,7 @@
 //! Exports functions for FILE streams on sockets of the stack, and for printing to a descriptor.
 //!
-//! libc's own functions reject such sockets, because they first examine the kernel descriptor by
-//! internal calls that cannot be replaced.
+//! libc's functions reject these sockets, because they first examine the kernel descriptor by
+//! internal calls that this library cannot replace.
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_posix::descriptor;
@@ -102,8 +102,8 @@ pub unsafe extern "C" fn freopen64(
     }
 }
 
-/// Closes a socket of the stack that the stream uses, because freopen(3) closes the stream's
-/// descriptor even if it fails.
+/// Closes the stream's descriptor if it is a socket of the stack. freopen(3) closes the descriptor
+/// even if it fails.
 unsafe fn give_up_socket(stream: *mut FILE) {
     // SAFETY: `stream` is valid, by the contract of freopen.
     unsafe {
@@ -116,8 +116,8 @@ unsafe fn give_up_socket(stream: *mut FILE) {
     }
 }
 
-/// Replaces those standard streams that are sockets, as in a program started by inetd. Needed if
-/// libc's own streams cannot be patched to support sockets of the stack ([`crate::streams`]).
+/// Replaces standard streams that are sockets, as in a program started by inetd. Needed only if
+/// [`crate::streams`] cannot patch libc's streams.
 pub fn wrap_standard_streams() {
     // SAFETY: called in the constructor, when the streams are not in use yet; programs read these
     // variables on each use.
@@ -138,7 +138,7 @@ pub fn wrap_standard_streams() {
 type Do = unsafe extern "C" fn();
 type Next = unsafe extern "C" fn(*mut FILE) -> *mut FILE;
 
-/// Flushes the buffers of all streams, as exit(3) does, except streams that another thread uses.
+/// Flushes the buffers of all streams, like exit(3), except streams that another thread has locked.
 /// fflush(3) would wait for such a stream, possibly until input arrives at a terminal.
 pub fn write_out_streams() {
     let names = [c"_IO_list_lock", c"_IO_list_unlock", c"_IO_iter_begin", c"_IO_iter_next"];
@@ -173,8 +173,8 @@ pub fn write_out_streams() {
     }
 }
 
-/// Sends text to a socket. `print` formats the text into memory that it allocates, which is freed
-/// here. Returns the number of bytes, or -1.
+/// Sends formatted text to a socket. `print` allocates memory for the text, which this function
+/// frees. Returns the number of bytes, or -1.
 unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
     let mut text: *mut c_char = std::ptr::null_mut();
     let len = print(&raw mut text);

@@ -1,14 +1,14 @@
 //! Supports sockets of the stack in libc's own FILE streams.
 //!
-//! A FILE reads and writes by internal functions of libc that cannot be replaced by name. `dup2`
-//! may replace the descriptor of any FILE by a socket at any time, as a shell's redirection does.
-//! glibc calls the lowest layer of a stream through a table of functions. Therefore this module
-//! replaces read, write, seek and close in the tables of files. The replacements call glibc's own
-//! functions unless the descriptor is a socket of the stack.
+//! A FILE reads and writes by internal functions of libc, which this library cannot replace by
+//! name. A program may replace the descriptor of any FILE by a socket (dup2), as a shell's
+//! redirection does. glibc calls the lowest layer of a stream through a table of functions.
+//! Therefore this module replaces read, write, seek and close in the tables of files. The
+//! replacements call glibc's own functions unless the descriptor is a socket of the stack.
 //!
-//! glibc checks that a stream points to one of its read-only tables, so the constructor patches the
-//! tables in place. Their layout has been the same since glibc 2.1 ([`Jumps`]). A table stays
-//! unchanged unless all four functions are at their expected places.
+//! glibc checks that a stream points to one of its read-only tables, so this library's constructor
+//! patches the tables in place. Their layout has been the same since glibc 2.1 ([`Jumps`]). A table
+//! is patched only if all four functions are at their expected places.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -53,7 +53,8 @@ unsafe extern "C" {
 }
 
 /// Patches glibc's tables of stream functions, so that streams support sockets of the stack. Called
-/// by the constructor. Returns false if libc is not glibc, or if the layout of its tables differs.
+/// by the constructor. Returns false if libc is not glibc, or if its tables have a different
+/// layout.
 pub fn take_part() -> bool {
     for (name, at) in NAMES.iter().zip(&GLIBC) {
         // SAFETY: `name` is NUL-terminated.
@@ -73,8 +74,8 @@ pub fn take_part() -> bool {
     }
 }
 
-/// Replaces the four functions in a stream's table by those of this library. Returns false and
-/// changes nothing if the table does not contain glibc's functions at the expected places.
+/// Replaces the four functions in a stream's table by those of this library. If the table does not
+/// contain glibc's functions at the expected places, leaves it unchanged and returns false.
 ///
 /// # Safety
 /// `jumps` must be the address of a table of glibc.
@@ -171,8 +172,8 @@ unsafe extern "C" fn read(file: *mut FILE, to: *mut c_void, len: ssize_t) -> ssi
     }
 }
 
-/// Writes all bytes of a stream's buffer to its descriptor. On an error, returns the number of
-/// bytes written so far, and sets the error flag of the stream.
+/// Writes a stream's buffer to its descriptor. On an error, sets the stream's error flag, and
+/// returns the number of bytes written before.
 unsafe extern "C" fn write(file: *mut FILE, from: *const c_void, len: ssize_t) -> ssize_t {
     // SAFETY: glibc passes valid arguments. `GLIBC` has the address of a function of this type.
     unsafe {

@@ -1,7 +1,7 @@
-//! syscall(2): calls by number instead of libc's functions.
+//! Exports syscall(2), by which programs make system calls without libc's functions.
 //!
-//! Calls about our descriptors are passed to the functions of this crate, all other calls to the
-//! kernel unchanged. libuv, for example, sends and receives batches of datagrams this way.
+//! Calls on the stack's descriptors are passed to the functions of this crate, all other calls to
+//! the kernel. For example, libuv sends and receives batches of datagrams in this way.
 
 use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr, ssize_t,
@@ -104,7 +104,7 @@ const CALLS: [c_long; 65] = [
     libc::SYS_writev,
 ];
 
-/// System calls in `LOOKED_AT` that newer architectures such as aarch64 lack.
+/// System calls in `LOOKED_AT` that exist only on older architectures, not on aarch64.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: [c_long; 11] = [
     libc::SYS_dup2,
@@ -120,11 +120,12 @@ const OLD_CALLS: [c_long; 11] = [
     libc::SYS_sync_file_range,
 ];
 
-/// syscall(2). Jumps to `special` for a call in `LOOKED_AT`. Passes all other calls to the kernel,
-/// without using the thread's stack memory.
+/// syscall(2). If the call is in `LOOKED_AT`, jumps to `special`. Passes all other calls to the
+/// kernel, without using the thread's stack memory.
 ///
-/// clone(2) may return on another stack, or in two processes that share one (CLONE_VM). `special`
-/// receives the arguments in the same registers, so the kernel's sixth argument is its seventh.
+/// The stack memory must not be used, because clone(2) may return on another stack, or in two
+/// processes that share one (CLONE_VM). `special` receives the arguments in the same registers, so
+/// the kernel's sixth argument is its seventh.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
@@ -250,15 +251,16 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     // SAFETY: the program upholds the contract of the system call.
     unsafe {
         Some(match number {
-            // Pretend that io_uring is missing, because it would use the kernel descriptors that
-            // stand for sockets. Event loops then use epoll.
+            // Report io_uring as not supported, because it would use the sockets' kernel
+            // descriptors, which have no function. Event loops then use epoll.
             libc::SYS_io_uring_setup => fail(-c_long::from(libc::ENOSYS)),
-            // With CLONE_FILES the child shares the descriptors of its parent, so it is not treated
-            // as a new process.
+            // With CLONE_FILES the child shares the parent's descriptors, so it is not a new
+            // process for this library.
             libc::SYS_clone if a & libc::CLONE_FILES as usize == 0 => c_long::from(fork()),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => c_long::from(fork()),
-            // vfork is implemented as fork, so the parent does not wait for the child.
+            // vfork is implemented as fork, so the parent does not wait for the child's exec or
+            // exit.
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => c_long::from(processes::vfork()),
             libc::SYS_exit_group => {
@@ -276,8 +278,8 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles system calls that transfer messages. Includes those on AF_UNIX sockets, because their
-/// messages may contain descriptors of the stack.
+/// Handles system calls that send or receive messages. This includes AF_UNIX sockets, because their
+/// messages may contain descriptors of the stack's sockets (SCM_RIGHTS).
 unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     let (fd, messages) = (a as c_int, b as *mut mmsghdr);
     // SAFETY: the program upholds the contract of the system call.
@@ -366,9 +368,9 @@ unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles system calls whose path may name a socket in /proc, or a file that this library
-/// replaces. The kernel performs the call first. libc's functions of these names are not used,
-/// because they may be missing: glibc before 2.33 has no fstatat.
+/// Handles system calls whose path may be that of a socket in /proc, or of a file that this library
+/// replaces. The kernel executes the call first. libc's functions are not used, because they may be
+/// missing: glibc before 2.33 has no fstatat.
 unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     let fd = a as c_int;
@@ -410,7 +412,7 @@ unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles system calls that take one or two descriptors and that the functions above do not cover.
+/// Handles the remaining system calls that take one or two descriptors.
 unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, _, c, ..] = args;
     let second = match number {

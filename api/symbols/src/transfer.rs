@@ -34,7 +34,7 @@ unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> s
     })
 }
 
-/// Sends a request to a netlink socket that this library emulates, for sendto(2).
+/// Implements sendto(2) for a netlink socket that this library emulates: sends a request to it.
 unsafe fn send_netlink(
     fd: c_int,
     from: &[Buffer],
@@ -45,7 +45,7 @@ unsafe fn send_netlink(
     answer::size(unsafe { netlink::send(&POSIX, fd, from, to, to_len) })
 }
 
-/// Sends a request to a netlink socket that this library emulates, for sendmsg(2).
+/// Implements sendmsg(2) for a netlink socket that this library emulates: sends a request to it.
 unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
     // SAFETY: the program upholds the contract of sendmsg.
     unsafe {
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     }
 }
 
-/// Calls `visit` for each descriptor that a message of an AF_UNIX socket contains (SCM_RIGHTS).
+/// Calls `visit` for each descriptor in a message of an AF_UNIX socket (SCM_RIGHTS).
 unsafe fn each_right(message: *const msghdr, visit: impl Fn(&'static Posix, c_int)) {
     // SAFETY: `message` is valid, because the kernel has just filled it in or is about to read it.
     unsafe {
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn sendmmsg(
 }
 
 /// Implements sendmmsg(2) for a netlink socket that this library emulates. Returns an error only if
-/// no message was sent before it.
+/// it concerns the first message.
 unsafe fn send_netlink_messages(fd: c_int, messages: *mut mmsghdr, count: c_uint) -> c_int {
     for n in 0..count as usize {
         // SAFETY: the program upholds the contract of sendmmsg.

@@ -17,8 +17,8 @@ pub fn of(name: &[u8]) -> Option<Vec<u8>> {
     find(&file[..len], name)
 }
 
-/// Returns the alias in the first line that begins with `name`. If that line has no alias, later
-/// lines are ignored, as in glibc.
+/// Returns the alias in the first line that begins with `name`. As in glibc, only this line counts,
+/// even if it has no alias.
 fn find(text: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     for line in text.split(|byte| *byte == b'\n') {
         let mut words = line.splitn(2, |byte| byte.is_ascii_whitespace());

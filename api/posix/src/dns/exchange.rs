@@ -11,8 +11,8 @@ use towpath_dns::{Attempt, Conf, DATAGRAM_MAX, DnsAnswer, Inquiry, Protocol, Que
 use crate::control::SendControl;
 use crate::{Errno, Posix, Result, descriptor, option, poll, socket, transfer};
 
-/// Sends all `questions` to the nameservers until they are answered. An element of the result is
-/// `None` if no server had an answer to that question.
+/// Sends all `questions` to the nameservers, and repeats them until they are answered or the
+/// attempts are used up. The result has one element per question; `None` if no server answered it.
 pub fn ask(posix: &'static Posix, conf: &Conf, questions: &[Question]) -> Vec<Option<DnsAnswer>> {
     let mut inquiry = Inquiry::new(conf, questions, random);
     while let Some(attempt) = inquiry.next_attempt() {
@@ -90,8 +90,8 @@ impl ServerSocket {
         Ok(line)
     }
 
-    /// Sets IP_RECVERR or IPV6_RECVERR, as glibc does, so that every ICMP error makes the next call
-    /// fail. Otherwise an unreachable server would be noticed only after the timeout.
+    /// Sets IP_RECVERR or IPV6_RECVERR, as glibc does. An ICMP error then makes the next call fail.
+    /// Otherwise an unreachable server would be noticed only after the timeout.
     fn report_unreachable(&self, family: i32) -> Result<()> {
         let (level, name) = match family {
             libc::AF_INET => (libc::IPPROTO_IP, libc::IP_RECVERR),

@@ -1,16 +1,16 @@
 //! Name resolution by nameservers over the stack.
 //!
-//! glibc's resolver opens its sockets inside libc, where they cannot be interposed. Its questions
-//! would use the kernel's network, and be missing from `--pcap`. Therefore glibc is configured
-//! ([`services`]) to use a service of this library instead of its own `dns`. glibc itself still
-//! reads /etc/hosts, calls other services, applies hints, sorts addresses and uses its cache
-//! (nsswitch.conf(5)).
+//! glibc's resolver opens its sockets inside libc, where this library cannot replace socket(2). Its
+//! questions would use the kernel's network, and be missing from `--pcap`. Therefore this library
+//! configures glibc ([`services`]) to use the NSS service of this library instead of glibc's `dns`.
+//! glibc itself still reads /etc/hosts, calls other services, applies hints, sorts addresses and
+//! uses its cache (nsswitch.conf(5)).
 //!
 //! - [`towpath_dns`]: messages, resolv.conf(5), and which server to ask;
 //! - `switch`: nsswitch.conf(5);
 //! - `exchange`: sends questions to servers, by UDP and TCP;
 //! - [`raw`]: whole messages, as res_query(3) returns them; `substitution`: the nameservers to use
-//!   for them;
+//!   instead of those in /etc/resolv.conf;
 //! - `aliases`: HOSTALIASES; `order`: sorts the addresses of a name.
 
 mod aliases;
@@ -42,7 +42,7 @@ pub enum Family {
     V4,
     /// Look up IPv6 addresses only.
     V6,
-    /// Look up both IPv4 and IPv6 addresses.
+    /// Look up both IPv4 and IPv6 addresses of the name.
     Both,
 }
 

@@ -1,9 +1,9 @@
 //! Sorts the addresses of a name (RFC 6724 §6), by the source addresses that the stack would use.
 //!
-//! glibc sorts by the kernel's source addresses, which it finds with sockets inside libc. Behind
-//! the gateway that order is correct, because the gateway connects to destinations with sockets of
-//! the host's kernel. A stack that is attached to a network device has other addresses and routes
-//! than the kernel.
+//! glibc sorts by the kernel's source addresses, which it finds with sockets inside libc. This
+//! order is correct if the gateway forwards connections through sockets of the host's kernel.
+//! However, a stack that is attached to a network device has other addresses and routes than the
+//! kernel.
 //!
 //! [`Policy`] contains the sorting rules.
 
@@ -22,8 +22,8 @@ const FILE_MAX: usize = 16 << 10;
 /// Time limit for connect(2) of a UDP socket, which only looks up the route and sends no packet.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the indices of `destinations` in the order in which a program should try them. None: the
-/// given order is kept.
+/// Returns the indices of `destinations` in the order in which a program should try them. `None`
+/// means that the given order is kept.
 pub fn order(posix: &'static Posix, destinations: &[SocketAddr]) -> Option<Vec<usize>> {
     if destinations.len() < 2 || destinations.len() > ADDRESSES_MAX || !posix.is_active() {
         return None;
@@ -52,8 +52,8 @@ fn is_behind_gateway(interfaces: &[Interface]) -> bool {
     links.all(|interface| interface.mac == [0; 6])
 }
 
-/// Returns the source address that the stack would use for a destination. None: the stack has no
-/// route to it.
+/// Returns the source address that the stack would use for a destination. `None` means that the
+/// stack has no route to it.
 fn source(posix: &'static Posix, destination: SocketAddr) -> Option<IpAddr> {
     // Use port 1 for port 0, because connect(2) fails for port 0.
     let port = destination.port().max(1);

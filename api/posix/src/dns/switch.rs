@@ -1,7 +1,7 @@
-//! Services that glibc uses to look up hosts (nsswitch.conf(5)). The service of this library
-//! replaces those that ask nameservers over the kernel's network.
+//! Selects the services that glibc uses to look up hosts (nsswitch.conf(5)). This library's service
+//! replaces the services that ask nameservers over the kernel's network.
 
-/// Name of this library's NSS service, whose functions are `_nss_towpath_…`.
+/// Name of this library's NSS service. glibc calls its functions `_nss_towpath_…`.
 const OWN: &str = "towpath";
 
 /// Returns the services for `hosts` from the text of /etc/nsswitch.conf, with this library's
@@ -15,9 +15,9 @@ pub fn hosts(text: &str) -> Option<String> {
     with_ours(line.filter(|line| !line.is_empty()).unwrap_or("files dns"))
 }
 
-/// Replaces the service `dns` by the service of this library. `resolve`, which asks
-/// systemd-resolved, is replaced if the line has no `dns`. Otherwise it is removed, together with
-/// its actions.
+/// Replaces the service `dns` in a line of nsswitch.conf(5) by this library's. If there is no
+/// `dns`, replaces `resolve`, which asks systemd-resolved. Otherwise removes `resolve`, together
+/// with its actions.
 fn with_ours(line: &str) -> Option<String> {
     let spaced = line.replace('[', " [").replace(']', "] ");
     let (mut words, mut inside) = (Vec::<String>::new(), false);

@@ -36,8 +36,8 @@ impl KnownInterfaces {
     }
 
     /// Caches the IPv4 broadcast addresses, unless another thread has already done so, and returns
-    /// the cached ones. Threads ask the engine concurrently instead of waiting for each other.
-    /// After a fork, a child would wait forever for a thread of its parent.
+    /// the cached ones. Threads do not wait for each other: after fork(2), a child would wait for
+    /// ever for a thread of its parent.
     pub fn keep_broadcasts(&self, said: Vec<[u8; 4]>) -> &[[u8; 4]] {
         let said = Box::into_raw(Box::new(said));
         let set = Ordering::AcqRel;

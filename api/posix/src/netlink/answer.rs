@@ -2,8 +2,8 @@
 //!
 //! Programs can read the stack's configuration, but not change it: RTM_NEW, RTM_DEL and RTM_SET
 //! fail with EPERM, as for a user without privileges. Interfaces, addresses, routes, neighbours and
-//! rules can be read. EOPNOTSUPP means that the stack does not have such objects, for example
-//! queueing disciplines.
+//! rules can be read. Other requests fail with EOPNOTSUPP, for example those about queueing
+//! disciplines.
 
 use std::net::IpAddr;
 
@@ -28,8 +28,8 @@ pub(super) struct StackTables<'a> {
     pub(super) counted: &'a ListedCounters,
 }
 
-/// Answers all rtnetlink(7) requests in `bytes`. `port` is the port ID of the socket that has sent
-/// them. `is_strict` tells whether NETLINK_GET_STRICT_CHK is set on that socket.
+/// Answers all rtnetlink(7) requests in `bytes`. `port` is the port ID of the socket that sent
+/// them. `is_strict` is true if NETLINK_GET_STRICT_CHK is set on this socket.
 pub(super) fn answer(
     bytes: &[u8],
     port: u32,
@@ -77,8 +77,8 @@ fn links(out: &mut AnswerBuffer<'_>, stack: StackTables<'_>) -> Result<Outcome> 
         let fits = (wanted == 0 || interface.index == wanted)
             && named.is_none_or(|named| interface.name == named)
             && (dump || wanted != 0 || named.is_some());
-        // Skip further entries of the same interface, which are adjacent: there is one for each
-        // address.
+        // The list has an entry for each address, and those of an interface are adjacent. Skip all
+        // but the first.
         if !fits || interface.index == last {
             continue;
         }
@@ -117,8 +117,8 @@ fn put_link(to: &mut NetlinkMessages, interface: &Interface, traffic: &Traffic) 
     to.end();
 }
 
-/// Writes the attributes IFLA_STATS64 and IFLA_STATS. Both contain the same counters, IFLA_STATS
-/// modulo 2³².
+/// Writes the attributes IFLA_STATS64 and IFLA_STATS. Both contain the same counters: the first in
+/// 64 bits, the second modulo 2³².
 fn put_traffic(to: &mut NetlinkMessages, traffic: &Traffic) {
     let Traffic { rx_packets, rx_bytes, rx_dropped, tx_packets, tx_bytes, tx_dropped } = *traffic;
     // struct rtnl_link_stats64: packets, bytes, errors and drops, each received and transmitted,
@@ -371,7 +371,7 @@ struct RouteRow {
 }
 
 impl RouteRow {
-    /// Returns whether both routes are next hops of the same equal-cost route.
+    /// Returns whether both routes are next hops of one multipath route.
     fn shares_with(&self, other: &Self) -> bool {
         let key = |way: &Self| (way.dst, way.prefix_len, way.metric, way.origin, way.local);
         let is_routed = |way: &Self| way.gateway.family != 0;
@@ -417,8 +417,8 @@ fn ways(stack: StackTables<'_>) -> impl Iterator<Item = RouteRow> {
 }
 
 fn put_route(to: &mut NetlinkMessages, stack: StackTables<'_>, way: &RouteRow) {
-    // Determine the preferred source. As in the kernel, a route created by adding an address has
-    // that address as its source.
+    // Determine the preferred source address. As in the kernel, a route created together with an
+    // address has this address as its source.
     let source = match (way.local, way.origin, i32::from(way.dst.family)) {
         (true, _, libc::AF_INET) => source(stack, way),
         (false, route_origin::LINK, libc::AF_INET) => source(stack, way),
@@ -441,7 +441,7 @@ fn put_way(to: &mut NetlinkMessages, way: &RouteRow, source: Option<&RawAddr>, l
     end_way(to, way);
 }
 
-/// Writes the part of a route message that precedes the next hops.
+/// Writes the part of a route message before the next hops.
 fn begin_way(to: &mut NetlinkMessages, way: &RouteRow, looked_up: bool) {
     let linked = way.gateway.family == 0;
     let v4 = i32::from(way.dst.family) == libc::AF_INET;

@@ -145,8 +145,8 @@ mod tests {
         [&[code, yes][..], &no.to_ne_bytes()].concat()
     }
 
-    /// Bytecode that ss creates for `sport ge :80 and sport le :90`. If a condition fails, it jumps
-    /// four bytes beyond the end.
+    /// Socket filter that `ss` creates for `sport ge :80 and sport le :90`. A condition that fails
+    /// jumps four bytes beyond the end, which means that the socket is not listed.
     fn range() -> Vec<u8> {
         [op(S_GE, 8, 20), op(0, 0, 80), op(S_LE, 8, 12), op(0, 0, 90)].concat()
     }

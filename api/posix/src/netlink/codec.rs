@@ -6,13 +6,13 @@
 
 /// Length in bytes of `struct nlmsghdr`.
 pub(super) const HEADER_LEN: usize = 16;
-/// Maximum length in bytes of a datagram of answers: a page, because programs have receive buffers
-/// of at least that size.
+/// Maximum length in bytes of a datagram of answers: a page, because receive buffers of programs
+/// have at least this size.
 pub(super) const DATAGRAM_MAX: usize = 4096;
 /// Maximum length in bytes of one netlink message that this module creates.
 const MESSAGE_MAX: usize = 768;
 
-/// A netlink request: fields of its `struct nlmsghdr`, and the body that follows.
+/// A netlink request: fields of its `struct nlmsghdr`, and its body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NetlinkRequest<'a> {
     pub(super) kind: u16,
@@ -82,7 +82,7 @@ impl NetlinkMessages {
         self.len = 0;
     }
 
-    /// Begins a netlink message. The caller must have ensured that it fits ([`Self::is_full`]).
+    /// Begins a netlink message. The caller must have checked with [`Self::is_full`] that it fits.
     pub(super) fn begin(&mut self, kind: u16, flags: u16, sequence: u32, port: u32) {
         self.start = self.len;
         self.put(&[0; 4]);
@@ -110,7 +110,7 @@ impl NetlinkMessages {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// Appends an attribute whose value consists of the attributes that `fill` writes.
+    /// Appends a nested attribute: its value consists of the attributes written by `fill`.
     pub(super) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
         let start = self.len;
         self.attribute(kind, &[]);
@@ -127,7 +127,7 @@ impl NetlinkMessages {
         self.attribute(kind, &padded[..=len]);
     }
 
-    /// Ends the current message by writing its length to its header.
+    /// Completes the current message by writing its length to its header.
     pub(super) fn end(&mut self) {
         let len = (self.len - self.start) as u32;
         self.bytes[self.start..][..4].copy_from_slice(&len.to_ne_bytes());

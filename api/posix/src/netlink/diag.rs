@@ -1,9 +1,9 @@
 //! Answers NETLINK_SOCK_DIAG requests (sock_diag(7)), which `ss` sends, for AF_INET and AF_INET6
 //! sockets.
 //!
-//! As in the kernel, a dump is no snapshot: each socket is reported in the state that it has when
-//! the dump reaches it. Requests for other families fail with ENOENT, so that `ss` reads the
-//! kernel's files in /proc/net for these families.
+//! As in the kernel, a dump is not a consistent snapshot, because sockets may change while it is
+//! created. Requests for other families fail with ENOENT, so that `ss` reads the kernel's files in
+//! /proc/net for these families.
 
 use towpath_shm::control::SocketRow;
 use towpath_shm::layout::RawAddr;
@@ -14,7 +14,7 @@ use super::out::{AnswerBuffer, Outcome};
 use crate::listing::{self, LISTEN};
 use crate::{Posix, Result, identity};
 
-/// Answers all sock_diag(7) requests in `bytes`. `port` is the port ID of the socket that has sent
+/// Answers all sock_diag(7) requests in `bytes`. `port` is the port ID of the socket that sent
 /// them.
 pub(super) fn answer(
     posix: &'static Posix,
@@ -42,7 +42,7 @@ pub(super) fn answer(
     Ok(())
 }
 
-/// A request of sock_diag(7): a parsed `struct inet_diag_req_v2`, and the filter that follows it.
+/// A sock_diag(7) request: the parsed `struct inet_diag_req_v2`, and the filter that follows it.
 struct Asked<'a> {
     family: u32,
     protocol: u32,
@@ -78,7 +78,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Returns whether a socket has the requested family and protocol, and whether Linux would list
-    /// it. Linux lists sockets that have a port, except TCP sockets that are only bound.
+    /// it. Linux omits sockets without a port, and TCP sockets that are only bound.
     fn is_of_kind(&self, row: &SocketRow) -> bool {
         let stream = row.protocol as i32 == libc::IPPROTO_TCP;
         (row.family, row.protocol) == (self.family, self.protocol)
@@ -102,8 +102,8 @@ impl<'a> Asked<'a> {
             && bytecode::passes(self.filter, row)
     }
 
-    /// Returns whether a socket matches the requested addresses and ports. If `exactly` is false, a
-    /// listener or unconnected socket also matches if it would receive packets with these
+    /// Returns whether a socket matches the requested addresses and ports. If `exactly` is false,
+    /// listeners and unconnected sockets match as well if they would receive packets with these
     /// addresses.
     fn names(&self, row: &SocketRow, exactly: bool) -> bool {
         let address =
@@ -205,7 +205,7 @@ fn put_extensions(
     if !stream || !(wants(INET_DIAG_INFO) || wants(INET_DIAG_CONG)) {
         return;
     }
-    // The socket has been closed meanwhile: report it without the extensions.
+    // The socket was closed after it was listed. Report it without the extensions.
     let Ok(reply) = listing::figures(posix, row.slot) else { return };
     let payload = reply.payload();
     let (info, name) = payload.split_at(payload.len().min(reply.a as usize));
@@ -225,8 +225,8 @@ fn words(to: &mut NetlinkMessages, kind: u16, values: &[u32]) {
     to.attribute(kind, &bytes[..4 * values.len()]);
 }
 
-/// Returns the cookie of a socket, which consists of its slot and generation. SO_COOKIE returns the
-/// same.
+/// Returns the cookie of a socket: its slot and generation. The value is the same as that of
+/// SO_COOKIE.
 fn cookie(row: &SocketRow) -> [u32; 2] {
     [row.slot, row.generation]
 }

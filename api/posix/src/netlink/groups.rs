@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::Result;
 use crate::errno::fail;
 
-/// Maximum number of netlink sockets that can join groups. Programs that watch interfaces have one
+/// Maximum number of netlink sockets that can join groups. Programs that monitor interfaces use one
 /// or two.
 const SOCKETS_MAX: usize = 64;
 /// Highest number of a multicast group of NETLINK_ROUTE (RTNLGRP_MAX of Linux 6.18).

@@ -2,8 +2,8 @@
 //! answers `ip`, libnl and similar programs about interfaces, addresses and routes.
 //! NETLINK_SOCK_DIAG (sock_diag(7)) answers `ss` about sockets.
 //!
-//! The program's socket is a socket of the kernel with the protocol NETLINK_USERSOCK, which
-//! processes may use among themselves. So the kernel provides waiting, flags, buffers and
+//! The program's socket is a kernel socket with the protocol NETLINK_USERSOCK, with which processes
+//! can send messages to each other. Therefore the kernel implements waiting, flags, buffers and
 //! addresses. `answer` answers a request before the call that sends the request returns:
 //!
 //! ```text
@@ -11,14 +11,15 @@
 //!   program ◄─ recvmsg ─── the program's socket ◄────── datagrams ──┘
 //! ```
 //!
-//! A connected netlink socket receives datagrams only from its peer. So the program's socket is
-//! connected to the answering socket during the call, and otherwise to itself: no other process can
-//! send to it. The answering socket is created with the first netlink socket of the program, in the
-//! network namespace of the run. The process may leave that namespace later, and its sockets stay.
+//! A connected netlink socket receives datagrams only from its peer. The program's socket is
+//! connected to the answering socket during the call, and otherwise to itself. Therefore no other
+//! process can send to it. The answering socket is created together with the first netlink socket
+//! of the program, in the network namespace of the run. It still works if the process enters
+//! another namespace later.
 //!
 //! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) configures
-//! that namespace over netlink. In such a namespace the kernel answers these sockets, as it always
-//! answers those of other netlink protocols.
+//! that namespace over netlink. There, the program's netlink sockets are the kernel's, as those of
+//! other netlink protocols always are.
 
 mod answer;
 mod bytecode;
@@ -57,14 +58,15 @@ const SOL_NETLINK: i32 = 270;
 const NETLINK_GET_STRICT_CHK: i32 = 12;
 
 /// Returns whether socket(2) with these arguments must create a netlink socket that describes the
-/// stack.
+/// stack instead of the kernel.
 pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
     let shown = matches!(protocol, libc::NETLINK_ROUTE | libc::NETLINK_SOCK_DIAG);
     domain == libc::AF_NETLINK && shown && posix.is_active()
 }
 
-/// Implements socket(2) for such netlink sockets. None: this process is in a different network
-/// namespace than the run, so the caller must open the kernel's netlink socket.
+/// Implements socket(2) for netlink sockets that describe the stack. `None` means that this process
+/// is in a different network namespace than the run; the caller must open the kernel's netlink
+/// socket.
 pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<i32>> {
     let client = posix.client()?;
     let args = [libc::AF_NETLINK as usize, kind as usize, libc::NETLINK_USERSOCK as usize, 0, 0, 0];
@@ -117,8 +119,8 @@ pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
     posix.netlink.has(fd) && is_still_ours(posix, fd)
 }
 
-/// Checks that the number still belongs to the netlink socket. The program may have closed it
-/// without a call of this library.
+/// Checks that the number is still that of the netlink socket. The program may have closed it by a
+/// system call that bypasses this library.
 #[cold]
 fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
     // SAFETY: the number is borrowed for this call, which only reads options of the file.
@@ -163,9 +165,9 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: u32) -> Result<
     Ok(())
 }
 
-/// Checks a destination address as Linux's `netlink_sendmsg` and `netlink_connect` do: privileges
-/// are needed for groups and other processes. A send to another process always fails, because this
-/// socket cannot reach any.
+/// Checks a destination address like Linux's `netlink_sendmsg` and `netlink_connect`: groups and
+/// other processes require privileges. A send to another process always fails, because the socket
+/// cannot reach it.
 fn check_destination(name: &libc::sockaddr_nl) -> Result<()> {
     if name.nl_pid != 0 || name.nl_groups != 0 && !may(CAP_NET_ADMIN) {
         return fail(libc::EPERM);
@@ -173,8 +175,8 @@ fn check_destination(name: &libc::sockaddr_nl) -> Result<()> {
     Ok(())
 }
 
-/// Assigns a port ID to a socket that has none: the process ID, if it is not in use
-/// (`netlink_autobind` of Linux).
+/// Assigns a port ID to a socket that has none: the process ID if it is free, as Linux's
+/// `netlink_autobind` does.
 fn bind_unbound(socket: BorrowedFd<'_>) {
     // Ignore an error: bind fails with EINVAL if the socket already has a port ID.
     let _ = rustix::net::bind(socket, &SocketAddrNetlink::new(0, 0));
@@ -240,13 +242,13 @@ pub unsafe fn get_option(
     Some(Ok(()))
 }
 
-/// Returns the netlink protocol that getsockopt(2) reports for SO_PROTOCOL.
+/// Returns the netlink protocol that SO_PROTOCOL must report for this socket.
 pub fn protocol(posix: &'static Posix, fd: i32) -> i32 {
     if posix.diag.has(fd) { libc::NETLINK_SOCK_DIAG } else { libc::NETLINK_ROUTE }
 }
 
-/// Sets the port ID and groups in a netlink address to 0, which stands for the kernel. The kernel
-/// has just filled in this address with those of the library's socket.
+/// Sets the port ID and groups in a netlink address to 0, the address of the kernel. The address of
+/// a received message contains those of this library's answering socket.
 ///
 /// # Safety
 /// `len` bytes at `addr` may be written.
@@ -257,11 +259,10 @@ pub unsafe fn show_kernel(addr: *mut libc::c_void, len: usize) {
     }
 }
 
-/// Writes the groups that a netlink socket has joined to an address that getsockname(2) has filled
-/// in.
+/// Adds the groups that a netlink socket has joined to an address returned by getsockname(2).
 ///
 /// # Safety
-/// As [`show_kernel`].
+/// As for [`show_kernel`].
 pub unsafe fn show_groups(posix: &'static Posix, fd: i32, addr: *mut libc::c_void, len: usize) {
     // SAFETY: `len` bytes at `addr` may be written, by the contract of this function.
     unsafe {
@@ -284,8 +285,8 @@ unsafe fn change_name(
     }
 }
 
-/// Replaces the sender in the credentials of a message (SO_PASSCRED) by that of the kernel: process
-/// ID 0 and user root.
+/// Replaces the sender in the credentials of a received message (SO_PASSCRED) by the kernel:
+/// process ID 0 and user root.
 ///
 /// # Safety
 /// The kernel has just filled in this header.
@@ -343,7 +344,7 @@ fn answer_all(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<usize> 
     Ok(requests.len())
 }
 
-/// Answers requests that splice(2) or sendfile(2) sends to a netlink socket. `read` reads up to
+/// Answers netlink requests that a program sends by splice(2) or sendfile(2). `read` reads up to
 /// `len` bytes of these requests.
 pub fn send_from(
     posix: &'static Posix,
@@ -394,7 +395,7 @@ fn answer_routing(posix: &'static Posix, fd: i32, requests: &[u8]) -> Result<()>
     respond(posix, fd, |port, send| answer::answer(requests, port, is_strict, stack, send))
 }
 
-/// Appends an entry to an array if there is room, and otherwise drops it.
+/// Appends an entry to an array if it has space; otherwise drops the entry.
 fn keep<T: Copy>(all: &mut [T], count: &mut usize, one: &T) -> Result<()> {
     if let Some(to) = all.get_mut(*count) {
         *to = *one;
@@ -403,8 +404,8 @@ fn keep<T: Copy>(all: &mut [T], count: &mut usize, one: &T) -> Result<()> {
     Ok(())
 }
 
-/// Calls a function that answers netlink requests. Passes it the port ID of the requesting socket,
-/// and a function that sends datagrams to that socket.
+/// Calls a function that answers netlink requests. The function gets the port ID of the requesting
+/// socket, and a function that sends datagrams to this socket.
 fn respond(
     posix: &'static Posix,
     fd: i32,
@@ -432,8 +433,8 @@ fn respond(
     result
 }
 
-/// Creates the socket that sends answers, when it is first needed. Its port ID differs from those
-/// that the kernel assigns to the program's sockets.
+/// Creates this library's socket that sends answers, when it is first needed. Its port ID differs
+/// from those that the kernel assigns to the program's sockets.
 fn prepare_answers(posix: &'static Posix) -> Result<()> {
     /// Maximum number of attempts to find a free port ID.
     const ATTEMPTS: usize = 16;
@@ -447,8 +448,8 @@ fn prepare_answers(posix: &'static Posix) -> Result<()> {
         rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
     let mut bound = Err(rustix::io::Errno::ADDRINUSE);
     for _ in 0..ATTEMPTS {
-        // The kernel assigns process IDs, which are below 2²², as port IDs. The port ID below is at
-        // least 2³¹, so it differs from them.
+        // The kernel assigns port IDs from process IDs, which are below 2²². This port ID is at
+        // least 2³¹, so it does not conflict with them.
         let port = u32::from(random()) << 8 | 1 << 31;
         bound = rustix::net::bind(&*socket, &SocketAddrNetlink::new(port, 0));
         if bound != Err(rustix::io::Errno::ADDRINUSE) {

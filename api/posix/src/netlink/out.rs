@@ -12,7 +12,7 @@ pub(super) struct AnswerBuffer<'a> {
     pub(super) datagram: NetlinkMessages,
     pub(super) request: NetlinkRequest<'a>,
     port: u32,
-    /// Netlink flags that all messages of the answer have, besides their own.
+    /// Netlink flags that are set in all messages of the answer.
     flags: u16,
     /// Whether a message of the dump has been written. A later error is then reported in
     /// NLMSG_DONE, as by Linux.
@@ -66,8 +66,8 @@ impl<'a> AnswerBuffer<'a> {
         self.flags = NLM_F_DUMP_FILTERED;
     }
 
-    /// Records that the dump has begun. Later errors are then reported in NLMSG_DONE instead of
-    /// NLMSG_ERROR.
+    /// Records that the dump has begun. As on Linux, later errors are reported in NLMSG_DONE
+    /// instead of NLMSG_ERROR.
     pub(super) fn begin_dump(&mut self) {
         self.has_begun = true;
     }

@@ -1,5 +1,5 @@
-//! Socket filters (classic BPF). The engine validates and runs them. A filter that exceeds the
-//! length of a request is sent to the engine in parts.
+//! Socket filters (classic BPF), which the engine (the network stack) validates and runs. A filter
+//! that exceeds the length of a request is sent to the engine in parts.
 
 use towpath_shm::control::FILTER_PART_HEADER;
 
@@ -71,8 +71,9 @@ pub(super) fn set_int(handle: &OpenSocket, name: i32, bytes: &[u8]) -> Result<()
     engine_set(handle, libc::SOL_SOCKET, name, &value.to_ne_bytes())
 }
 
-/// Implements SO_GET_FILTER, which has the number of SO_ATTACH_FILTER. As in `sk_get_filter`,
-/// lengths are numbers of instructions. With `room` 0, returns only the filter's length.
+/// Implements SO_GET_FILTER, which has the same number as SO_ATTACH_FILTER. As in Linux's
+/// `sk_get_filter`, lengths are numbers of instructions. With `room` 0, returns only the filter's
+/// length.
 ///
 /// # Safety
 /// `value` must have room for `room` instructions.
@@ -95,7 +96,7 @@ pub(super) unsafe fn get(handle: &OpenSocket, value: *mut u8, room: u32) -> Resu
             unsafe { std::ptr::copy_nonoverlapping(told.as_ptr(), value, told.len()) };
             return Ok(all);
         }
-        // An empty part means that the filter was replaced after an earlier part was read.
+        // An empty part means that the filter was replaced while its parts were being read.
         if reply.payload().is_empty() {
             return Err(Errno(libc::EAGAIN));
         }

@@ -48,8 +48,8 @@ pub(super) fn or(word: u32, default: u32) -> Vec<u8> {
     }
 }
 
-/// Converts an option value to the type for a buffer of `room` bytes. If the result is still longer
-/// than the buffer, `getsockopt` truncates it.
+/// Converts an option value to the form that fits a buffer of `room` bytes, such as a byte instead
+/// of an int. `getsockopt` truncates a result that is longer than the buffer.
 pub(super) fn fit(level: i32, name: i32, bytes: Vec<u8>, room: libc::socklen_t) -> Result<Vec<u8>> {
     if name == libc::SO_BINDTODEVICE && level == libc::SOL_SOCKET && too_short(&bytes, room) {
         return fail(libc::EINVAL);
@@ -71,8 +71,8 @@ pub(super) fn fit(level: i32, name: i32, bytes: Vec<u8>, room: libc::socklen_t) 
     })
 }
 
-/// Returns whether the buffer is too small for SO_BINDTODEVICE, which requires room for the longest
-/// interface name (EINVAL).
+/// Returns whether the buffer is too small for SO_BINDTODEVICE (EINVAL). It must have space for the
+/// longest interface name.
 fn too_short(name: &[u8], room: libc::socklen_t) -> bool {
     !name.is_empty() && (room as usize) < libc::IFNAMSIZ
 }

@@ -1,4 +1,5 @@
-//! Socket option values that are stored only in this process, not in the engine.
+//! Values of socket options that are stored only in this process, and not in the engine (the
+//! network stack).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -9,11 +10,11 @@ use towpath_client::{LockGuard, ProcessLock, Socket};
 
 use super::table::{TCP_INQ, UDP_SEGMENT};
 
-/// Option values by (slot, level, name). Each value is stored with the generation of its socket's
-/// slot.
+/// Option values by (slot, level, name); a slot is the number of a socket. Each entry contains the
+/// generation of the slot, because slots are reused, and the value.
 pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 
-/// Values to which this process has set options of its sockets.
+/// Values of socket options as set by this process.
 #[derive(Debug)]
 pub(crate) struct Remembered {
     values: ProcessLock<Values>,
@@ -48,7 +49,7 @@ impl Remembered {
         self.inq.load(Relaxed) && self.value(socket, libc::IPPROTO_TCP, TCP_INQ) == Some(1)
     }
 
-    /// Copies the option values that an accepted connection inherits from its listener.
+    /// Copies option values from a listener to an accepted connection, which inherits them.
     pub fn inherit(&self, from: Socket, to: Socket) {
         if !self.any.load(Relaxed) {
             return;
@@ -76,8 +77,8 @@ impl Remembered {
         set(libc::IPPROTO_IP, libc::IP_FREEBIND) || set(libc::IPPROTO_IPV6, libc::IPV6_FREEBIND)
     }
 
-    /// Locks the option values during fork(2), so that the child gets a consistent copy. The caller
-    /// must have blocked signals, as every holder of this lock does.
+    /// Locks the option values during fork(2), so that the child gets a consistent copy. Every
+    /// holder of this lock must block signals.
     pub fn lock(&self) -> LockGuard<'_, Values> {
         self.values.lock()
     }
@@ -96,8 +97,8 @@ impl Remembered {
         }
     }
 
-    /// Returns the value to which this process last set an option of a socket. None: it has not set
-    /// the option.
+    /// Returns the value to which this process last set an option of a socket; `None` if it has not
+    /// set it.
     pub fn value(&self, socket: Socket, level: i32, name: i32) -> Option<i32> {
         if !self.any.load(Relaxed) {
             return None;

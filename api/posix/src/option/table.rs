@@ -1,5 +1,5 @@
-//! Table of the supported socket options. Options that are not in the table fail with ENOPROTOOPT.
-//! Some rows of the table fail, too, so that the documentation lists them.
+//! Table of the socket options. Options that are not in the table fail with ENOPROTOOPT. The table
+//! also contains some options that fail, so that the documentation lists them.
 
 use towpath_shm::layout::{option_bit as bit, setting};
 
@@ -55,7 +55,7 @@ pub const TCP_SAVE_SYN: i32 = 27;
 /// Option that returns the headers of a connection's SYN, if [`TCP_SAVE_SYN`] was enabled.
 pub const TCP_SAVED_SYN: i32 = 28;
 
-/// How a socket option is stored and what it affects.
+/// How a socket option is stored, and what it affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// A Boolean option, stored in a bit of the socket's shared state. `setting` is the number with
@@ -74,27 +74,28 @@ pub enum Effect {
         setting: u32,
         /// Minimum and maximum value of the option.
         range: (i32, i32),
-        /// Value of the option until a program sets it.
+        /// Value of the option if the program has not set it.
         default: i32,
     },
-    /// A number within a range that only this library uses, or that has no effect.
+    /// A number within a range. It affects only this library, or nothing.
     Kept {
         /// Minimum and maximum value of the option.
         range: (i32, i32),
-        /// Value of the option until a program sets it.
+        /// Value of the option if the program has not set it.
         default: i32,
     },
-    /// An option that cannot be changed: a program can only set the value that describes the
-    /// stack's behaviour.
+    /// An option that cannot be changed. A program can only set the value that describes what the
+    /// stack does.
     Only {
         /// The only value that a program can set.
         value: i32,
         /// Errno with which setting another value fails.
         otherwise: i32,
     },
-    /// The engine handles both setsockopt and getsockopt of this option.
+    /// The engine (the network stack) handles both setsockopt and getsockopt of this option.
     Engine,
-    /// The engine handles setsockopt. getsockopt returns the value that this process has set last.
+    /// The engine (the network stack) handles setsockopt. getsockopt returns the value that this
+    /// process last set.
     Asked {
         /// Value on an AF_INET socket until a program sets the option.
         default: i32,
@@ -103,7 +104,7 @@ pub enum Effect {
     },
     /// The engine handles setsockopt. getsockopt fails.
     EngineSet,
-    /// The option has its own code in the module `value`.
+    /// The option is implemented by code in the module `value`.
     Special,
     /// Both setsockopt and getsockopt fail with this errno.
     Refused {

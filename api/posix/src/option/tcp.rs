@@ -1,5 +1,5 @@
-//! Options of the level IPPROTO_TCP that need their own code, because no general effect of the
-//! option table fits them.
+//! Options of the level IPPROTO_TCP that are implemented by their own code, because no `Effect` of
+//! the option table describes them.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -20,13 +20,13 @@ const MSS_MAX: i32 = 32767;
 /// (TCP_FIN_TIMEOUT_MAX).
 const LINGER2_DEFAULT: i32 = 60;
 const LINGER2_MAX: i32 = 120;
-/// Maximum interval in seconds between SYN-ACK retransmissions, whose number TCP_DEFER_ACCEPT
-/// limits (TCP_RTO_MAX).
+/// Maximum interval in seconds between SYN-ACK retransmissions (TCP_RTO_MAX). TCP_DEFER_ACCEPT
+/// limits the number of these retransmissions.
 const RTO_MAX_S: i32 = 120;
 /// Maximum number of SYN-ACK retransmissions that TCP_DEFER_ACCEPT can set.
 const REPETITIONS_MAX: u32 = 255;
 
-/// Implements getsockopt(2) for these TCP options.
+/// Implements getsockopt(2) for the TCP options that have their own code.
 pub(super) fn get(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
     let level = libc::IPPROTO_TCP;
@@ -62,7 +62,7 @@ pub(super) fn get(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
     })
 }
 
-/// Implements setsockopt(2) for these TCP options.
+/// Implements setsockopt(2) for the TCP options that have their own code.
 pub(super) fn set(handle: &OpenSocket, name: i32, value: i32) -> Result<()> {
     let slot = handle.slot;
     let tell = |setting, value: i32| handle.client.setting(handle.socket, setting, value as u64);
@@ -154,8 +154,8 @@ fn set_fast_open_connect(handle: &OpenSocket, value: i32) -> Result<()> {
     Ok(())
 }
 
-/// Rounds the time of TCP_DEFER_ACCEPT in seconds up to that of a SYN-ACK retransmission (1, 3, 7,
-/// 15 ... seconds). Linux counts retransmissions instead of seconds.
+/// Rounds the value of TCP_DEFER_ACCEPT in seconds up to the time of a SYN-ACK retransmission (1,
+/// 3, 7, 15 ... seconds), because Linux counts retransmissions.
 fn whole_repetitions(seconds: i32) -> i32 {
     let (mut period, mut step, mut count) = (0, 1, 0);
     while period < seconds && count < REPETITIONS_MAX {

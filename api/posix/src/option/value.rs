@@ -1,4 +1,5 @@
-//! Options that need their own code, because no general effect of the option table fits them.
+//! Options that are implemented by their own code, because no `Effect` of the option table
+//! describes them.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +19,8 @@ use crate::handle::OpenSocket;
 use crate::privilege::{CAP_NET_ADMIN, CAP_NET_RAW, may};
 use crate::{Errno, Result, interface, transfer};
 
-/// Maximum in bytes to which SO_RCVBUF and SO_SNDBUF can be set (net.core.rmem_max and wmem_max).
-/// As on Linux, the stack doubles the value that is set.
+/// Maximum value in bytes of SO_RCVBUF and SO_SNDBUF, as net.core.rmem_max and wmem_max on Linux.
+/// As on Linux, the value that a program sets is doubled.
 const BUFFER_MAX: i32 = 4 << 20;
 /// Maximum in bytes to which SO_SNDBUFFORCE and SO_RCVBUFFORCE can be set: half of the largest
 /// buffer.
@@ -42,8 +43,9 @@ const SO_COOKIE: i32 = 57;
 /// Connection states, as numbered in `struct tcp_info`.
 const TCP_CLOSE: u32 = 7;
 const TCP_LISTEN: u32 = 10;
-/// Flags of SO_TIMESTAMPING. _TX_SOFTWARE and _RX_SOFTWARE create timestamps, and _SOFTWARE reports
-/// them. _OPT_ID numbers datagrams, so that a program can match a timestamp to its datagram.
+/// Flags of SO_TIMESTAMPING. _TX_SOFTWARE and _RX_SOFTWARE generate timestamps, and _SOFTWARE
+/// reports them. _OPT_ID numbers datagrams, so that a program can match a timestamp to its
+/// datagram.
 const STAMP_TX: u32 = 1 << 1;
 const STAMP_RX: u32 = 1 << 3;
 const STAMP_SOFTWARE: u32 = 1 << 4;
@@ -53,14 +55,14 @@ const STAMP_ID: u32 = 1 << 7;
 const STAMP_SCHED: u32 = 1 << 8;
 const STAMP_ACK: u32 = 1 << 9;
 const STAMP_ID_TCP: u32 = 1 << 16;
-/// Flags of SO_TIMESTAMPING that have no effect. The hardware flags do not, because the stack has
-/// no hardware timestamps: _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE, _RAW_HARDWARE and
-/// _OPT_TX_SWHW. _OPT_CMSG and _OPT_TSONLY request what the stack always does.
+/// Flags of SO_TIMESTAMPING without effect. The stack has no hardware timestamps: _TX_HARDWARE,
+/// _RX_HARDWARE, _SYS_HARDWARE, _RAW_HARDWARE and _OPT_TX_SWHW. It always does what _OPT_CMSG and
+/// _OPT_TSONLY request.
 const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
-/// Maximum value of SO_PRIORITY that a program can set without a privilege.
+/// Maximum value of SO_PRIORITY for programs without privileges.
 const PRIORITY_MAX: i32 = 6;
-/// Stored value in microseconds of a negative SO_RCVTIMEO or SO_SNDTIMEO, with which calls never
-/// wait. getsockopt returns it as 0.
+/// Value in microseconds that is stored for a negative SO_RCVTIMEO or SO_SNDTIMEO, with which calls
+/// never wait. getsockopt returns it as 0.
 const AT_ONCE_US: u32 = 1;
 
 pub(super) fn get_special(handle: &OpenSocket, level: i32, name: i32) -> Result<Vec<u8>> {
@@ -111,7 +113,7 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::SO_RCVBUF => or(slot.rcvbuf.load(Relaxed), DATAGRAM_BUFFER_DEFAULT),
         libc::SO_LINGER => {
             let seconds = match slot.linger.load(Relaxed) {
-                // Return the stored time of an SO_LINGER that is off, as Linux does.
+                // SO_LINGER is off. Return the time that the program last set, as Linux does.
                 0 => handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0),
                 linger => (linger - 1) as i32,
             };
@@ -127,7 +129,7 @@ fn get_socket_level(handle: &OpenSocket, name: i32) -> Result<Vec<u8>> {
         libc::SO_TIMESTAMPNS => bit(option_bit::TIMESTAMPNS),
         libc::SO_TIMESTAMPING => {
             let flags = handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0);
-            // Return a struct so_timestamping. Its second field, bind_phc, is not used.
+            // Return a struct so_timestamping. Its second field, bind_phc, is always 0.
             [int(flags), int(0)].concat()
         }
         libc::SO_ZEROCOPY => bit(option_bit::ZERO_COPY),
@@ -240,8 +242,8 @@ fn set_dont_fragment(handle: &OpenSocket, on: bool) {
     tell_lengths_v6(handle);
 }
 
-/// Sends the engine one mode for both IPV6_MTU_DISCOVER and IPV6_DONTFRAG. With IPV6_DONTFRAG, it
-/// is the mode that refuses long datagrams and has the same maximum length.
+/// Sends the engine one mode for both IPV6_MTU_DISCOVER and IPV6_DONTFRAG. IPV6_DONTFRAG selects
+/// the mode that rejects datagrams above the same maximum length.
 fn tell_lengths_v6(handle: &OpenSocket) {
     let asked = |name| handle.remembered(libc::IPPROTO_IPV6, name);
     let mode = asked(libc::IPV6_MTU_DISCOVER).unwrap_or(libc::IP_PMTUDISC_WANT);
@@ -348,8 +350,8 @@ fn set_max_pacing_rate(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     engine_set(handle, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate.to_ne_bytes())
 }
 
-/// Checks whether a program may bind a socket to another device, as Linux's `sock_bindtoindex`
-/// does. If the socket is already bound to a device, this requires CAP_NET_RAW.
+/// Checks whether a program may bind a socket to another device, like Linux's `sock_bindtoindex`:
+/// CAP_NET_RAW is required if the socket is already bound to a device.
 fn check_device_change(handle: &OpenSocket) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
     if may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
@@ -369,16 +371,16 @@ fn set_multicast_if(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns SO_SNDBUF in bytes for a socket whose program has not set it. For a connection, returns
-/// the larger of its current and its intended limit.
+/// Returns SO_SNDBUF in bytes for a socket whose program has not set it. For a connection, it is
+/// the larger of the current limit and the maximum of autotuning.
 fn sndbuf_in_use(handle: &OpenSocket) -> u32 {
     let slot = handle.slot;
     let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
     if handle.is_connected() { in_use.max(TCP_SNDBUF_DEFAULT) } else { TCP_SNDBUF_DEFAULT }
 }
 
-/// Returns SO_RCVBUF in bytes for a socket whose program has not set it: the size that autotuning
-/// has reached, or the default.
+/// Returns SO_RCVBUF in bytes for a socket whose program has not set it: the current size set by
+/// autotuning, or the default.
 fn rcvbuf_in_use(handle: &OpenSocket) -> Result<u32> {
     if !handle.is_connected() {
         return Ok(TCP_RCVBUF_DEFAULT);
@@ -399,15 +401,15 @@ fn set_buffer(handle: &OpenSocket, side: BufferSide, most: u32, bytes: &[u8]) ->
         BufferSide::Send => (&handle.slot.sndbuf, setting::SNDBUF, SNDBUF_MIN),
         BufferSide::Recv => (&handle.slot.rcvbuf, setting::RCVBUF, RCVBUF_MIN),
     };
-    // As Linux's `sock_setsockopt` does, limit the value as an unsigned number, then double it.
+    // Limit the value as an unsigned number, then double it, like Linux's `sock_setsockopt`.
     let cut = asked.min(most);
     word.store(cut.saturating_mul(2).max(least), Relaxed);
     handle.client.setting(handle.socket, setting, u64::from(cut));
     Ok(())
 }
 
-/// Sets SO_RCVLOWAT. As on Linux (`tcp_set_rcvlowat`), a lower value wakes threads for which the
-/// socket becomes readable. The engine wakes them, because other processes may share the socket.
+/// Sets SO_RCVLOWAT. As on Linux (`tcp_set_rcvlowat`), a lower value may make the socket readable,
+/// which wakes waiting threads. The engine wakes them, because they may be in other processes.
 fn set_low_water(handle: &OpenSocket, asked: i32) -> Result<()> {
     let bytes = if asked < 0 { i32::MAX } else { asked.max(1) } as u32;
     let before = handle.slot.rcvlowat.swap(bytes, Relaxed);
@@ -524,9 +526,9 @@ fn set_ip(handle: &OpenSocket, level: i32, name: i32, bytes: &[u8]) -> Result<()
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => {
             let on = int_of(level, bytes)? != 0;
-            // Refuse to enable IP_RECVOPTS, except for ping sockets: these cannot send IP options,
-            // so replies contain none either (RFC 1122 §3.2.2.6). Linux then reports nothing. Other
-            // sockets may receive datagrams with options, which the stack cannot report.
+            // Reject IP_RECVOPTS, because the stack cannot report the IP options of received
+            // datagrams. Ping sockets accept it: they cannot send IP options, so replies contain
+            // none (RFC 1122 §3.2.2.6).
             if on && handle.kind() != Kind::Echo {
                 return fail(libc::ENOPROTOOPT);
             }

@@ -13,10 +13,11 @@ const CLOSE: u32 = 7;
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 
-/// Names and values of the counters of one protocol.
+/// Pairs of counter name and value.
 type Pairs<'a> = &'a [(&'static str, u64)];
 
-/// Writes two lines about one protocol: the names of its counters, and their values.
+/// Writes two lines about a protocol, as in /proc/net/snmp: the names of its counters, and their
+/// values.
 fn put(to: &mut Text, layer: &str, pairs: Pairs<'_>) -> Result<()> {
     use std::fmt::Write;
     // Ignore the results of `write!`, because writes to `Text` cannot fail.

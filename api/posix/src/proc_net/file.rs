@@ -15,10 +15,10 @@ pub(super) const PREFIX: &[u8] = b"proc/net/";
 /// Maximum length in bytes of a memory file's name, including the NUL.
 const NAME_MAX: usize = 32;
 
-/// Buffer for text that is being written to a memory file.
+/// Buffer for text that is written to a memory file, which replaces a file in /proc.
 pub(super) struct Text {
     fd: i32,
-    /// Whether this value has created the file, and closes it on drop.
+    /// Whether this value created the file, and closes it when it is dropped.
     is_new: bool,
     bytes: [u8; 4096],
     len: usize,
@@ -41,7 +41,7 @@ impl Text {
         Ok(Self::of(memory_file::create(whole)?, true))
     }
 
-    /// Truncates the open memory file `fd`, so that new text can be written to it.
+    /// Creates the writer for an existing memory file, and truncates the file.
     pub fn over(fd: i32) -> Result<Self> {
         let args = [fd as usize, 0, 0, 0, 0, 0];
         // SAFETY: ftruncate takes integers only.

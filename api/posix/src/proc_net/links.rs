@@ -31,8 +31,8 @@ pub(super) fn dev(posix: &'static Posix, to: &mut Text) -> Result<()> {
     let counted = listing::counted(posix)?;
     let mut last = 0;
     for link in interface::entries(&interface::ask(posix)?) {
-        // Skip further entries of the same interface, which are adjacent: there is one for each
-        // address.
+        // The list has an entry for each address, and those of an interface are adjacent. Write one
+        // line per interface.
         if link.index != last {
             last = link.index;
             to.line(format_args!("{}", LinkRow(&link, counted.of(link.index))), 0)?;

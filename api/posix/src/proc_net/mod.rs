@@ -1,4 +1,5 @@
-//! Replaces files of /proc/net by tables of the stack in Linux's formats.
+//! proc/net by tables of the stack in Linux's formats./Replaces files of /proc/net by tables of the
+//! stack in the same formats./proc/net by tables of the stack in Linux's formats.
 //!
 //! open(2) of such a file returns a memory file with the current state of the stack, as
 //! [`crate::resolver`] does for /etc/resolv.conf. A program that keeps the file open gets new
@@ -18,7 +19,7 @@ use towpath_client::syscall::{self, syscall};
 use crate::{Errno, Posix, Result, netlink};
 use file::{PREFIX, Text};
 
-/// Files of /proc/net that describe the stack, each with the function that writes its text.
+/// Replaced files of /proc/net, each with the function that writes its text.
 const FILES: &[(&CStr, Writer)] = &[
     (c"tcp", tables::tcp4),
     (c"tcp6", tables::tcp6),
@@ -41,12 +42,12 @@ const FILES: &[(&CStr, Writer)] = &[
 
 type Writer = fn(&'static Posix, &mut Text) -> Result<()>;
 
-/// A file of /proc/net that describes the stack: its name, and the function that writes it.
+/// A replaced file of /proc/net: its name, and the function that writes its text.
 #[derive(Clone, Copy)]
 pub struct ProcFile(&'static CStr, Writer);
 
-/// Returns the file that open(2) opens with `path` and `flags`, if it is one that describes the
-/// stack. `dir` is the directory of a relative path.
+/// Returns the file to use instead, if open(2) of `path` with `flags` opens a replaced file of
+/// /proc/net. `dir` is the directory of a relative path.
 pub fn wanted(posix: &'static Posix, dir: i32, path: &CStr, flags: i32) -> Option<ProcFile> {
     let path = path.to_bytes();
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
@@ -105,7 +106,7 @@ fn folder_of(dir: i32, to: &mut [u8]) -> Option<usize> {
     read_link(c"/proc/self/cwd".to_bytes_with_nul(), to)
 }
 
-/// Writes the path of an open file to `to`. Returns its length.
+/// Writes the path of an open file, as in /proc/self/fd, to `to`. Returns its length.
 fn link_of(fd: i32, to: &mut [u8]) -> Option<usize> {
     let mut link = [0u8; 32];
     // The write does not fail, because the buffer has room for the longest number and the NUL.
@@ -151,11 +152,14 @@ pub fn is_shown(posix: &'static Posix, fd: i32) -> bool {
     posix.shown.has(fd)
 }
 
-/// Writes the current state of the stack to a file that replaces one of /proc/net. Called when the
-/// program reads from the beginning of a file that it keeps open. Has no effect on other files.
+/// proc/net. Called when the program reads from the beginning of a file that it keeps open. Has no
+/// effect on other files./Updates a memory file that replaces a file of /proc/net. Called when the
+/// program reads an open file from the beginning. Does nothing for other files./proc/net. Called
+/// when the program reads from the beginning of a file that it keeps open. Has no effect on other
+/// files.
 ///
 /// # Errors
-/// Errors of the engine.
+/// Errors of the engine (the network stack).
 #[cold]
 pub fn reread(posix: &'static Posix, fd: i32) -> Result<()> {
     let mut link = [0; 64];
@@ -163,7 +167,7 @@ pub fn reread(posix: &'static Posix, fd: i32) -> Result<()> {
     let name = link[..len].strip_prefix(b"/memfd:").and_then(|rest| rest.strip_prefix(PREFIX));
     let name = name.and_then(|rest| rest.strip_suffix(b" (deleted)"));
     let file = FILES.iter().find(|(known, _)| Some(known.to_bytes()) == name);
-    // Another file has this number now. The library does not intercept every close.
+    // The number belongs to another file now. Remove it: this library does not see every close.
     let Some((_, writer)) = file else {
         posix.shown.remove(fd);
         return Ok(());

@@ -10,8 +10,8 @@ use super::file::Text;
 use crate::listing::{self, LISTEN};
 use crate::{Posix, Result, identity};
 
-/// Width in bytes of lines in /proc/net/tcp (TMPSZ - 1 of Linux). [`DATAGRAM_WIDTH`] is that of
-/// lines about datagram sockets.
+/// Width in bytes of the lines of /proc/net/tcp (Linux's TMPSZ - 1) and, below, of the files about
+/// datagram sockets.
 const TCP_WIDTH: usize = 149;
 const DATAGRAM_WIDTH: usize = 127;
 /// The socket state TCP_CLOSE, as Linux numbers it.

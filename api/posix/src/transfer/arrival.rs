@@ -9,10 +9,9 @@ use crate::report::ErrorQueueEntry;
 pub struct Arrival {
     /// Number of bytes received, which the call returns.
     pub len: usize,
-    /// Header of the received datagram, which contains the sender's address. None: the socket is a
-    /// stream.
+    /// Header of the received datagram, which contains the sender's address; `None` for a stream.
     pub header: Option<DatagramHeader>,
-    /// Flags that recvmsg(2) returns in `msg_flags`, such as MSG_TRUNC.
+    /// Flags that recvmsg(2) returns in `msg_flags`, for example MSG_TRUNC.
     pub flags: i32,
     /// Entry of the socket's error queue, if the call was made with MSG_ERRQUEUE.
     pub report: Option<ErrorQueueEntry>,

@@ -43,8 +43,8 @@ pub(super) unsafe fn recv_datagram(
 ) -> Result<Arrival> {
     let keep = flags & libc::MSG_PEEK != 0;
     let attempt = || {
-        // Use the offset of SO_PEEK_OFF only for UDP sockets, because Linux's `ping_recvmsg` does
-        // not support it.
+        // Only UDP sockets use the offset of SO_PEEK_OFF. Linux ignores it for ping sockets
+        // (`ping_recvmsg`).
         let skip = if handle.kind() == Kind::Datagram { peek_offset(handle) } else { 0 };
         let skip = keep.then_some(skip);
         // SAFETY: the buffers are valid for writes, by the contract of this function.
@@ -234,8 +234,8 @@ fn datagram_header(
         // Linux).
         return fail(libc::EINVAL);
     }
-    // Store the current TOS and TTL in the header. Otherwise a later setsockopt(2) could affect
-    // this datagram, which the engine sends later.
+    // Store the current TOS and TTL in the datagram's header. Otherwise a later setsockopt(2) could
+    // affect this datagram before the engine sends it.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => class_towards(handle, &remote),
         tos => tos,

@@ -16,7 +16,7 @@ pub(super) fn peek_offset(handle: &OpenSocket) -> u32 {
 }
 
 /// Moves the offset of SO_PEEK_OFF: forward after a read with MSG_PEEK (`keep`), back after a read
-/// that consumes `len` bytes. Linux does this in `sk_peek_offset_fwd` and `sk_peek_offset_bwd`.
+/// that consumes `len` bytes. As Linux's `sk_peek_offset_fwd` and `sk_peek_offset_bwd`.
 pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
     let slot = handle.slot;
     if slot.option_bits.load(Relaxed) & option_bit::PEEK_OFF == 0 {
@@ -27,8 +27,8 @@ pub(super) fn move_peek_offset(handle: &OpenSocket, keep: bool, len: usize) {
         true => offset.saturating_add(by).min(i32::MAX as u32),
         false => offset.saturating_sub(by),
     };
-    // The word is the offset plus one. Do not change it if a concurrent call has disabled
-    // SO_PEEK_OFF.
+    // The word contains the offset plus one. If a concurrent call has disabled SO_PEEK_OFF, the
+    // word is 0 and stays so.
     let _ = slot.peek_off.fetch_update(Relaxed, Relaxed, |word| {
         (1..=1 << 31).contains(&word).then(|| moved(word - 1) + 1)
     });

@@ -35,7 +35,7 @@ pub(super) unsafe fn recv_stream(
         0 => wanted.min(handle.slot.rcvlowat.load(Relaxed) as usize),
         _ => wanted,
     };
-    // A read stops before the urgent byte, so it must not wait for bytes after it.
+    // A read stops before the urgent byte. Do not wait for bytes after it.
     let stops = |n: usize| urgent::stops_at(client, socket, u32::try_from(n).unwrap_or(u32::MAX));
     if keep {
         let look = || {
@@ -53,13 +53,14 @@ pub(super) unsafe fn recv_stream(
             result => result,
         });
         let len = len.or_else(|why| match why {
-            // After a timeout or a signal, return the bytes that have arrived. If there are none,
-            // return the error.
+            // After a timeout or a signal, return the bytes that have arrived, or the error if
+            // there are none.
             Errno(libc::EAGAIN | libc::EINTR) => match look() {
                 Err(Error::WouldBlock) => Err(why),
                 found => Ok(found?),
             },
-            // A read that found the connection's error has consumed that error, so return it.
+            // The read has consumed the connection's pending error (SO_ERROR), so it must return
+            // this error.
             told => Err(told),
         })?;
         move_peek_offset(handle, keep, len);
@@ -122,8 +123,8 @@ pub(super) unsafe fn send_stream(
     let opening = handle.slot.flags.load(Relaxed) & flags::OPENING != 0;
     let mut in_syn = Vec::new();
     let buffers = if opening && limit.nonblocking {
-        // A call that may not wait sends only the bytes that the SYN can carry
-        // (`tcp_sendmsg_fastopen` of Linux).
+        // If the call must not wait, it sends only the bytes that fit in the SYN, as Linux's
+        // `tcp_sendmsg_fastopen`.
         take_into(buffers, syn_room(handle), &mut in_syn);
         &in_syn
     } else {

@@ -3,7 +3,8 @@
 //! - `question`: messages to servers, and checks whether an answer matches a question;
 //! - `send`: sends them to servers, by UDP and TCP.
 //!
-//! The settings are those of the program's `struct __res_state`, which `api/symbols` reads.
+//! symbols` reads./The settings come from the program's `struct __res_state`, which the crate in
+//! `api/symbols` reads./symbols` reads.
 
 mod question;
 mod send;
@@ -83,7 +84,7 @@ pub struct StubSettings {
     pub ndots: usize,
     /// Time to wait for the answer of the first server (`retrans`).
     pub timeout: Duration,
-    /// Maximum number of times that all servers are asked (`retry`).
+    /// Maximum number of times that each question is sent to all servers (`retry`).
     pub attempts: u32,
     /// Whether an answer whose RCODE reports a failure is returned to the program (`pfcode`).
     pub takes_failures: bool,
@@ -137,10 +138,10 @@ impl Asked {
     }
 }
 
-/// A program's DNS question without the name, and the resolver settings with which it is asked.
+/// A program's DNS question without its name, which a search varies, and the resolver settings.
 #[derive(Debug)]
 pub struct StubResolver<'a> {
-    /// The library's state in this process.
+    /// State of this library in the process.
     pub posix: &'static Posix,
     /// Settings of the program's resolver, such as its nameservers.
     pub settings: &'a StubSettings,
@@ -264,8 +265,9 @@ struct SearchFailures {
 }
 
 impl SearchFailures {
-    /// Combines the failures of a search. Returns `as_it_is`, the result of looking up the name
-    /// without a domain, if that lookup came first. Otherwise returns the most specific failure.
+    /// Chooses the failure to return after a search in several domains. Returns `as_it_is`, the
+    /// failure for the name without a domain, if that lookup came first. Otherwise returns the most
+    /// specific failure.
     fn ended(self, as_it_is: Option<Asked>) -> Asked {
         let why = |asked: &Option<Asked>| asked.as_ref().and_then(|asked| asked.result.err());
         let (first, last) = (why(&as_it_is), why(&self.last));

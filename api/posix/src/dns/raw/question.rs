@@ -12,7 +12,7 @@ const LABEL_MAX: usize = 63;
 const OPT: u16 = 41;
 /// The DO flag (DNSSEC OK) of the OPT record (RFC 3225).
 const WANTS_DNSSEC: u16 = 0x8000;
-/// Minimum and maximum UDP payload size in bytes that questions may announce in the OPT record. The
+/// Minimum and maximum UDP payload size in bytes that questions announce in the OPT record. The
 /// minimum is that of RFC 1035, the maximum is glibc's RESOLV_EDNS_BUFFER_SIZE.
 const PAYLOAD: (usize, usize) = (512, 1200);
 /// Opcode of dynamic updates (RFC 2136). An answer to an update need not repeat its content.
@@ -98,7 +98,7 @@ pub fn message(
 /// Returns whether a message answers `question`: it must have the same identifier and repeat the
 /// questions.
 ///
-/// The names of the questions come first in a message, so a server cannot compress them.
+/// The questions precede all other names in a message, so a server cannot compress their names.
 pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
     if answer.len() < HEADER || question.get(..2) != answer.get(..2) {
         return false;
@@ -114,15 +114,15 @@ pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
     question[4..6] == answer[4..6]
         && questions.into_iter().all(|(name, end)| {
             let names = answer.get(name.clone()).zip(question.get(name.clone()));
-            // DNS names are compared without regard to case (RFC 4343). Label lengths are at most
-            // 63, so they cannot be mistaken for letters.
+            // Compare DNS names without regard to case (RFC 4343). Label lengths are at most 63, so
+            // they are not changed as letters would be.
             names.is_some_and(|(theirs, ours)| theirs.eq_ignore_ascii_case(ours))
                 && answer.get(name.end..end) == question.get(name.end..end)
         })
 }
 
-/// Returns whether `answer` comes from a server that could not parse the question, and so does not
-/// repeat it.
+/// Returns whether `answer` is the error of a server that could not parse the question. Such an
+/// answer does not repeat the question.
 pub fn is_unread(question: &[u8], answer: &[u8]) -> bool {
     answer.len() >= HEADER
         && question.get(..2) == answer.get(..2)

@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 2;
 /// Result of sending a DNS message to the nameservers.
 #[derive(Debug)]
 pub struct SendOutcome {
-    /// The answer. If there is none, the last message of a server that reported a failure.
+    /// The answer. If there is none, the last message in which a server reported a failure.
     pub message: Vec<u8>,
     /// Length in bytes of the answer, which the C function returns. Over TCP it may exceed the size
     /// of the program's buffer.
