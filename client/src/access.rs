@@ -1,4 +1,4 @@
-//! Access to the shared state of a socket (its slot in shared memory), and to its locks.
+//! Access to the state and locks of a socket, which are in its slot in shared memory.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -52,8 +52,8 @@ impl Socket {
     /// this, only one gets the error.
     ///
     /// # Errors
-    /// `Refused` with the pending error; `Dead` if the slot belongs to a newer socket, or the
-    /// engine has ended.
+    /// `Refused` with the pending error. `Dead` if the socket was closed and its slot is reused, or
+    /// if the engine (the network stack) has ended.
     pub fn take_error(self, client: &Client) -> Result<(), Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         if slot.error.load(Acquire) == 0 {
@@ -62,18 +62,19 @@ impl Socket {
         self.change(client, take_error)?
     }
 
-    /// Prevents the engine from reusing the socket's slot for another socket until the result is
-    /// dropped. Needed for changes: the slot could otherwise be reused between the check of its
-    /// generation and the change. Drop the result before a sleep.
+    /// Prevents the engine (the network stack) from reusing the socket's slot until the result is
+    /// dropped. Needed for changes of the slot, which could otherwise affect a new socket. Drop the
+    /// result before a sleep.
     ///
     /// # Errors
-    /// `Dead` if the slot belongs to a newer socket, or the engine has ended.
+    /// `Dead` if the socket was closed and its slot is reused, or if the engine has ended.
     pub fn enter(self, client: &Client) -> Result<impl Drop + '_, Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         lock_input(client, self, slot).ok_or(Error::Dead)
     }
 
-    /// Changes fields of the socket's shared state, and prevents reuse of its slot meanwhile.
+    /// Changes fields of the socket's slot in shared memory. During the change, the slot cannot be
+    /// reused for another socket.
     ///
     /// # Errors
     /// As for [`Self::enter`].
@@ -106,8 +107,8 @@ impl Door for Entrance<'_> {
     }
 }
 
-/// Locks the receive side of a socket. Returns `None` if the slot belongs to a newer socket or the
-/// engine has ended, as [`lock_rx`] does.
+/// Locks the receive side of a socket. Returns `None` if the socket was closed and its slot is
+/// reused, or if the engine has ended.
 #[inline]
 pub(crate) fn lock_input<'a>(
     client: &'a Client,

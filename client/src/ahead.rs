@@ -1,11 +1,12 @@
-//! Sockets that the engine opens in advance. To request a socket, two threads must be woken, which
-//! takes longer than the rest of socket(2). So a program that opens many sockets requests several
-//! at once.
+//! Sockets that the engine (the network stack) opens in advance. A request for a socket wakes two
+//! threads, which takes longer than the rest of socket(2). Therefore a program that opens many
+//! sockets requests several at once.
 //!
-//! The more sockets a process has opened, the more sockets it requests at once. At most [`AT_ONCE`]
-//! minus one sockets are unused for each kind and shard. Unused sockets are closed when the process
-//! ends or spawns a program, because a spawned program may hold its parent's sockets for some
-//! seconds. Taking a socket needs no lock, because a signal handler may open sockets.
+//! The number of sockets per request grows with the number of sockets that the process has opened.
+//! At most [`AT_ONCE`] minus one sockets are unused, for each kind of socket and each shard (engine
+//! thread). Unused sockets are closed when the process ends or spawns a program, because a spawned
+//! program may hold its parent's sockets for some seconds. Taking a socket needs no lock, because a
+//! signal handler may open sockets.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -14,24 +15,24 @@ use towpath_shm::control::SOCKETS_MAX;
 
 use crate::Socket;
 
-/// Maximum number of sockets that the engine opens for one request.
+/// Maximum number of sockets that the engine opens for a request.
 const AT_ONCE: u32 = 16;
-/// Number of sockets that a process must have opened before it requests several at once.
+/// Number of sockets that a process must have opened before its requests are for several sockets.
 const FREQUENT: u32 = 8;
 const _: () = assert!(AT_ONCE as usize <= SOCKETS_MAX);
 
-/// Sockets of one shard that were opened in advance and are not used yet.
+/// Unused sockets that one shard (engine thread) has opened in advance.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead([Shelf; 4]);
 
-/// Sockets of one kind that were opened in advance and are not used yet.
+/// Unused sockets of one kind that were opened in advance.
 #[derive(Debug, Default)]
 struct Shelf {
-    /// The kind: address family in the upper half, protocol in the lower half. 0: this entry is
-    /// unused. Set only once.
+    /// Kind of the sockets: address family in the upper half, protocol in the lower half. 0 if this
+    /// entry is unused. Set only once.
     kind: AtomicU64,
     opened: AtomicU32,
-    /// Sockets: generation in the upper half, slot number in the lower half. 0: the place is free.
+    /// Sockets: generation in the upper half, slot number in the lower half; 0 for an empty place.
     sockets: [AtomicU64; AT_ONCE as usize - 1],
 }
 
@@ -66,8 +67,8 @@ impl Ahead {
         })
     }
 
-    /// Adds an unused socket. Returns the socket as an error if there is no free place, because
-    /// several threads have requested sockets at the same time.
+    /// Adds an unused socket. Returns the socket as an error if there is no space, because several
+    /// threads have requested sockets at the same time.
     pub fn put(&self, family: u32, protocol: u32, socket: Socket) -> Result<(), Socket> {
         let shelf = self.shelf(family, protocol).ok_or(socket)?;
         let is_in =
@@ -75,8 +76,8 @@ impl Ahead {
         if shelf.sockets.iter().any(is_in) { Ok(()) } else { Err(socket) }
     }
 
-    /// Returns the list of unused sockets of a kind. `None` if there are lists for four other kinds
-    /// already.
+    /// Returns the list of unused sockets of this kind; `None` if all lists are used for other
+    /// kinds.
     fn shelf(&self, family: u32, protocol: u32) -> Option<&Shelf> {
         let kind = u64::from(family) << 32 | u64::from(protocol);
         self.0.iter().find(|shelf| match shelf.kind.load(Relaxed) {

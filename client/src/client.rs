@@ -1,8 +1,8 @@
-//! The attachment of this process to its engine.
+//! The connection of this process to its engine (the network stack), called attachment.
 //!
-//! `control` makes requests over the control socket, `calls` makes requests in shared memory, and
-//! `commands` sends commands, which have no answer. `opening` opens sockets. `life` detects that
-//! the engine has ended, or that the attachment belongs to the parent process after fork(2).
+//! `control` sends requests over the control socket, `calls` sends requests in shared memory, and
+//! `commands` sends commands, which have no reply. `opening` opens sockets. `life` detects the end
+//! of the engine, and detaches a forked child from the parent's connection.
 
 mod calls;
 mod commands;
@@ -30,10 +30,10 @@ use crate::{Error, HighFd, Process, Socket, parent_death};
 #[derive(Debug)]
 pub struct Client {
     process: &'static Process,
-    /// Driver of an engine in this process, whose event loop is run by threads that wait in socket
+    /// Driver of an engine in this process, whose event loop runs in threads that wait in socket
     /// calls. `None` if the engine runs in another process, or on its own threads.
     driver: Option<&'static Driver>,
-    /// Number of processors that this process may use.
+    /// Number of CPUs that this process may use.
     processors: u32,
     region: Region,
     run: Run,
@@ -41,16 +41,16 @@ pub struct Client {
     links: Box<[ShardLink]>,
     /// Counter from which the shard of the next opened socket is computed.
     next: AtomicU32,
-    /// Number of calls of [`Self::spawned`] so far.
+    /// Number of calls of [`Self::spawned`] so far, by which concurrent calls detect it.
     spawned: AtomicU32,
-    /// Number of this process's channel, which is the same in each shard.
+    /// Number of this process's channel to each shard (engine thread).
     number: u32,
     control: HighFd,
     notifier: HighFd,
     blank: HighFd,
     spare: HighFd,
-    /// Pipe whose end of file tells the guardian process that the parent has ended
-    /// ([`parent_death`]). `None` if the run has no guardian, or no descriptor was free.
+    /// Pipe whose end of file tells the guardian process that this process's parent has ended
+    /// ([`parent_death`]). `None` if there is no guardian, or no descriptor was free.
     death_pipe: Option<HighFd>,
     dead: AtomicBool,
     /// Whether the attachment belongs to the parent process, see [`Self::abandon`].
@@ -91,13 +91,13 @@ impl Cloned {
 }
 
 impl Client {
-    /// Attaches this process to an engine over the control socket. `held` returns the sockets that
-    /// the process image inherited; it is `None` if there cannot be any.
+    /// Attaches this process to an engine (network stack) over the control socket. `held` returns
+    /// the sockets that this program inherited at exec; it is `None` if there cannot be any.
     ///
     /// # Errors
     /// - `Dead`: the engine does not answer;
-    /// - `Refused`: the engine refuses, is of another build (EPROTO), or the limit of the address
-    ///   space is too low (ENOMEM).
+    /// - `Refused`: the engine rejects the process, is of another build (EPROTO), or RLIMIT_AS is
+    ///   too low (ENOMEM).
     pub fn attach(
         process: &'static Process,
         control: Fd,
@@ -148,7 +148,8 @@ impl Client {
         })
     }
 
-    /// Sets the driver of an engine in this process, whose event loop waiting threads run.
+    /// Sets the driver of an engine in this process. Threads that wait in socket calls then run the
+    /// engine.
     pub fn hosted_by(self, driver: &'static Driver) -> Self {
         Self { driver: Some(driver), ..self }
     }
@@ -204,11 +205,11 @@ impl Client {
         })
     }
 
-    /// Returns the connection to the shard that serves the socket with a slot number.
+    /// Returns the connection to the shard (engine thread) that owns the slot with this number.
     #[inline]
     fn end(&self, slot: u32) -> &ShardLink {
         let shards = self.links.len() as u32;
-        // Use the first shard for an invalid slot number; it rejects the request.
+        // The slot number is invalid. Use the first shard, which rejects the request.
         self.links.get(shard_of(slot, shards) as usize).unwrap_or(&self.links[0])
     }
 
@@ -240,8 +241,8 @@ impl Client {
         self.ring(&self.links[shard as usize]);
     }
 
-    /// Wakes a shard of the engine if it sleeps, unless this process has already done so during
-    /// this sleep. So it costs at most one system call for each sleep.
+    /// Wakes a shard (engine thread) if it sleeps. Makes at most one system call per sleep, because
+    /// this process notifies the shard only once.
     fn ring(&self, end: &ShardLink) {
         if self.is_abandoned() {
             return;
@@ -252,14 +253,15 @@ impl Client {
         }
     }
 
-    /// Returns the shared state of a socket. `None` if its slot belongs to a newer socket.
+    /// Returns the shared state of a socket; `None` if the socket was closed and its slot is
+    /// reused.
     #[inline]
     pub fn slot(&self, socket: Socket) -> Option<&Slot> {
         let slot = self.region.slot(socket.slot)?;
         (slot.generation.load(Ordering::Acquire) == socket.generation).then_some(slot)
     }
 
-    /// Returns the state of this process that does not depend on the engine.
+    /// Returns the state of this process that is independent of the engine.
     #[inline]
     pub fn process(&self) -> &'static Process {
         self.process
@@ -282,7 +284,7 @@ impl Client {
         self.run
     }
 
-    /// Returns the channels of this process, one to each shard of the engine.
+    /// Returns the channels of this process, one for each shard (engine thread).
     #[inline]
     pub fn channels(&self) -> impl Iterator<Item = &Channel> {
         self.links.iter().map(|end| &end.channel)
@@ -294,9 +296,9 @@ impl Client {
         &self.control
     }
 
-    /// Returns the descriptor to which the engine writes when an event occurs while this process
-    /// sleeps. A thread that finds it readable must read from it. The [reactor](crate::reactor)
-    /// does so before its buffer is full.
+    /// Returns the descriptor that becomes readable when an event occurs while this process sleeps.
+    /// A thread that finds it readable must read from it, as the [reactor](crate::reactor) does, so
+    /// that its buffer does not fill up.
     pub fn notifier(&self) -> &HighFd {
         &self.notifier
     }

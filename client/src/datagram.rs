@@ -26,15 +26,15 @@ pub struct DatagramRead {
 }
 
 /// Receives the next datagram without waiting. Bytes that do not fit `buffers` are lost, as with
-/// recv(2); [`DatagramRead::header`] contains the whole length. With `keep`, the datagram stays
-/// queued, and the read begins `keep` bytes after the start of all queued payloads (SO_PEEK_OFF).
+/// recv(2); [`DatagramRead::header`] contains the whole length. If `keep` is set, the datagram
+/// stays queued, and the read skips the first `keep` bytes of the queued payloads (SO_PEEK_OFF).
 /// Returns `None` if the socket is shut down for reading.
 ///
 /// # Errors
 /// - `WouldBlock`: no datagram has arrived;
 /// - `Refused`: the socket's error, such as ECONNREFUSED after an ICMP message, which the call
 ///   clears;
-/// - `Dead`: the engine has ended, or another thread has closed the socket.
+/// - `Dead`: the engine (the network stack) has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -67,7 +67,7 @@ pub unsafe fn recv(
         } else {
             program_fifo::consume_from(slot, start, footprint(header.len))
         };
-        // `None`: a signal handler has received this datagram meanwhile, so try again.
+        // `None`: a signal handler has received this datagram after it was copied, so try again.
         if let Some(tell) = taken {
             break (DatagramRead { header, copied, skipped: skip as usize }, tell);
         }
@@ -96,12 +96,12 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
 ///
 /// # Errors
 /// - `WouldBlock`: the send buffer is full. An event reports when it has free space;
-/// - `TooLong`: the datagram is longer than the socket may ever queue (SO_SNDBUF);
+/// - `TooLong`: the datagram exceeds the send buffer size (SO_SNDBUF);
 /// - `Closed`: the socket is shut down for writing;
 /// - `Refused`: the socket's error, which the call clears;
 /// - `Interrupting`: the caller is a signal handler that interrupted a call which is filling the
 ///   FIFO of this socket;
-/// - `Dead`: the engine has ended, or another thread has closed the socket.
+/// - `Dead`: the engine (the network stack) has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -117,8 +117,8 @@ pub unsafe fn send(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     socket.take_error(client)?;
     if slot.shut.load(Relaxed) & shut::WRITE != 0 {
-        // Check whether the slot belongs to a new socket now. If so, it was that one which was shut
-        // down.
+        // If the socket was closed and its slot is reused, the shutdown flag is that of the new
+        // socket. Return `Dead` in this case.
         client.slot(socket).ok_or(Error::Dead)?;
         return Err(Error::Closed);
     }

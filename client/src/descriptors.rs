@@ -1,10 +1,10 @@
 //! Table of the descriptor numbers that belong to sockets of the stack, epoll sets and this
 //! library.
 //!
-//! Each socket's number is also a descriptor of the kernel ([`towpath_shm::token`]), so numbers
-//! cannot collide, and the kernel handles close-on-exec. The table is an array in a static. Its
-//! pages take no memory until used, and a lookup is one load. The API layer changes the table
-//! together with the kernel's descriptors, under its own lock.
+//! Each number is also a descriptor of the kernel ([`towpath_shm::token`]). Therefore the kernel
+//! does not use it for another file, and handles close-on-exec. The table is an array in a static
+//! variable. Its pages take no memory until they are used, and a lookup is one load. The POSIX
+//! layer changes the table together with the kernel's descriptors, under its own lock.
 
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -14,32 +14,32 @@ use crate::high_fd;
 use crate::socket::Socket;
 use crate::syscall::{self, nr, syscall};
 
-/// Length of the descriptor table. Numbers from this one on always belong to the kernel.
+/// Length of the descriptor table. Higher descriptor numbers always belong to the kernel.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
 
-/// Table of the descriptor numbers that belong to sockets, epoll sets and this library. Also counts
-/// the descriptors of each socket.
+/// Table of the descriptor numbers that belong to sockets, epoll sets and this library, with a
+/// count of the descriptors of each socket.
 #[derive(Debug)]
 pub struct Descriptors {
     table: [AtomicU64; DESCRIPTORS_MAX],
-    /// Number of this process's descriptors for each socket slot. [`MANY`]: not counted, so the
-    /// table must be searched. A single byte per slot is used, because each of up to a hundred
-    /// processes may touch all pages of this array.
+    /// Number of this process's descriptors for each socket slot. If it is [`MANY`], they are not
+    /// counted, and the table must be searched. The count has one byte, because up to a hundred
+    /// processes may each touch all pages of this array.
     holds: [AtomicU8; SLOTS_MAX as usize],
-    /// Number of times that a thread began to add a descriptor of a slot whose count is [`MANY`].
+    /// Number of times that a thread began to add a descriptor to a slot with too many descriptors
+    /// to count ([`MANY`]).
     entering: AtomicU32,
-    /// Number of times that a thread finished adding a descriptor of a slot whose count is
-    /// [`MANY`].
+    /// Number of times that a thread finished adding a descriptor to a slot with too many
+    /// descriptors to count ([`MANY`]).
     entered: AtomicU32,
-    /// Highest descriptor number ever entered in the table, plus one. Searches end there.
+    /// End of searches in the table: the highest descriptor number ever used, plus one.
     end: AtomicU32,
-    /// Lowest descriptor number that belongs to an engine in this process. 0: this process contains
-    /// no engine.
+    /// Lowest descriptor number of an engine in this process; 0 if there is no engine.
     engines_from: AtomicU32,
 }
 
-/// Value in `holds` for a slot that has too many descriptors for one byte, so that they are no
-/// longer counted. The value stays until the last descriptor is closed.
+/// Value in `holds` for a slot with more descriptors than one byte can count. It stays until the
+/// last of them is closed.
 const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;
@@ -54,7 +54,7 @@ pub enum DescriptorKind {
     Kernel,
     /// A socket of the stack.
     Socket(Socket),
-    /// An epoll set, with its number in the reactor.
+    /// An epoll set. The value is its number in the reactor.
     Epoll(u32),
     /// An internal descriptor of this library, hidden from the program.
     Internal,
@@ -63,9 +63,9 @@ pub enum DescriptorKind {
 /// Former entry of a descriptor that was removed from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClosedDescriptor {
-    /// Object to which the descriptor number belonged.
+    /// Object to which the descriptor number referred.
     pub entry: DescriptorKind,
-    /// Whether it was the last descriptor of this process for its socket.
+    /// Whether it was this process's last descriptor for the socket.
     pub last: bool,
 }
 
@@ -102,13 +102,14 @@ impl Descriptors {
     }
 
     /// Reserves all descriptor numbers from `lowest` on for an engine in this process. The
-    /// program's own limit of descriptors is lower. 0 means no engine, as in a forked child.
+    /// program's limit of descriptors is `lowest`. 0 means that there is no engine, as in a forked
+    /// child.
     pub fn give_to_engine(&self, lowest: u32) {
         self.engines_from.store(lowest, Ordering::Relaxed);
     }
 
-    /// Closes the descriptors of the parent's engine in a forked child. Otherwise the engine's
-    /// connections would stay open after the engine has closed them.
+    /// Closes the descriptors of the parent's engine in a forked child. Otherwise connections of
+    /// the engine would stay open after the engine has closed them.
     pub(crate) fn leave_engine(&self) {
         let lowest = self.engines_from.swap(0, Ordering::Relaxed);
         if lowest == 0 {
@@ -122,14 +123,13 @@ impl Descriptors {
         }
     }
 
-    /// Returns the lowest descriptor number that belongs to an engine in this process. 0: this
-    /// process contains no engine.
+    /// Returns the lowest descriptor number of an engine in this process; 0 if there is no engine.
     pub fn engines_from(&self) -> u32 {
         self.engines_from.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a descriptor number belongs to an engine in this process. The program's dup2
-    /// onto such a number fails with EBADF.
+    /// Returns whether a descriptor number belongs to an engine in this process. The program must
+    /// not replace it: dup2 fails with EBADF.
     #[inline]
     pub fn is_engines(&self, fd: i32) -> bool {
         let lowest = self.engines_from();
@@ -142,8 +142,8 @@ impl Descriptors {
         Self::socket_of(self.table.get(fd as usize)?.load(Ordering::Acquire))
     }
 
-    /// Returns the address of the table, which contains eight bytes for each descriptor number.
-    /// Other processes of the run read it.
+    /// Returns the address of the table, which has eight bytes per descriptor number. Other
+    /// processes that use the stack read the table.
     pub(crate) fn address(&self) -> usize {
         self.table.as_ptr() as usize
     }
@@ -199,8 +199,8 @@ impl Descriptors {
         if are_many {
             self.entering.fetch_add(1, Ordering::AcqRel);
         }
-        // Increment the count before the entry is added. Afterwards, another thread could remove
-        // the entry and decrement it first.
+        // Increment the count before adding the entry. In the other order, another thread could
+        // remove the entry and decrement the count first.
         let more = |holds: u8| Some(holds.saturating_add(1));
         // Ignore the result: `more` always returns a value, so the update does not fail.
         let _ = holds.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -221,8 +221,7 @@ impl Descriptors {
         ClosedDescriptor { entry, last }
     }
 
-    /// Decrements the descriptor count of a slot. Returns whether the removed descriptor was the
-    /// last one.
+    /// Decrements the descriptor count of a slot. Returns whether this was its last descriptor.
     fn end_hold(&self, slot: u32) -> bool {
         let less = |holds: u8| if holds == MANY { None } else { holds.checked_sub(1) };
         match self.holds[slot as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
@@ -233,9 +232,9 @@ impl Descriptors {
 
     /// Returns whether no descriptor is left for a slot whose count is [`MANY`].
     ///
-    /// A signal handler may call this while the interrupted thread is adding a descriptor, which
-    /// then counts as added. During the search, a handler may also add one descriptor and remove
-    /// another that the search has not reached. The search is then repeated.
+    /// If a thread is adding a descriptor, even one interrupted by this signal handler, the
+    /// descriptor counts as added. A descriptor may also move during the search, to a number that
+    /// the search has already passed. The search is then repeated.
     fn is_end_of_many(&self, slot: u32) -> bool {
         loop {
             let entered = self.entered.load(Ordering::Acquire);
@@ -270,8 +269,8 @@ impl Descriptors {
         })
     }
 
-    /// If `fd` is an internal descriptor of this library, moves it to another number, because the
-    /// program wants this one.
+    /// Moves an internal descriptor of this library away from number `fd`, because the program
+    /// wants this number.
     pub fn evacuate(&self, fd: i32) {
         let Some(word) = self.table.get(fd as usize).map(|word| word.load(Ordering::Acquire))
         else {
@@ -359,8 +358,8 @@ mod tests {
         assert_eq!(OF_TESTS.lookup(i32::MAX), DescriptorKind::Kernel);
     }
 
-    /// Each socket costs every process one byte of this table. With a million sockets that fifty
-    /// processes use in turn, each process touches almost every page of the table.
+    /// Tests the size of this table. If fifty processes use a million sockets in turn, each process
+    /// touches almost every page of it.
     #[test]
     fn a_slot_costs_a_process_a_byte() {
         assert_eq!(size_of_val(&OF_TESTS.holds), SLOTS_MAX as usize);
@@ -378,11 +377,11 @@ mod tests {
             (0..most).for_each(|fd| DESCRIPTORS.set_socket(fd, socket));
             DESCRIPTORS.set_socket(most, Socket { slot: 8, generation: 3 });
             assert!((1..most).all(|fd| !last(fd)), "{most}");
-            // Move the socket to another number: add the new entry before the old one is removed.
+            // Move the socket to another number: add the new entry, then remove the old one.
             DESCRIPTORS.set_socket(2000, socket);
             assert!(!last(0) && DESCRIPTORS.is_held(socket), "{most}");
             assert!(last(2000) && !DESCRIPTORS.is_held(socket), "{most}");
-            // After the last descriptor was closed, descriptors of the slot are counted again.
+            // After the last descriptor was closed, the count works again.
             DESCRIPTORS.set_socket(0, socket);
             assert!(last(0), "{most}");
             assert!(DESCRIPTORS.take(most).last);

@@ -1,8 +1,8 @@
-//! An engine in the process that it serves. Threads that wait in socket calls run its event loop;
-//! one iteration is a *turn*.
+//! An engine (network stack) in the process that it serves. Threads that wait in socket calls run
+//! its event loop; one iteration is a *turn*.
 //!
-//! The *driver* is the thread that holds the driver lock, so that it alone may turn the engine. The
-//! *stand-by thread* turns the engine when no other thread does. Threads that wait for the lock
+//! The *driver* is the thread that holds the driver lock. Only this thread may run the engine. The
+//! *stand-by thread* runs the engine when no other thread does. Threads that wait for the lock
 //! sleep on the *hand-off word*. *Lending* lets another thread take the lock during a sleep.
 //!
 //! ```text
@@ -13,29 +13,28 @@
 //!   the stand-by thread:         tick … no turn since the last tick? take ─► turn ─► sleep there
 //! ```
 //!
-//! [`Relay`] holds the number of the driver. Only a wait for a list of descriptors lends the lock,
-//! because descriptors wake the thread whichever thread turns the engine. The words of sockets do
-//! not, so a thread that waits for words keeps the lock while it sleeps.
+//! [`Relay`] holds the number of the driver. Only a wait for a list of descriptors (poll, epoll)
+//! lends the lock, because descriptors wake the thread whichever thread runs the engine. A thread
+//! that waits for the futex words of sockets keeps the lock while it sleeps.
 //!
-//! A thread that is woken repeatedly without events for itself stops running the engine:
+//! A thread that is woken repeatedly without events for itself stops running the engine, see
 //! [`Patience`].
 //!
 //! # No wake-up is lost
 //!
 //! - Either some thread is the driver, or the stand-by thread ticks: see [`Relay`].
-//! - A driver sleeps on the engine's descriptor, at most until the engine wants a turn. Before
-//!   that, the engine's status page says that it sleeps. Writers of commands look at the page
-//!   afterwards; the engine looks for commands after it wrote the page
-//!   ([`towpath_ring::EngineStatus::fall_asleep`]).
+//! - A driver sleeps on the engine's descriptor, at most until the engine's next timer. Before the
+//!   sleep, it sets a flag in the engine's status page, then checks for commands. A thread that
+//!   sends a command checks the flag afterwards ([`towpath_ring::EngineStatus::fall_asleep`]).
 //! - A driver that leaves while the engine is awake wakes another thread to take the lock, or
-//!   leaves it to the stand-by thread's ticks. The stand-by thread does not tick while it sleeps as
-//!   the driver, so a thread that takes the lock from it wakes it.
-//! - A thread that retires releases the lock first, then asks to be woken on its words, and looks
-//!   at them once more.
+//!   leaves it to the stand-by thread's ticks. While the stand-by thread sleeps as the driver, it
+//!   does not tick. A thread that takes the lock from it must wake it.
+//! - A thread that stops running the engine releases the lock first, then requests to be woken on
+//!   its futex words, and checks its condition again.
 //!
 //! A request (bind, connect) is answered by the thread that makes it, if the lock is free or lent.
-//! Bytes of a send leave when the thread waits next, or by the stand-by thread. The stand-by thread
-//! then sleeps on the engine's descriptor, and is rung like an engine on a thread of its own.
+//! Bytes of a send(2) are sent when the thread waits next, or by the stand-by thread. The stand-by
+//! thread then sleeps on the engine's descriptor, and is notified like an engine on its own thread.
 
 mod driver_lock;
 mod engine;
@@ -62,22 +61,22 @@ pub use patience::Patience;
 pub use state::Turned;
 pub use towpath_ring::Who;
 
-/// An engine in this process, and the lock that the thread holds which runs the engine's event
-/// loop.
+/// An engine (network stack) in this process, and the lock that a thread holds while it runs the
+/// engine's event loop.
 pub struct Driver {
     process: &'static Process,
     relay: Relay,
     engine: UnsafeCell<DriverState>,
-    /// Duplicate of the engine's descriptor. Threads can sleep on it even after the engine has
+    /// Duplicate of the engine's descriptor. Threads may still sleep on it after the engine has
     /// ended.
     descriptor: HighFd,
-    /// Number of times that any thread has begun to run the engine's event loop.
+    /// Number of times that a thread has begun to run the engine's event loop.
     turns: AtomicU32,
-    /// Eventfd that wakes the stand-by thread after another thread has taken the driver lock from
+    /// Eventfd that wakes the stand-by thread when another thread has taken the driver lock from
     /// it.
     notifier: HighFd,
-    /// Whether the stand-by thread exists, which runs the engine when no other thread does. Other
-    /// threads then need not wait for the driver lock.
+    /// Whether the stand-by thread exists, which runs the engine when no other thread does. If it
+    /// does, other threads need not run the engine.
     is_stood_by: AtomicBool,
     has_ended: AtomicBool,
 }
@@ -87,12 +86,11 @@ pub struct Driver {
 unsafe impl Sync for Driver {}
 
 impl Driver {
-    /// Creates a driver whose lock no thread holds. Call [`Self::stand_by`] on a separate thread.
-    /// When that thread ends, other processes notice that the engine has ended
-    /// ([`towpath_ring::Life`]).
+    /// Creates a driver with a free lock. Call [`Self::stand_by`] on a separate thread. Other
+    /// processes detect the end of the engine by the end of this thread ([`towpath_ring::Life`]).
     ///
     /// # Errors
-    /// `Refused` if no descriptor is free, or there is no memory for the engine's stack.
+    /// `Refused` if no descriptor is free, or if there is no memory for the engine's call stack.
     pub fn new(process: &'static Process, engine: Box<dyn TurnedEngine>) -> Result<Self, Error> {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?.into());
@@ -109,19 +107,20 @@ impl Driver {
         })
     }
 
-    /// Returns whether a thread with the role `who` can take the driver lock now.
+    /// Returns whether a thread with the role `who` can take the driver lock (the right to run the
+    /// engine) now.
     pub(crate) fn is_free_for(&self, who: Who) -> bool {
         self.relay.is_free_for(who)
     }
 
     /// Takes the driver lock, or returns `None` if another thread holds it. For `Who::Waits`,
-    /// blocks the thread's signals; threads with other roles have already blocked theirs.
+    /// blocks the thread's signals; threads with other roles have already blocked them.
     pub fn take(&self, who: Who) -> Option<DriverLock<'_>> {
         if !self.relay.is_free_for(who) {
             return None;
         }
-        // Block signals: a handler that needs the engine would wait for this thread, which it
-        // interrupts.
+        // Block signals. A handler that needs the engine would wait for the thread that it has
+        // interrupted.
         let signals = (who == Who::Waits).then(SignalsBlocked::new);
         let me = who.number(towpath_ring::thread_id());
         if self.relay.take(me, who)? == Taken::FromStandBy {
@@ -130,16 +129,16 @@ impl Driver {
         Some(DriverLock::new(self, me, signals))
     }
 
-    /// Counts this thread as a waiter on the hand-off word. The thread is about to sleep on that
-    /// word, and takes the driver lock when the word changes. Returns `None` if the lock can be
+    /// Counts this thread as waiting for the driver lock. It is about to sleep on the hand-off
+    /// futex word, and will take the lock when the word changes. Returns `None` if the lock can be
     /// taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|handoff| Following { driver: self, handoff })
     }
 
-    /// Counts this thread among those that take the driver lock when they are woken. The thread is
-    /// about to sleep on a list of descriptors that includes an eventfd for wake-ups. Returns
-    /// `None` if the lock can be taken now. The thread that holds the lock must not call this.
+    /// Counts this thread as waiting for the driver lock. It is about to sleep on a list of
+    /// descriptors that includes an eventfd, and will take the lock when the eventfd wakes it.
+    /// Returns `None` if the lock can be taken now. The holder of the lock must not call this.
     pub fn sleep_in_list(&self) -> Option<ListSleeper<'_>> {
         let sleeper = self.count_list_sleeper();
         if self.relay.is_free_for(Who::Waits) {
@@ -159,7 +158,7 @@ impl Driver {
         self.relay.want();
     }
 
-    /// Releases the driver lock if the thread with number `me` holds it.
+    /// Releases the driver lock, if the thread with number `me` holds it.
     fn leave(&self, me: u32) {
         if self.relay.leave(me) {
             self.pass_on();
@@ -181,8 +180,8 @@ impl Driver {
         }
     }
 
-    /// Wakes another thread, which then takes the free driver lock. If no thread waits, leaves the
-    /// lock to the stand-by thread.
+    /// Wakes a thread that waits for the driver lock, which is free. If there is none, the stand-by
+    /// thread will take the lock.
     fn pass_on(&self) {
         self.relay.pass_on(|| {
             if let Ok(mut hub) = self.process.lock_reactor() {
@@ -201,7 +200,8 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// Counts a thread as a waiter on the hand-off word. Dropping it removes the thread from the count.
+/// Counts a thread as waiting for the driver lock, on the hand-off futex word, until this value is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
     driver: &'a Driver,
@@ -209,8 +209,8 @@ pub(crate) struct Following<'a> {
 }
 
 impl Following<'_> {
-    /// Returns the hand-off word, on which the thread sleeps in addition to its own words. Also
-    /// returns the value that the word had when the thread was counted.
+    /// Returns the hand-off futex word, and its value when the thread was counted. The thread waits
+    /// for it in addition to its own words.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (self.driver.relay.handoff(), self.handoff)
     }
@@ -233,8 +233,8 @@ impl Drop for Following<'_> {
     }
 }
 
-/// Counts a thread that sleeps on a list of descriptors. Dropping it removes the thread from the
-/// count.
+/// Counts a thread that sleeps on a list of descriptors and would take the driver lock, until this
+/// value is dropped.
 #[derive(Debug)]
 pub struct ListSleeper<'a>(&'a Driver);
 

@@ -1,5 +1,4 @@
-//! A socket together with its process's attachment to the engine, and how long calls on it may
-//! wait.
+//! A socket with the connection to its engine, and the time limits of calls on it.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -12,23 +11,23 @@ use crate::interrupt::Handled;
 use crate::{Client, Deadline, Error, Socket, stream, wait};
 
 /// Maximum time for which the first write on a connection waits for send buffer memory, even if the
-/// call is nonblocking. The engine normally provides memory within one turn of its event loop. A
-/// longer wait means that the run is short of memory.
+/// call is nonblocking. The engine normally provides memory in the next iteration of its event
+/// loop. If it takes longer, the memory limit is reached.
 const MEMORY_PATIENCE: Duration = Duration::from_millis(100);
-/// A wait shorter than this may end before the engine has run a turn of its event loop.
+/// Timeout below which a wait may end before the engine has run its event loop.
 const BRIEF: Duration = Duration::from_millis(1);
-/// The connection state CLOSE, as Linux numbers it (TCP_CLOSE).
+/// The connection state CLOSE, with Linux's number (TCP_CLOSE).
 const TCP_CLOSE: u32 = 7;
 /// Connection states in which the peer has acknowledged our FIN, as Linux numbers them: FIN_WAIT2,
 /// TIME_WAIT and CLOSE.
 const FIN_ACKNOWLEDGED: std::ops::RangeInclusive<u32> = 5..=TCP_CLOSE;
 
-/// A socket, with the attachment over which calls on it reach the engine. Used by every API.
+/// A socket, and the connection to the engine (network stack) that serves it. Used by every API.
 #[derive(Debug, Clone, Copy)]
 pub struct Handle<'a> {
-    /// The attachment of this process to the engine.
+    /// The connection of this process to the engine.
     pub client: &'a Client,
-    /// The socket, by slot and generation.
+    /// The socket, identified by slot and generation.
     pub socket: Socket,
 }
 
@@ -37,16 +36,16 @@ pub struct Handle<'a> {
 pub struct WaitLimit {
     /// Whether the call must not wait at all.
     pub nonblocking: bool,
-    /// Time at which the call fails. `None`: it waits without limit.
+    /// Time at which the call fails; `None` if there is no timeout.
     pub deadline: Option<Deadline>,
-    /// Number of signal handlers that had run on this thread when the call began. A further handler
-    /// interrupts the wait.
+    /// Number of signal handlers that had run on this thread when the call began. If it has
+    /// changed, a handler has interrupted the wait.
     pub since: Handled,
 }
 
 impl WaitLimit {
-    /// Returns the limit of a call that begins now. `timeout_us` is SO_RCVTIMEO or SO_SNDTIMEO in
-    /// microseconds; 0 means no timeout.
+    /// Returns the time limit of a call that begins now. `timeout_us` is SO_RCVTIMEO or SO_SNDTIMEO
+    /// in microseconds; 0 means no timeout.
     #[inline]
     pub fn new(nonblocking: bool, timeout_us: u64) -> Self {
         let limit = (timeout_us != 0).then(|| Duration::from_micros(timeout_us));
@@ -59,8 +58,8 @@ impl WaitLimit {
         Self { nonblocking: false, deadline, since: Handled::so_far() }
     }
 
-    /// Returns whether the call is nonblocking, or its timeout so short that it may end before the
-    /// engine has run.
+    /// Returns whether the call might end before the engine has run its event loop, because it is
+    /// nonblocking or has a short timeout.
     fn is_brief(&self) -> bool {
         self.nonblocking || self.deadline.is_some_and(|deadline| deadline.left() < BRIEF)
     }
@@ -76,7 +75,7 @@ impl<'a> Handle<'a> {
         self.client.slot(self.socket).ok_or(Error::Dead)
     }
 
-    /// Changes those fields of the socket's shared state that the program writes.
+    /// Changes fields of the socket's shared state that are written by the program, not the engine.
     ///
     /// # Errors
     /// As for [`Socket::enter`].
@@ -103,7 +102,8 @@ impl<'a> Handle<'a> {
     }
 
     /// Repeats `attempt` while it returns `WouldBlock`, until `limit` allows no further wait. Even
-    /// a nonblocking call waits for bytes that other programs of the run had sent before it began.
+    /// a nonblocking call waits for bytes that another program using the stack has sent before,
+    /// because they may be about to arrive.
     ///
     /// # Errors
     /// As for [`wait::until`]; `WouldBlock` if the call is nonblocking.
@@ -155,9 +155,9 @@ impl<'a> Handle<'a> {
         if self.slot().is_ok_and(|slot| slot.flags.load(Acquire) & flags::CONNECTING != 0) {
             return Err(Error::WouldBlock);
         }
-        // Wait until the engine has provided send buffer memory, or reports that there is none. In
-        // both cases `lacks_memory` becomes false, and one more attempt is made. If memory arrives
-        // after an attempt failed, the next attempt uses it.
+        // Wait until the engine has provided send buffer memory, or has reported that there is
+        // none. In both cases `lacks_memory` becomes false, and one more attempt is made. Memory
+        // that arrives after a failed attempt is used by this attempt.
         let mut once = || {
             let lacked = self.lacks_memory();
             match attempt() {

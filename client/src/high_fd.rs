@@ -1,5 +1,5 @@
-//! Internal descriptors of this library, which have high numbers, so that programs do not notice
-//! them.
+//! Internal descriptors of this library. They have high numbers, which programs are unlikely to
+//! use.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,17 +15,16 @@ const FD_CLOEXEC: usize = 1;
 const EMFILE: i32 = 24;
 const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
-/// Internal descriptors begin this far below the soft limit (RLIMIT_NOFILE). Internal descriptors
-/// are the control socket, notification descriptors and tokens, also those of a child that is being
-/// forked. Calls on epoll sets need further descriptors to sleep on.
+/// Distance of the lowest internal descriptor from the soft limit (RLIMIT_NOFILE). The numbers in
+/// between are for the control socket, notification descriptors and tokens, also of a child that is
+/// being forked. Calls on epoll sets need further ones to sleep on.
 const BELOW_LIMIT: u64 = 64;
 /// Upper bound of the number at which internal descriptors begin. The bound is low, because the
 /// kernel's descriptor table of a process is as long as its highest number.
 const HIGHEST: u64 = 16384;
 
-/// An internal descriptor of this library, hidden from the program. The program's close and
-/// close_range do not close it. If the program calls dup2 with its number, it is moved to another
-/// number.
+/// An internal descriptor of this library, hidden from the program. close and close_range do not
+/// close it. If the program calls dup2 with its number as target, it moves to another number.
 #[derive(Debug)]
 pub struct HighFd {
     number: Box<AtomicI32>,
@@ -78,7 +77,7 @@ impl HighFd {
     }
 
     /// Replaces this descriptor by a duplicate of `other` with the same number. Other threads see
-    /// either the old or the new descriptor, never a closed number. With `inheritable`, the
+    /// either the old or the new descriptor, never a closed number. If `inheritable` is true, the
     /// descriptor stays open at exec.
     ///
     /// # Errors
@@ -87,8 +86,8 @@ impl HighFd {
         syscall::dup3(other.get(), self.get(), if inheritable { 0 } else { O_CLOEXEC })
     }
 
-    /// Returns the descriptor's number, or -1 after [`Self::close`]. Call this for each use,
-    /// because the number changes when the program calls dup2 with it.
+    /// Returns the descriptor's number, or -1 after [`Self::close`]. Call this for each use: the
+    /// number changes when the program calls dup2 with this number as target.
     pub fn get(&self) -> i32 {
         self.number.load(Ordering::Relaxed)
     }
@@ -108,8 +107,8 @@ impl HighFd {
         }
     }
 
-    /// Makes this a duplicate of `of`, if it was closed by [`Self::close`] and a descriptor number
-    /// is free.
+    /// Makes this descriptor a duplicate of `of`, if it was closed by [`Self::close`] and a
+    /// descriptor number is free.
     pub fn renew(&self, of: &Self) {
         if self.get() < 0
             && let Some(number) = duplicate(of.get())

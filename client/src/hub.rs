@@ -16,21 +16,21 @@ use crate::{Error, HighFd};
 /// process attaches to the engine again, as after a fork.
 #[derive(Debug)]
 pub struct Reactor {
-    /// The state, or `None` until the lock is first taken. An initial value with vectors would not
-    /// be all zeros, so a static `Reactor` would take megabytes in the library's file instead of
-    /// .bss.
+    /// The reactor's state; `None` until the lock is first taken. If the initial value were not all
+    /// zeros, a static `Reactor` would take megabytes in the library's file instead of .bss.
     hub: ProcessLock<Option<Box<Hub>>>,
-    /// Index plus one of the first watch (registered interest) in each socket slot; 0: none.
-    /// Changed only with the lock held.
+    /// Index plus one of the first watch (registered interest) in each socket slot; 0 if there is
+    /// none. Changed only with the lock held.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
-    /// Pending changes of [`EpollSet::refs`], indexed by the number of the epoll set. A signal
-    /// handler records a change here if the interrupted thread holds the lock.
+    /// Pending changes of [`EpollSet::refs`] by number of the epoll set. A signal handler records a
+    /// change here if the thread that it interrupted holds the lock.
     pub(crate) deferred_counts: [AtomicI32; DESCRIPTORS_MAX],
-    /// Whether a signal handler has closed a descriptor while the interrupted thread held the lock.
-    /// The next thread that takes the lock removes the watches of that descriptor.
+    /// Whether a signal handler has closed a descriptor while the thread that it interrupted held
+    /// the lock. The next thread that takes the lock removes the watches (registered interests) of
+    /// the descriptor.
     pub(crate) has_deferred: AtomicBool,
-    /// Whether the process is a forked child without an attachment to the engine. The child must
-    /// not wait for the lock, because a thread of the parent may have held it at the fork.
+    /// Whether the process is a forked child without a connection to the engine. It must not wait
+    /// for the lock, which a thread of the parent may have held at the fork.
     is_disowned: AtomicBool,
 }
 
@@ -59,16 +59,16 @@ pub struct Hub {
 #[derive(Debug)]
 pub(crate) struct ListWakeup {
     pub(crate) fd: HighFd,
-    /// Whether a thread uses this eventfd to sleep.
+    /// Whether a thread sleeps, or is about to, with this eventfd.
     pub(crate) is_taken: bool,
-    /// Whether the sleeping thread takes the driver lock when it is woken ([`crate::driver`]).
+    /// Whether the sleeping thread runs the engine when it is woken ([`crate::driver`]).
     pub(crate) is_willing: bool,
     /// Whether an event of one of the thread's sockets has arrived.
     pub(crate) is_due: bool,
-    /// Whether every event of the process wakes the thread, because some of its sockets have no
-    /// watch.
+    /// Whether every event of the process wakes the thread, because not all of its sockets have a
+    /// watch (registered interest).
     pub(crate) is_for_all: bool,
-    /// Whether the eventfd was written, so that it must be read before it is used again.
+    /// Whether the eventfd was written, so that it must be read before its next use.
     pub(crate) is_rung: bool,
     /// Indices of the watches of the sockets for which the thread waits.
     pub(crate) watches: Vec<u32>,
@@ -83,51 +83,52 @@ impl ListWakeup {
     }
 }
 
-/// An epoll set of the program, with its sockets of the stack. The kernel descriptors of the set
-/// are in a kernel epoll set, to which the program's descriptor refers.
+/// An epoll set of the program: the stack's sockets in it. Its kernel descriptors are in a kernel
+/// epoll set, to which the program's descriptor refers.
 #[derive(Debug, Default)]
 pub(crate) struct EpollSet {
-    /// Number of this process's descriptors that refer to the set.
+    /// Number of this process's descriptors that refer to the epoll set.
     pub(crate) refs: u32,
-    /// Indices of the watches whose sockets may be ready, in the order of their events.
+    /// Indices of the watches (registered sockets) that may be ready, in the order of their events.
     pub(crate) ready: VecDeque<u32>,
-    /// Indices of the watches in the set, by descriptor and slot of the socket.
+    /// Indices of the watches (registered sockets) in the epoll set, by descriptor and slot of the
+    /// socket.
     pub(crate) by_fd: HashMap<(i32, u32), u32>,
-    /// Epoll sets that were added to this one.
+    /// Epoll sets that are members of this one.
     pub(crate) nested: Vec<NestedSet>,
     /// Number of kernel descriptors in this epoll set.
     pub(crate) kernel: u32,
-    /// Number of epoll_wait calls since one last checked the kernel's set before the sockets of the
-    /// stack.
+    /// Number of epoll_wait calls since the last one that checked the kernel's epoll set before the
+    /// stack's sockets.
     pub(crate) calls: u32,
-    /// Number of further epoll_wait calls that check the kernel's set first, because one of its
-    /// descriptors was ready recently.
+    /// Number of further epoll_wait calls that check the kernel's epoll set first, because one of
+    /// its descriptors was ready recently.
     pub(crate) eager: u32,
-    /// Number of threads that sleep in epoll_wait on this set.
+    /// Number of threads that sleep in epoll_wait on this epoll set.
     pub(crate) sleepers: u32,
-    /// Number of threads sleeping in this set that take the driver lock when they are woken
+    /// Number of threads sleeping in this epoll set that run the engine when they are woken
     /// ([`crate::driver`]).
     pub(crate) willing: u32,
-    /// Number of epoll_wait calls that have slept in the set and have not returned. Until they
-    /// return, the set exists even if its last descriptor is closed, as in the kernel.
+    /// Number of epoll_wait calls that have slept in this epoll set and have not returned. As in
+    /// the kernel, they keep the set even if its last descriptor is closed.
     pub(crate) calls_inside: u32,
     /// ID of the set, unique in the process. The number of a closed set is reused, its ID is not.
     pub(crate) id: u64,
-    /// Whether the set's eventfd was written and has not been read since.
+    /// Whether the epoll set's eventfd was written and not read since.
     pub(crate) is_woken: bool,
-    /// Kernel epoll set on which threads sleep that wait for this set. `None` until the first one
+    /// Kernel epoll set of the threads that wait for this epoll set. `None` until the first one
     /// sleeps.
     pub(crate) place: Option<SleepPlace>,
 }
 
-/// An epoll set that is a member of another epoll set.
+/// An epoll set that is a member of another one.
 #[derive(Debug, Clone, Copy)]
 pub struct NestedSet {
     /// Number of the inner set in the reactor.
     pub set: u32,
     /// Descriptor with which the inner set was added to the outer one.
     pub fd: i32,
-    /// Events that the outer set reports for the inner set: bits of epoll_ctl(2).
+    /// Events for which the outer set watches the inner set: bits of epoll_ctl(2).
     pub events: u32,
     /// User data that the program passed to epoll_ctl(2).
     pub data: u64,
@@ -135,19 +136,20 @@ pub struct NestedSet {
     pub fresh: bool,
 }
 
-/// Internal kernel epoll set of this library on which threads sleep. The internal set contains the
-/// program's kernel epoll set, the notification descriptor, the control socket and an eventfd. The
-/// program's set cannot contain these, because forked children share it.
+/// Internal kernel epoll set on which threads sleep. It contains the program's kernel epoll set,
+/// the notification descriptor, the control socket and an eventfd. The program's set cannot contain
+/// these descriptors, because forked children share it.
 #[derive(Debug)]
 pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,
     pub(crate) wakeup: HighFd,
-    /// Number of forks of this process when this kernel epoll set was created.
+    /// Number of forks of this process before this kernel epoll set was created. A different number
+    /// means that it belongs to the parent.
     pub(crate) forks: u32,
 }
 
 impl Hub {
-    /// Returns an epoll set by its number.
+    /// Returns the epoll set with this number.
     pub(crate) fn set(&mut self, number: u32) -> Option<&mut EpollSet> {
         self.sets.get_mut(number as usize)?.as_mut()
     }
@@ -160,8 +162,8 @@ impl Hub {
 }
 
 impl Reactor {
-    /// Creates a reactor without epoll sets. Its tables have an entry for each slot and descriptor.
-    /// In a static, they take no memory until they are used.
+    /// Creates a reactor without epoll sets. Its tables have an entry per slot and descriptor. In a
+    /// static variable, they take no memory until they are used.
     pub(crate) const fn new() -> Self {
         Self {
             hub: ProcessLock::new(None),
@@ -172,8 +174,8 @@ impl Reactor {
         }
     }
 
-    /// Allocates the state under the lock now. Later it may be needed in a signal handler or in a
-    /// fork during which malloc is locked, where it cannot be allocated.
+    /// Allocates the reactor's state now. Later it may be needed in a signal handler, or during a
+    /// fork while malloc is locked, where it cannot be allocated.
     ///
     /// # Errors
     /// `Refused` with EDEADLK if this thread holds the lock.
@@ -199,8 +201,8 @@ impl Reactor {
         Ok(hub)
     }
 
-    /// Declares that the watches belong to the parent. Called in a forked child without an
-    /// attachment.
+    /// Declares that the reactor's state belongs to the parent. Called in a forked child without a
+    /// connection to the engine.
     pub(crate) fn disown(&self) {
         self.is_disowned.store(true, Relaxed);
     }
@@ -210,12 +212,13 @@ impl Reactor {
         self.is_disowned.load(Relaxed)
     }
 
-    /// Returns whether this thread holds the lock.
+    /// Returns whether this thread holds the reactor's lock.
     pub fn is_mine(&self) -> bool {
         self.hub.is_mine()
     }
 
-    /// Makes the next thread that takes the lock remove the watches of closed descriptors.
+    /// Requests that the next thread that takes the lock remove the watches (registered interests)
+    /// of closed descriptors.
     pub(crate) fn defer(&self) {
         self.has_deferred.store(true, Relaxed);
     }

@@ -1,8 +1,8 @@
-//! Signal handlers during calls that wait, and the cancellation of threads.
+//! Handles signals that arrive during calls that wait, and the cancellation of threads.
 //!
 //! A system call of the kernel does not sleep if a signal is pending. Calls of this library check
 //! shared memory in user space first. A handler that runs between this check and the sleep would
-//! not interrupt the sleep. Therefore the API layer calls [`handler_runs`] when a handler of the
+//! not interrupt the sleep. Therefore the POSIX layer calls [`handler_runs`] when a handler of the
 //! program begins, on the thread that the handler interrupts:
 //!
 //! ```text
@@ -12,12 +12,12 @@
 //!
 //! The time limit, which the kernel reads when the system call begins, is in thread-local storage,
 //! so that handlers can set it to 0. The memory of the limit stays valid if a handler leaves the
-//! call by siglongjmp. Between sleeps the limit is 0. Therefore a call that sleeps in a handler
-//! leaves no limit with which the interrupted call would sleep.
+//! call by siglongjmp. Between sleeps the limit is 0. A socket call in a handler therefore resets
+//! it to 0, and the interrupted call does not sleep.
 //!
 //! A cancelled thread (pthread_cancel) gets a signal, whose handler calls [`cancellation_comes`].
-//! In a call that is a cancellation point the handler ends the wait. The API layer acts on the
-//! cancellation when no lock is held.
+//! In a call that is a cancellation point, the handler ends the wait. The POSIX layer ends the
+//! thread later, when no lock is held.
 
 use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -32,16 +32,16 @@ struct InterruptedThread {
     any: AtomicU32,
     // Number of signal handlers without SA_RESTART that have run on this thread.
     firm: AtomicU32,
-    // Outermost cancellation point that this thread is in, or null. May be stale after a
+    // Outermost cancellation point in which this thread is, or null. It may be stale after a
     // siglongjmp.
     point: AtomicPtr<CancellationPoint>,
     cancelled: AtomicBool,
-    // ID of the thread. 0 before its first cancellation point.
+    // ID of the thread; 0 before its first cancellation point.
     number: AtomicU32,
-    // Timeout of this thread's next sleep, as a struct timespec.
+    // Timeout of this thread's next sleep, as the two words of a struct timespec.
     limit: [AtomicI64; 2],
-    // Driver of the engine in this process, while this thread sleeps with the driver lock.
-    // Otherwise null.
+    // Driver of the engine in this process while this thread holds its lock and sleeps, otherwise
+    // null.
     driver: AtomicPtr<Driver>,
 }
 
@@ -60,8 +60,8 @@ std::thread_local! {
     };
 }
 
-/// Records that a handler of the program begins on this thread. `restarts` tells whether the
-/// handler has SA_RESTART.
+/// Records that a signal handler of the program begins to run on this thread. `restarts` is true if
+/// the handler has SA_RESTART.
 pub fn handler_runs(restarts: bool) {
     THREAD.with(|thread| {
         // No increment is lost without an atomic addition, because handlers on one thread are
@@ -75,8 +75,8 @@ pub fn handler_runs(restarts: bool) {
     });
 }
 
-/// Handles the cancellation signal on this thread. Returns false if the thread is in no
-/// cancellation point of this library; libc must then handle the signal.
+/// Handles the cancellation signal on this thread. Returns false if the thread is not in a
+/// cancellation point of this library; libc must handle the signal then.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
         // Release the driver lock, because libc may end the thread at once
@@ -91,18 +91,18 @@ pub fn cancellation_comes() -> bool {
     })
 }
 
-/// A call of the program that is a cancellation point. If the thread is cancelled during the call,
-/// its waits end. The value lies in the stack frame of the call.
+/// A socket call that is a cancellation point (pthreads(7)). If the thread is cancelled during the
+/// call, its waits end. The value is in the stack frame of the call.
 ///
 /// ```text
-///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
+///   enter ── waits, cancelled ──► EINTR ── leave: the POSIX layer lets libc end the thread
 ///     │
-///     └── a handler leaves the call by siglongjmp, unnoticed. Other calls may overwrite the frame;
+///     └── a handler leaves the call by siglongjmp. Other calls may later overwrite the frame;
 ///         the next point entered, or the next cancellation, checks whether the mark is intact.
 /// ```
 ///
-/// The type does not implement Drop, because a thread that libc ends within the call must not run
-/// our code again.
+/// The type does not implement Drop, because libc may end the thread within the call, where
+/// destructors must not run.
 #[derive(Debug)]
 pub struct CancellationPoint {
     /// [`CancellationPoint::MARK`] while this is the outermost cancellation point of its thread.
@@ -110,8 +110,8 @@ pub struct CancellationPoint {
 }
 
 impl CancellationPoint {
-    /// Value of `mark` in a cancellation point that a thread is in. The value is neither an address
-    /// nor common on stacks, so an overwritten stack frame hardly ever contains it.
+    /// Value of `mark` in a cancellation point in which a thread is. It is neither an address nor
+    /// common on call stacks, so an overwritten stack frame hardly ever contains it.
     const MARK: u32 = 0x9e4b_71d3;
 
     /// Creates a cancellation point that is not entered yet.
@@ -120,7 +120,7 @@ impl CancellationPoint {
     }
 
     /// Enters the cancellation point: from now on, a cancellation of this thread ends its waits.
-    /// Has no effect within another point, as in a call of a signal handler.
+    /// Does nothing if the thread is already in one, as in a call of a signal handler.
     #[inline]
     pub fn enter(&self) {
         THREAD.with(|thread| {
@@ -128,11 +128,11 @@ impl CancellationPoint {
                 thread.number.store(towpath_ring::thread_id(), Relaxed);
             }
             let outermost = thread.point.load(Relaxed).cast_const();
-            // Become the outermost point if there is none. Also if a siglongjmp has left the former
-            // one, which may have had the same address.
+            // Become the outermost point if there is none, or if the recorded one is stale because
+            // a siglongjmp has left it. A stale point may even have the same address.
             if outermost.is_null() || ptr::eq(outermost, self) || !thread.is_in_point() {
                 self.mark.store(Self::MARK, Relaxed);
-                // Store the mark before the pointer to it is published, because a signal handler
+                // Store the mark before publishing the pointer to it, because a signal handler
                 // reads both.
                 compiler_fence(SeqCst);
                 thread.point.store(ptr::from_ref(self).cast_mut(), Relaxed);
@@ -159,8 +159,8 @@ impl Default for CancellationPoint {
     }
 }
 
-/// Returns the address at which this thread's ID is stored, for threads that send this thread a
-/// signal. The ID is 0 if the thread has never been in a cancellation point.
+/// Returns the address of this thread's ID, for threads that send a signal to this thread. The ID
+/// is 0 if the thread has never been in a cancellation point.
 pub fn number_place() -> *const AtomicU32 {
     THREAD.with(|thread| &raw const thread.number)
 }
@@ -191,8 +191,8 @@ impl InterruptedThread {
         is_there
     }
 
-    /// Releases the driver lock if the interrupted thread sleeps with it. The signal handler may
-    /// call siglongjmp, or a function that takes the lock.
+    /// Releases the driver lock if the interrupted thread sleeps and holds it. The signal handler
+    /// may call siglongjmp, or a function that takes the lock.
     fn leave_driver(&self) {
         let driver = self.driver.swap(ptr::null_mut(), Relaxed);
         // SAFETY: a pointer that is not null was stored by `while_driving`, which the handler has
@@ -208,8 +208,8 @@ impl InterruptedThread {
     }
 }
 
-/// Runs a system call in which the thread sleeps with the driver lock. Only during this call can
-/// signal handlers run on this thread.
+/// Runs a system call in which this thread sleeps while it holds the driver lock. While it holds
+/// the lock, its signals are blocked except during this call.
 pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T {
     THREAD.with(|thread| {
         thread.driver.store(ptr::from_ref(driver).cast_mut(), Relaxed);
@@ -309,7 +309,7 @@ impl SleepLimit {
         }
     }
 
-    /// Returns `deadline` as a point in time, for system calls that require one.
+    /// Converts a deadline to an absolute time, for system calls that take one.
     pub fn until(deadline: Deadline) -> Self {
         let (seconds, ns) = deadline.parts();
         Self { seconds, ns }

@@ -1,12 +1,14 @@
-//! The program's side of a Towpath socket: the attachment to an engine, the channel to it, and
-//! operations on a socket over it. Every API (POSIX today) is a thin layer over this crate.
+//! The program's side of a Towpath socket: the connection to an engine (the process with the
+//! network stack), and operations on sockets. Every API (POSIX today) is a thin layer over this
+//! crate.
 //!
 //! Read [`towpath_shm::layout`] first. Then, in order:
-//! - [`Process`]: state of a process that all its attachments share;
-//! - [`descriptors`]: descriptor numbers of the process that refer to our sockets;
-//! - [`Client`]: the attachment, which makes requests (with answers) and sends commands (without);
+//! - [`Process`]: state of a process that is independent of its connection to the engine;
+//! - [`descriptors`]: descriptor numbers of the process that refer to sockets of the stack;
+//! - [`Client`]: the connection to the engine, which sends requests (with replies) and commands
+//!   (without);
 //! - [`Socket`]: a socket by slot and generation, and its readiness ([`Socket::readiness`]);
-//! - [`Handle`]: a socket with its attachment, used by every API;
+//! - [`Handle`]: a socket with its connection to the engine, used by every API;
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections; [`urgent`]:
 //!   urgent bytes of a stream;
 //! - [`wait`]: sleeping until a call on a socket can continue; [`interrupt`]: signals and
@@ -15,8 +17,8 @@
 //! - [`driver`]: an engine in this process, run by threads that wait;
 //! - [`in_flight`]: sockets that are being sent to another process.
 //!
-//! No function here calls into libc for a system call, since a library built on this crate may
-//! interpose such calls. [`syscall`] and rustix's raw backend are used instead.
+//! The crate makes no system call through libc, because a library that uses this crate may replace
+//! libc's functions. [`syscall`] and rustix's raw backend are used instead.
 
 #![warn(missing_docs)]
 

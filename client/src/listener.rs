@@ -9,15 +9,15 @@ use crate::access::lock_input;
 use crate::state::take_error;
 use crate::{Client, Error, Socket};
 
-/// Accepts the next connection in a listener's queue without waiting. `open` creates the descriptor
-/// for it; if that fails, the connection stays in the queue. `undo` closes the descriptor if a
-/// signal handler has taken the connection meanwhile.
+/// Accepts the next connection in a listener's queue without waiting. `open` creates the
+/// connection's descriptor; if it fails, the connection stays in the queue. `undo` closes the
+/// descriptor if a signal handler has accepted the connection first.
 ///
 /// # Errors
 /// - `WouldBlock`: no connection waits;
 /// - `NotListening`: the socket does not listen;
 /// - `Refused`: the listener's error, which the call clears;
-/// - `Dead`: the engine has ended, or another thread has closed the listener;
+/// - `Dead`: the engine (the network stack) has ended, or another thread has closed the listener;
 /// - errors of `open`.
 pub fn accept<T>(
     client: &Client,

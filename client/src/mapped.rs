@@ -9,11 +9,12 @@ use crate::{Error, Process};
 
 /// A [`Process`] in a separate memory mapping, which is unmapped on drop.
 ///
-/// The tables are megabytes of zeros, most of which are never touched. An allocator that reuses
-/// freed memory would write these zeros, so all pages would take memory.
+/// The tables consist of megabytes of zeros, most of which are never touched. A mapping is used,
+/// because an allocator would write these zeros to reused memory, so that all pages would take
+/// memory.
 ///
-/// [`Client`](crate::Client) takes `&'static Process`. Before an owner drops this, it drops every
-/// value of this crate that was created with the reference, and then calls [`Process::close`].
+/// [`Client`](crate::Client) takes `&'static Process`. Before dropping this value, drop all values
+/// that were created with the reference, and call [`Process::close`].
 ///
 /// ```
 /// let process = towpath_client::MappedProcess::new()?;

@@ -1,10 +1,9 @@
-//! Kills a process of a run after both the `towpath` process and its guardian have ended. Normally
-//! these two end the processes of the run.
+//! Kills a process after both the `towpath` process that started it and its guardian process have
+//! ended. Normally one of these ends the processes that use the stack.
 //!
-//! Both keep the write end of a pipe, and never write to it. Each process of the run has a read
-//! end. By O_ASYNC with F_SETSIG and F_SETOWN (fcntl(2)) the kernel sends the process SIGKILL when
-//! the pipe changes. When the last writer has ended, the kernel closes the pipe, which kills all
-//! processes of the run.
+//! Both have the write end of a pipe, and never write to it. Each process that uses the stack has a
+//! read end, with O_ASYNC, F_SETSIG and F_SETOWN (fcntl(2)). When the last writer has ended, the
+//! kernel closes the pipe, and sends SIGKILL to all these processes.
 //!
 //! The receiver of the signal is a property of the open file description, which a forked child
 //! shares. Therefore each process opens the pipe anew.
@@ -24,11 +23,11 @@ const F_SETSIG: i32 = 10;
 const O_ASYNC: usize = 0o20000;
 const SIGKILL: usize = 9;
 
-/// Makes the kernel kill this process when the last writer of `pipe` ends, until the result is
-/// dropped.
+/// Makes the kernel kill this process when the last writer of `pipe` ends, as long as the result is
+/// not dropped.
 ///
 /// Returns `None` if the pipe cannot be opened anew: without /proc (in a chroot), or without a free
-/// descriptor. The process then survives the engine, and its socket calls fail.
+/// descriptor. The process then survives the engine (the network stack), and its socket calls fail.
 pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd> {
     let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -37,7 +36,7 @@ pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd>
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     fcntl(own.get(), F_SETSIG, SIGKILL).ok()?;
     fcntl(own.get(), F_SETOWN, pid as usize).ok()?;
-    // Set O_ASYNC last, because it activates the owner and signal set above.
+    // Set O_ASYNC last, because it enables the signal for the owner set above.
     fcntl(own.get(), F_SETFL, O_ASYNC).ok()?;
     Some(own)
 }

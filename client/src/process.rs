@@ -1,4 +1,4 @@
-//! State of a process that is shared by all its attachments to an engine.
+//! State of a process that is independent of its connection to an engine (network stack).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -10,11 +10,11 @@ use crate::deadline::now_ns;
 use crate::descriptors::Descriptors;
 use crate::hub::Reactor;
 
-/// The tables and the reactor of a process. Both outlive its attachment to the engine, because a
-/// forked child attaches anew.
+/// The tables and the reactor of a process. Both outlive its connection to the engine (the network
+/// stack), because a forked child creates a new connection.
 ///
-/// There is no static `Process` in this crate. The library that is loaded into a program has one; a
-/// program that hosts several engines has one [mapped](crate::MappedProcess) for each.
+/// This crate has no static `Process`. The library that is loaded into a program has one. A program
+/// with several engines has a [mapped](crate::MappedProcess) one for each.
 ///
 /// ```
 /// static PROCESS: towpath_client::Process = towpath_client::Process::new();
@@ -30,15 +30,15 @@ pub struct Process {
     /// attached.
     channel: AtomicU32,
     forks: AtomicU32,
-    /// Whether futex_waitv(2) must not be used: the kernel lacks it, or a seccomp filter may forbid
-    /// it.
+    /// Whether futex_waitv(2) must not be used, because the kernel lacks it or a seccomp filter may
+    /// forbid it.
     without_waitv: AtomicBool,
 }
 
 impl Process {
-    /// Creates a [`Process`] without an attachment, for a static. Its tables are megabytes of
-    /// zeros, which take no memory in a static until they are used. Use
-    /// [`MappedProcess`](crate::MappedProcess) elsewhere.
+    /// Creates the state of a process without a connection, for a static variable. Its tables
+    /// consist of megabytes of zeros, which take no memory in a static variable until they are
+    /// used. Elsewhere, use [`MappedProcess`](crate::MappedProcess).
     #[expect(clippy::new_without_default, reason = "it would be built on the stack")]
     pub const fn new() -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Process {
     }
 
     /// Reads the clock once, so that later reads need no system call (vDSO), and checks whether
-    /// system calls are filtered. A seccomp filter that the program installs later might forbid
-    /// these calls.
+    /// system calls are filtered. Both are done at the start, because a seccomp filter that the
+    /// program installs later may forbid them.
     ///
     /// # Errors
     /// `Refused` with EDEADLK in a signal handler that interrupted a holder of the reactor's lock.
@@ -71,7 +71,7 @@ impl Process {
     }
 
     /// Resets the state in a forked child, which cannot use the parent's engine. Reads the thread
-    /// ID at once, because a seccomp filter of the child might forbid that system call later.
+    /// ID now, because a seccomp filter of the child may forbid this system call later.
     pub fn forked(&self) {
         self.forks.fetch_add(1, Relaxed);
         self.descriptors.leave_engine();
@@ -80,15 +80,15 @@ impl Process {
     }
 
     /// Returns the number of forks that led to this process. If it changes during a call, a signal
-    /// handler has forked, and this is the child. Counts that the call made in shared memory are
-    /// then those of the parent.
+    /// handler has forked, and this is the child. Counts in shared memory that the call has changed
+    /// then belong to the parent.
     pub fn forks(&self) -> u32 {
         self.forks.load(Relaxed)
     }
 
-    /// Records that the program filters its system calls (seccomp(2)), or was executed with a
-    /// filter. futex_waitv(2) is then not used, because a filter may kill the process for a call
-    /// that it does not know.
+    /// Records that the system calls of this program are filtered (seccomp(2)). futex_waitv(2) is
+    /// then not used, because a filter may kill the process for a system call that it does not
+    /// know.
     pub fn calls_are_filtered(&self) {
         self.without_waitv.store(true, Relaxed);
     }

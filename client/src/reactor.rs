@@ -1,19 +1,20 @@
 //! Delivers the events of a process to its sleeping threads and tasks.
 //!
-//! The engine reports events of all sockets of a process through one ring and one notification
-//! descriptor. A thread that checks for events takes all events out of the ring, under one lock,
-//! and passes them to the *watches* of their sockets. A watch has one of three targets:
-//! - a *set*, the interest list of epoll(7): sockets, each with the wanted events. For kernel
-//!   descriptors, the set uses an epoll set of the kernel. The event goes into the ready list of
-//!   the set, and a thread that waits for the set is woken;
+//! The engine (the network stack) reports events of all sockets of a process through one ring and
+//! one notification descriptor. A thread that checks for events takes all events out of the ring,
+//! under one lock, and passes them to the *watches* (registered interests) of their sockets. A
+//! watch has one of three targets:
+//! - a *set*, the interest list of epoll(7): sockets, each with the wanted events. Its kernel
+//!   descriptors are in a kernel epoll set. The event is added to the ready list of the set, and
+//!   wakes a thread that waits for the set;
 //! - a *list* of poll(2) or select(2). The event wakes the thread, which checks its sockets;
 //! - a *task* of an async runtime. The event wakes the task by its [`Waker`](std::task::Waker)
 //!   ([`Registration`]). A [`Dispatcher`] takes events while no thread of the process waits.
 //!
-//! Rules that keep wake-ups from being lost:
-//! - a thread that goes to sleep counts itself first and then empties the ring
+//! Rules that avoid lost wake-ups:
+//! - before a thread sleeps, it counts itself as a sleeper, then empties the ring
 //!   ([`LockedReactor::begin_sleep`]);
-//! - a thread or task that waits for sockets adds its watches first and then checks the sockets;
+//! - a thread or task that waits for sockets adds its watches, then checks the sockets;
 //! - a thread that empties the ring while others sleep requests the next notification
 //!   ([`LockedReactor::drain`]), and wakes the targets of the events.
 

@@ -1,13 +1,11 @@
-//! [`Socket`], which identifies a socket, and the bits of its readiness.
+//! [`Socket`], which identifies a socket, and the bits of its readiness (POLLIN and others).
 
-/// Identification of a socket in a run: the index of its slot, and how often the slot was used
-/// until then.
+/// Identifies a socket: the index of its slot in shared memory, and the generation of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Socket {
     /// Index of the socket's slot in shared memory.
     pub slot: u32,
-    /// Generation of the slot when the socket was opened. The generation changes with every use of
-    /// the slot.
+    /// Generation of the slot when the socket was opened. It changes whenever the slot is reused.
     pub generation: u32,
 }
 

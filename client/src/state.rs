@@ -8,8 +8,8 @@ use towpath_shm::layout::{DatagramHeader, Slot, connect_asked, flags, shut};
 use crate::Error;
 use crate::socket::ready;
 
-/// Clears the pending error (SO_ERROR) of a socket and returns it. The caller must hold the
-/// socket's receive or send lock.
+/// Clears and returns the pending error (SO_ERROR) of a socket. The caller must hold the socket's
+/// receive or send lock.
 pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     if slot.error.load(Acquire) != 0 {
         let errno = slot.error.swap(0, std::sync::atomic::Ordering::AcqRel);
@@ -20,7 +20,7 @@ pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns whether no further bytes will arrive after those that are already unread.
+/// Returns whether no more bytes will arrive after the unread ones.
 pub(crate) fn no_more_input(slot: &Slot) -> bool {
     slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0
         || slot.shut.load(Relaxed) & shut::READ != 0
@@ -73,7 +73,7 @@ fn has_sent_syn(slot: &Slot) -> bool {
         && slot.connect_asked.load(Acquire) == connect_asked::STARTED
 }
 
-/// Number of bytes that a datagram of maximum length takes in a FIFO.
+/// Number of bytes that a datagram of maximum length takes in a FIFO, including its header.
 const DATAGRAM_FOOTPRINT_MAX: u32 =
     (size_of::<DatagramHeader>() as u32 + 65_535).next_multiple_of(8);
 
@@ -94,8 +94,8 @@ pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
     if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
         mask |= IN;
     }
-    // The socket is writable if a datagram of maximum length fits the send buffer, which cannot
-    // exceed its limit, unlike Linux's. Otherwise poll could report the socket again and again
+    // The socket is writable if a datagram of maximum length fits. Unlike on Linux, a datagram must
+    // fit completely in the send buffer. With less space, poll could report the socket repeatedly
     // although the program's datagram does not fit.
     let queued = program_fifo::queued(slot);
     let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
@@ -111,8 +111,8 @@ fn readable(slot: &Slot) -> bool {
     if unread > 0 && urgent::is_marked(slot) {
         return unread >= low_water.saturating_add(urgent::hidden(slot));
     }
-    // A half-full FIFO is readable, too, because a FIFO smaller than SO_RCVLOWAT could never
-    // contain that number of bytes.
+    // A half-full FIFO is readable as well. Otherwise a FIFO smaller than SO_RCVLOWAT would never
+    // be readable.
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
 }
 
@@ -122,8 +122,8 @@ fn readable(slot: &Slot) -> bool {
 /// requests memory.
 fn writable(slot: &Slot) -> bool {
     let (room, queued) = (program_fifo::space(slot), program_fifo::queued(slot));
-    // With `tx_goal`, the engine offers more memory to a socket that already has some. A socket
-    // without any must first request memory, so its goal does not count.
+    // `tx_goal` is the size to which a send buffer may grow. Ignore it if there is no buffer,
+    // because the socket must first request one.
     let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
     let more = goal.saturating_sub(queued);
     let has_room = room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2;
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(stream_readiness(slot), ready::OUT);
     }
 
-    /// A socket that is falsely reported as writable would make a program call poll(2) again and
-    /// again.
+    /// Tests a socket that cannot get send buffer memory. If it were reported as writable, a
+    /// program would call poll(2) in a loop.
     #[test]
     fn without_memory_to_be_had_nothing_can_be_written() {
         let region = Region::create().unwrap();

@@ -24,15 +24,15 @@ pub enum OnError {
 }
 
 /// Reads unread bytes into `buffers` without waiting, and returns their number. 0 means end of
-/// file, or that `buffers` are empty. With `keep`, the bytes stay unread, and the first `keep` of
-/// them are skipped.
+/// file, or that `buffers` are empty. If `keep` is set, the bytes stay unread, and the first `keep`
+/// bytes are skipped.
 ///
 /// # Errors
 /// - `WouldBlock`: no bytes are unread, and more may arrive;
 /// - `NotConnected`: the socket is neither connected nor connecting;
-/// - `Refused`: the connection's error, such as ECONNRESET, which the call clears; bytes that
-///   arrived before it are read first;
-/// - `Dead`: the engine has ended, or another thread has closed the socket.
+/// - `Refused`: the connection's error, such as ECONNRESET, which the call clears. Bytes that
+///   arrived before the error are read first;
+/// - `Dead`: the engine (the network stack) has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -48,8 +48,8 @@ pub unsafe fn recv(
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
-    // Read the end of file before the number of unread bytes. In this order, a read that sees the
-    // end has seen all bytes.
+    // Read the end-of-file flag before the number of unread bytes. In this order, a read that sees
+    // the end of file has seen all bytes.
     let end = StreamEnd::of(slot);
     loop {
         let start = program_fifo::start(slot);
@@ -58,8 +58,8 @@ pub unsafe fn recv(
         if done == 0 {
             break;
         }
-        // Check for an urgent mark after the unread bytes were counted, because the engine
-        // publishes a mark before the bytes that follow it.
+        // Check for an urgent mark after counting the unread bytes, because the engine publishes a
+        // mark before the bytes that follow it.
         if is_marked(slot) {
             // SAFETY: the buffers are valid for writes, by the contract of this function.
             let (done, tell) =
@@ -77,7 +77,7 @@ pub unsafe fn recv(
         } else {
             program_fifo::consume_from(slot, start, done as u32)
         };
-        // `None`: a signal handler has read these bytes meanwhile, so try again.
+        // `None`: a signal handler has read these bytes after they were copied, so try again.
         let Some(tell) = taken else { continue };
         drop(guard);
         if tell {
@@ -85,7 +85,7 @@ pub unsafe fn recv(
         }
         return Ok(done);
     }
-    // While the lock is held, the slot belongs to this socket, so its state can be read.
+    // Read the reason while the lock is held, because the slot cannot be reused until then.
     match why_nothing(slot, end, on_error) {
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
@@ -207,29 +207,28 @@ pub fn unread(client: &Client, socket: Socket) -> usize {
     })
 }
 
-/// Properties of a send call with regard to the bytes that follow its own.
+/// Flags of a send call that concern the bytes that follow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendHints {
-    /// Whether further bytes follow at once, so that these should not be sent in a short segment
+    /// Whether further bytes will follow soon, so that these should not be sent in a short segment
     /// (MSG_MORE).
     pub more: bool,
     /// Whether the last byte ends a record and must not share a segment with later bytes (MSG_EOR).
     pub ends_record: bool,
 }
 
-/// Queues the bytes of `buffers` after the first `skip` to be sent, as many as the send buffer can
-/// take, without waiting. Returns the number of bytes queued. The number is at least one, unless no
-/// bytes were given.
+/// Queues the bytes of `buffers`, except the first `skip`, for sending. Queues as many as fit in
+/// the send buffer, without waiting. Returns their number, which is 0 only if no bytes were given.
 ///
 /// # Errors
-/// - `WouldBlock`: there is no room, or a connect is in progress. An event reports when the socket
-///   becomes writable;
+/// - `WouldBlock`: the send buffer is full, or a connect is in progress. An event reports when the
+///   socket becomes writable;
 /// - `Closed`: the socket is shut down for writing or not connected (EPIPE; the caller sends
 ///   SIGPIPE);
 /// - `Refused`: the connection's error, such as ECONNRESET, which the call clears;
 /// - `Interrupting`: the caller is a signal handler that interrupted a call which is filling the
 ///   FIFO of this socket;
-/// - `Dead`: the engine has ended, or another thread has closed the socket.
+/// - `Dead`: the engine (the network stack) has ended, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -296,22 +295,22 @@ pub(crate) unsafe fn queue(
     }
 }
 
-/// Returns whether the socket should request send buffer memory from the engine. The engine
-/// provides it within one turn of its event loop, or reports that there is none.
+/// Returns whether the socket needs send buffer memory from the engine. After a request, the engine
+/// provides it in the next iteration of its event loop, or reports that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::state::lacks_memory)
 }
 
 /// Requests send buffer memory from the engine for a connected socket that has none, or has filled
-/// it while the engine offers more. An event reports the engine's answer.
+/// it and may get more. An event reports the reply.
 pub fn request_memory(client: &Client, socket: Socket) {
     if lacks_memory(client, socket) && socket.readiness(client) & ready::OUT != 0 {
         client.socket_command(socket, op::TX_WINDOW, 0, 0);
     }
 }
 
-/// Returns the number of queued bytes that the peer has not acknowledged (SIOCOUTQ), and the number
-/// of those that were not sent yet (SIOCOUTQNSD).
+/// Returns the number of queued bytes that the peer has not acknowledged (SIOCOUTQ). Also returns
+/// how many of these were not sent yet (SIOCOUTQNSD).
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
         let queued = program_fifo::queued(slot);
@@ -325,7 +324,7 @@ fn no_room(client: &Client, socket: Socket, slot: &Slot) -> Error {
     if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
         client.socket_command(socket, op::TX_WINDOW, 0, 0);
     }
-    // Check the socket again, because no event arrives if it was closed meanwhile.
+    // Check the socket again: if it was closed since the first check, no event will arrive.
     check_sendable(client, socket, slot).err().unwrap_or(Error::WouldBlock)
 }
 
@@ -339,8 +338,8 @@ fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Er
     } else if seen & flags::CONNECTED != 0 {
         return Ok(());
     }
-    // Check the generation again: no lock is held, so the state read above may belong to the next
-    // socket in the slot. A closed socket must not fail with EPIPE.
+    // Check the generation again. Without a lock, the state read above may belong to a new socket
+    // in the slot. A closed socket must not fail with EPIPE.
     client.slot(socket).ok_or(Error::Dead)?;
     Err(Error::Closed)
 }

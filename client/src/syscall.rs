@@ -60,8 +60,7 @@ pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// Calls dup3(2). The caller must own both numbers, because an open descriptor at `new` is closed
-/// without notice.
+/// Calls dup3(2). The caller must own both descriptors, because `new` is closed.
 ///
 /// # Errors
 /// The errno of dup3(2): EINVAL if both numbers are equal, EBADF if `old` is not open, EBUSY if
@@ -72,7 +71,7 @@ pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
 }
 
 /// Guard that blocks all signals on this thread until it is dropped. Used while a thread holds a
-/// lock that a signal handler might need, too.
+/// lock that a signal handler may need.
 #[derive(Debug)]
 pub struct SignalsBlocked(u64);
 
@@ -81,17 +80,17 @@ pub struct SignalsBlocked(u64);
 const LIBCS: u64 = if cfg!(target_env = "musl") { 1 << 33 } else { 1 << 32 };
 
 impl SignalsBlocked {
-    /// Blocks signals until the result is dropped. Dropping it restores the former mask, so pending
-    /// signals are handled then. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
+    /// Blocks signals until the result is dropped. The drop restores the former mask, so that
+    /// pending signals are handled. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
     ///
-    /// The internal signal of libc is not blocked. setuid(3) and similar functions send it to all
-    /// threads, and wait until every thread has handled it.
+    /// libc's internal signal is not blocked, because setuid(3) and similar functions wait until
+    /// every thread has handled it.
     pub fn new() -> Self {
         Self(set_mask(!LIBCS))
     }
 
-    /// Returns the address of the former signal mask, for a system call that sleeps with that mask.
-    /// The address becomes invalid when `self` is moved.
+    /// Returns the address of the former signal mask, for a system call that sleeps with this mask.
+    /// The address is valid until `self` is moved.
     pub(crate) fn before(&self) -> usize {
         (&raw const self.0).addr()
     }

@@ -1,10 +1,10 @@
-//! Waits for bytes and datagrams that a program of the run has sent to another socket of the run,
-//! and that have not arrived yet.
+//! Waits for bytes and datagrams that another program using the same engine (network stack) has
+//! sent, and that have not arrived yet.
 //!
 //! On Linux, bytes over loopback arrive before send(2) returns. Here they arrive in the next turn
 //! (iteration) of the engine's event loop. A blocking call sees no difference. A nonblocking call
-//! must not return EAGAIN if bytes were sent before, so it waits for a turn. For this, each flow
-//! has a word in shared memory that names its last sender: its mark. Only a reader without unread
+//! must not return EAGAIN if bytes were sent before, so it waits for a turn. To detect this, each
+//! flow has a record in shared memory of its last sender, called mark. Only a reader without unread
 //! bytes checks the mark.
 //!
 //! ```text
@@ -15,17 +15,19 @@
 //! ```
 //!
 //! A flow is one direction of a connection, identified by its ports, or the port that datagrams are
-//! sent to. The mark of a flow rarely changes, so senders seldom write to it. The receive FIFO of a
-//! stream counts the bytes that have arrived. Datagrams have left when the transmit FIFO of their
-//! sender has released them. With several shards, the datagrams may then be on their way to another
-//! shard.
+//! sent to. The mark of a flow rarely changes, so senders rarely write to it. The receive FIFO of a
+//! stream counts the bytes that have arrived. Datagrams have been sent when the sender's transmit
+//! FIFO has released them. With several shards (engine threads), they may then still be on the way
+//! to another shard.
 //!
-//! The awaited turn begins after the wait does (`Status::beat`), so the turn takes the command.
-//! Packets between shards need more turns, and pass at most one further shard. If bytes do not
-//! arrive in these turns, they wait for something else, such as a window. The reader then notes the
-//! bytes in the mark, to avoid a second wait for them. The engine does not use marks.
+//! The reader waits for a turn that begins after the wait (`Status::beat`), so that the turn
+//! processes the sender's command. With several shards, it waits for more turns, because packets
+//! may pass one further shard. If bytes do not arrive in these turns, they wait for something else,
+//! such as a window. The reader then records the bytes in the mark, so that no reader waits for
+//! them again. The engine does not use marks.
 //!
-//! Two flows may share a mark. The reader of the overwritten flow may then return EAGAIN too early.
+//! Two flows may share a mark, and overwrite each other's sender. A reader may then return EAGAIN
+//! too early.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -41,24 +43,25 @@ use crate::driver::{Turned, Who};
 use crate::socket::ready;
 use crate::{Client, Deadline, Socket};
 
-/// Maximum time for which a reader waits for a turn of the engine's event loop, which normally
-/// takes far less.
+/// Maximum time for which a reader waits for an iteration of the engine's event loop, which
+/// normally takes much less.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Minimum number of yields of the processor before a wait ends. Otherwise a machine that is
-/// suspended for longer than [`PATIENCE`] would end the wait although the engine has not run.
+/// Minimum number of sched_yield(2) calls before a wait ends. If the machine was suspended,
+/// [`PATIENCE`] may have passed although the engine has not run.
 const YIELDS_MIN: u32 = 100;
-/// Maximum number of turns for which a reader runs the event loop of an engine in its own process.
+/// Maximum number of iterations for which a reader runs the event loop of an engine in its own
+/// process.
 const TURNS: u32 = 4;
-/// Number of turns of the engine's event loop to wait for. A FIN is sent in the turn after the one
-/// that reads the SHUTDOWN or CLOSE command.
+/// Number of iterations of the engine's event loop to wait for. A FIN is sent in the iteration
+/// after the one that reads the SHUTDOWN or CLOSE command.
 const ROUNDS: u32 = 2;
-/// Number of turns of the engine's event loop to wait for, instead of [`ROUNDS`], if the engine has
-/// several shards.
+/// Number of iterations of the engine's event loop to wait for if the engine has several shards
+/// (threads).
 const ROUNDS_OF_SHARDS: u32 = 4;
 /// Maximum number of sockets for which one call waits.
 const SOCKETS_MAX: usize = 32;
 
-/// Readiness bits of a socket that end a wait.
+/// Readiness bits of a socket with which a wait ends.
 const ARRIVED: u32 = ready::IN | ready::RDHUP | ready::HUP | ready::ERR;
 
 /// A direction of a connection, or all datagrams to one port.
@@ -74,16 +77,16 @@ impl ByteFlow {
         Self { kind, ports: u32::from(to) << 16 | u32::from(from) }
     }
 
-    /// Returns the flow of the bytes that a stream sends. `None` unless its peer is in the same
-    /// run.
+    /// Returns the flow of the bytes that a stream sends. `None` if its peer does not use the same
+    /// engine.
     #[inline]
     pub fn out_of(slot: &Slot) -> Option<Self> {
         is_near_stream(slot).then(|| Self::new(Kind::Stream, slot.remote.port(), slot.local.port()))
     }
 
-    /// Returns the flow of a datagram. `None` unless its receiver may be in the same run. The
-    /// receiver may be if the engine has set `NEAR` on the socket. The same applies if the
-    /// destination is a loopback, multicast or broadcast address, or the socket's own.
+    /// Returns the flow of a datagram; `None` if its receiver cannot use the same engine. The
+    /// receiver may use it if the engine has set `NEAR` on the socket. The same is true if the
+    /// destination is a loopback, multicast or broadcast address, or the socket's own address.
     pub fn of_datagram(slot: &Slot, to: &RawAddr) -> Option<Self> {
         let (is_near, port) = match to.family {
             0 => {
@@ -116,8 +119,8 @@ impl ByteFlow {
         self.hash() >> (u32::BITS - MARKS.ilog2())
     }
 
-    /// Returns bits stored in a mark that tell flows with the same mark apart, except by rare
-    /// coincidence.
+    /// Returns hash bits by which flows that share a mark (record of the last sender) are
+    /// distinguished, except by rare coincidence.
     fn tag(self) -> u64 {
         u64::from(self.hash()) << SLOTS_MAX.ilog2() & TAGS
     }
@@ -137,9 +140,9 @@ fn is_own(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// Returns whether an address may be a multicast or broadcast address, because this host gets
-/// copies of datagrams sent to such an address. With SO_BROADCAST, every IPv4 address may be a
-/// broadcast address, because the prefix lengths of networks are not known here.
+/// Returns whether an address may be a multicast or broadcast address, so that this host receives
+/// the datagram as well. With SO_BROADCAST, every IPv4 address may be a broadcast address, because
+/// the prefix lengths of networks are not known here.
 fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     let may_broadcast = || slot.option_bits.load(Relaxed) & option_bit::BROADCAST != 0;
     to.to_socket_addr().is_some_and(|to| match to.ip().to_canonical() {
@@ -148,24 +151,25 @@ fn is_shared(slot: &Slot, to: &RawAddr) -> bool {
     })
 }
 
-/// Bit of a mark that tells that the sender has shut down or closed. The bit is above those of the
-/// sender's slot number.
+/// Bit of a mark which records that the sender has shut down its send direction or closed the
+/// socket. The bit is above those of the sender's slot number.
 const ENDED: u64 = 1 << 31;
 
 /// Mask of the bits in a mark that contain the tag of the flow.
 const TAGS: u64 = ENDED - SLOTS_MAX as u64;
 const _: () = assert!(SLOTS_MAX.is_power_of_two() && (SLOTS_MAX as u64) < ENDED);
 
-/// Bytes that a sender has sent to a socket and that have not arrived yet.
+/// Bytes that were sent to a socket and have not arrived yet.
 #[derive(Debug, Clone, Copy)]
 struct MissingBytes<'a> {
     socket: Socket,
     mark: &'a Mark,
-    /// Identifies the bytes by their sender and their end position, for [`Mark::vain`].
+    /// Identifies the bytes by their sender and end position, to record in [`Mark::vain`] that a
+    /// wait for them failed.
     what: u64,
 }
 
-/// Wait of one call for bytes and datagrams that were sent to its sockets but have not arrived yet.
+/// A call's wait for bytes and datagrams that were sent to its sockets but have not arrived yet.
 #[derive(Debug)]
 pub struct UnderWay<'a> {
     client: &'a Client,
@@ -192,7 +196,8 @@ impl<'a> UnderWay<'a> {
                 self.count += 1;
             }
         }
-        // Check readiness after the marks, so that bytes that arrived meanwhile are noticed.
+        // Check the readiness after the marks, so that bytes that have arrived in between are
+        // noticed.
         self.any |= socket.readiness(client) & ARRIVED != 0;
     }
 
@@ -218,8 +223,8 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-/// Returns those marks of a flow whose senders have sent bytes that have not arrived yet. Each is
-/// returned with the value for [`Mark::vain`].
+/// Returns the marks (records of the last sender) of a flow whose senders have sent bytes that have
+/// not arrived yet. Each is returned with the value for [`Mark::vain`].
 fn marks<'a>(
     client: &'a Client,
     socket: Socket,
@@ -233,7 +238,7 @@ fn marks<'a>(
     })
 }
 
-/// Returns a value that identifies the last bytes of the sender that a mark names. `None` if these
+/// Returns a value that identifies the last bytes of the sender recorded in a mark. `None` if these
 /// bytes have arrived.
 fn missing(
     client: &Client,
@@ -252,8 +257,8 @@ fn missing(
     }
     let whose = (sender & (2 * ENDED - 1)) << 32;
     if sender & ENDED != 0 {
-        // The sender has ended, but its FIN has not arrived: a reader that has received the end of
-        // file does not get here.
+        // The sender has shut down or closed, but its FIN has not arrived: otherwise the reader
+        // would have received the end of file.
         return Some(whose | u64::from(generation));
     }
     let from = client.region().slot(number)?;
@@ -272,8 +277,9 @@ fn missing(
 }
 
 impl Client {
-    /// Waits for bytes that other programs of the run have sent to a socket and that have not
-    /// arrived yet. Called before a call returns EAGAIN. Returns whether the call should try again.
+    /// Waits for bytes that other programs using the same engine have sent to a socket, and that
+    /// have not arrived yet. Called before a call returns EAGAIN. Returns whether the call should
+    /// try again.
     pub fn await_senders(&self, socket: Socket) -> bool {
         // Return early if no bytes are missing, which is the usual case.
         let Some(slot) = self.slot(socket) else { return false };
@@ -290,9 +296,10 @@ impl Client {
     /// Sends the engine the command SHUTDOWN or CLOSE (`op`), after which the socket sends no more
     /// bytes.
     ///
-    /// First waits for a FIN that the peer has already sent, as [`Self::await_senders`] does.
-    /// Otherwise the engine might handle both commands in one turn. Both sockets would then close
-    /// simultaneously and go to TIME-WAIT. On Linux only the one that closes first does.
+    /// First waits for a FIN that a peer using the same engine has already sent. Otherwise the
+    /// engine might process both commands in one iteration of its event loop. Both sockets would
+    /// then close simultaneously and enter TIME-WAIT. On Linux, only the socket that closes first
+    /// does.
     pub fn tell_end(&self, socket: Socket, op: u32, a: u32) {
         // Determine the flow before the wait, because afterwards the slot may belong to a new
         // socket.
@@ -329,12 +336,14 @@ impl Client {
         }
     }
 
-    /// Waits until the event loop of each shard has completed a turn that began after this call.
+    /// Waits until the event loop of each shard (engine thread) has completed an iteration that
+    /// began after this call.
     pub(crate) fn await_turns(&self) {
         (0..self.shards()).for_each(|shard| self.await_turn(shard));
     }
 
-    /// Waits until the event loop of a shard has completed a turn that began after this call.
+    /// Waits until the event loop of a shard (engine thread) has completed an iteration that began
+    /// after this call.
     fn await_turn(&self, shard: u32) {
         let status = self.status(shard);
         let due = status.due();
@@ -356,7 +365,7 @@ impl Client {
                 std::hint::spin_loop();
             }
         }
-        // Wake the shard, because it may have handled the command already and sleep again.
+        // Wake the shard: it may have processed the sender's command already, and sleep again.
         self.ring_shard(shard);
         let deadline = Deadline::after(PATIENCE);
         let mut yields = 0;

@@ -19,9 +19,9 @@ pub(crate) enum ReadTarget<'a> {
 }
 
 /// Reads from a stream that has or had an urgent mark, without waiting. The caller must hold the
-/// receive lock. A read ends before the urgent byte, or begins at it. With `keep`, the bytes stay
-/// unread, and the first `keep` of them are skipped. Returns the number of bytes, and whether the
-/// engine needs the command RX_SPACE.
+/// receive lock. A read ends before the urgent byte, or begins at it. If `keep` is set, the bytes
+/// stay unread, and the first `keep` bytes are skipped. Returns the number of bytes, and whether
+/// the engine needs the command RX_SPACE.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -57,25 +57,27 @@ pub(crate) unsafe fn recv_marked(
             Some(_) => program_fifo::peeked_from(slot, start),
             None => program_fifo::consume_from(slot, start, passed.saturating_add(n as u32)),
         };
-        // `None`: a signal handler has read these bytes meanwhile, so try again.
+        // `None`: a signal handler has read these bytes after they were copied, so try again.
         let Some(wants) = taken else { continue };
         tell |= wants;
         if keep.is_none() {
             urgent::settle(slot);
         }
-        // The read moves past the urgent byte even if it returns no other byte, as on Linux.
+        // As on Linux, the read moves past the urgent byte even if it returns no other byte.
         return (n, tell);
     }
 }
 
-/// Reads the urgent byte (MSG_OOB) without waiting. With `keep`, the byte can be read again.
+/// Reads the urgent byte (MSG_OOB) without waiting. If `keep` is true, the byte can be read again.
 /// Returns `None` at the end of file.
 ///
 /// # Errors
-/// - `Refused` with EINVAL: the byte does not exist, was read, or is in line (SO_OOBINLINE);
+/// - `Refused` with EINVAL: there is no urgent byte, it was already read, or it is delivered
+///   in-line (SO_OOBINLINE);
 /// - `NotConnected`: the connection was cut before the peer's FIN;
-/// - `WouldBlock`: the byte is announced and has not arrived. Calls do not block until it does;
-/// - `Dead`: the engine has ended, or another thread has closed the socket.
+/// - `WouldBlock`: the byte was announced but has not arrived. Even blocking calls do not wait for
+///   it;
+/// - `Dead`: the engine (the network stack) has ended, or another thread has closed the socket.
 pub fn recv(client: &Client, socket: Socket, keep: bool) -> Result<Option<u8>, Error> {
     if client.is_dead() {
         return Err(Error::Dead);

@@ -1,12 +1,12 @@
-//! Waits of a thread for an event of a socket, or of one of a few sockets.
+//! Lets a thread wait for an event of one or a few sockets.
 //!
-//! A waiting thread sleeps on several words at once by futex_waitv(2), since Linux 5.16. The shared
-//! state of each socket has such a word, and one more tells that the engine has ended
-//! ([`towpath_ring::Life`]). An idle wait takes no processor time.
+//! A waiting thread sleeps on several futex words at once by futex_waitv(2), since Linux 5.16. The
+//! shared state of each socket has such a word. One more word changes when the engine (the network
+//! stack) ends ([`towpath_ring::Life`]). A waiting thread takes no CPU time.
 //!
 //! If the kernel lacks futex_waitv, or the program filters its system calls, a thread can wait for
-//! one socket only. The thread then sleeps on the word in the socket's slot by futex(2). Every
-//! [`LIVENESS_SLICE`] the thread then checks that the engine is alive, so that no wait hangs.
+//! one socket only. It sleeps on the word in the socket's slot by futex(2). Every
+//! [`LIVENESS_SLICE`] it checks that the engine is alive, so that it does not wait for ever.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -28,7 +28,7 @@ pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 
 /// Maximum number of sockets of one wait. For each sleep, a socket costs a write to its shared
 /// state and an entry in a kernel table. Threads that wait for more sockets use the
-/// [`crate::reactor`].
+/// [`crate::reactor`] instead.
 pub const SOCKETS_MAX: usize = 16;
 
 /// Repeats `attempt` while it returns [`Error::WouldBlock`], after each event of `socket`.
@@ -38,7 +38,8 @@ pub const SOCKETS_MAX: usize = 16;
 /// - `TimedOut` when the deadline passed;
 /// - `Interrupted` when a signal handler ran after `since`. As on Linux, a handler with SA_RESTART
 ///   does not interrupt a wait without deadline;
-/// - `Forked` when a handler has forked and this is the child, which has its own attachment;
+/// - `Forked` when a signal handler has forked and this is the child, which has its own connection
+///   to the engine;
 /// - `Dead` when the engine has ended or the socket was closed.
 pub fn until<T>(
     client: &Client,
@@ -64,7 +65,7 @@ pub fn until_any<T>(
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
-    // Do not poll if the engine is in this process: waiting threads run it, and polling would only
+    // Do not poll if the engine is in this process: waiting threads run it, so polling would only
     // delay it.
     if client.driver().is_none()
         // Poll only with more than two processors, because the engine and the sender need one each.
@@ -81,7 +82,7 @@ pub fn until_any<T>(
     let began = client.process().forks();
     let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
-        // If this thread will run the engine itself, the engine need not wake it.
+        // This thread may run the engine itself. The engine then need not wake it.
         let turns = !patience.has_ended()
             && client.driver().is_some_and(|driver| driver.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
@@ -92,7 +93,7 @@ pub fn until_any<T>(
             Err(Error::WouldBlock) => {}
             done => {
                 // Check whether the engine has ended. Its end may have woken only this thread, and
-                // `is_dead` then wakes all other waiting threads.
+                // `is_dead` then wakes all others.
                 let _ = has_slept && client.is_dead();
                 return done;
             }
@@ -103,8 +104,8 @@ pub fn until_any<T>(
         let waiters = &waiters[..sockets.len()];
         let slept = sleep(client, waiters, !turns, &mut patience, deadline, since);
         has_slept = true;
-        // A signal handler has forked, and this is the child. Return `Interrupted` if there is a
-        // deadline, because every handler interrupts such a wait.
+        // A signal handler has forked, and this is the child. A wait with a deadline is interrupted
+        // by every signal handler, so return `Interrupted`.
         if client.process().forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
         }
@@ -122,8 +123,8 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once, or runs an engine of this process. `is_asked` tells whether this thread has
-/// requested wake-ups. If not, no thread would wake it, so it only runs the engine.
+/// Sleeps once, or runs the engine in this process. `is_asked` is true if this thread has requested
+/// wake-ups. Otherwise no thread would wake it, so it must not sleep and only runs the engine.
 ///
 /// # Errors
 /// `TimedOut` at the deadline, or after [`LIVENESS_SLICE`]; `Dead` if futex_waitv(2) is missing and
@@ -188,9 +189,9 @@ fn sleep(
 }
 
 /// Sleeps until `word` in shared memory differs from `expected`, or the engine ends. The caller
-/// must have blocked signals. Wake-ups may be spurious. Without `is_asked`, no thread would wake
-/// this one, so it only runs an engine in this process. Returns whether the caller must check that
-/// the engine is alive ([`Client::check_alive`]).
+/// must have blocked signals. Wake-ups may be spurious. If `is_asked` is false, no thread would
+/// wake this one, so it only runs the engine in this process. Returns whether the caller must check
+/// that the engine is alive ([`Client::check_alive`]).
 pub(crate) fn sleep_on(client: &Client, word: &AtomicU32, expected: u32, is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut handoff = None;
@@ -263,9 +264,9 @@ impl Wait {
     }
 }
 
-/// Sleeps until one of the words changes. After a signal handler with SA_RESTART, the kernel
-/// restarts the call and reads the timeout again. If the API layer was told of the handler, it has
-/// set the timeout to 0, so the call returns.
+/// Sleeps until one of the futex words changes. After a signal handler with SA_RESTART, the kernel
+/// restarts the call and reads the timeout again. The handler has set the timeout to 0 (see
+/// [`crate::interrupt`]), so the call returns.
 fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
     let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
@@ -293,8 +294,8 @@ std::thread_local! {
     static SPIN_FOR_ANSWER: Cell<Spin> = const { Cell::new(Spin::new()) };
 }
 
-/// Polls for an answer of the engine for a short time, before the thread sleeps. Returns the answer
-/// if it arrives within that time.
+/// Polls for the engine's reply for a short time before the thread sleeps. Returns the reply if it
+/// arrives within this time.
 pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option<T>) -> Option<T> {
     // Do not poll on a single processor, because that would delay the engine.
     if client.processors() < 2 {
@@ -303,8 +304,8 @@ pub(crate) fn look_for_answer<T>(client: &Client, answer: impl FnMut() -> Option
     look_for_a_moment(&SPIN_FOR_ANSWER, LOOKS_FOR_ANSWER, answer)
 }
 
-/// Repeats `attempt` for about as long as a sleep and its wake-up take, if that has avoided sleeps
-/// before. Returns the result of `attempt`, or `None` if that time has passed.
+/// Repeats `attempt` for about the time of a sleep and wake-up, if this has often avoided a sleep
+/// before. Returns the result of `attempt`, or `None` after this time.
 fn look_for_a_moment<T>(
     spin: &'static LocalKey<Cell<Spin>>,
     looks: u32,

@@ -26,29 +26,30 @@ pub(crate) struct EventWatch {
     pub(crate) target: WatchTarget,
     /// User data that epoll_wait(2) returns with the events.
     pub(crate) data: u64,
-    /// Whether the watch is in the ready list of its epoll set.
+    /// Whether this registered interest is in the ready list of its epoll set.
     pub(crate) queued: bool,
     /// Events that have arrived since the last report. If there are none, an edge-triggered watch
     /// is not reported.
     pub(crate) fresh: u32,
-    /// State of the socket's input ([`Socket::input`]) at the last report of an edge-triggered
-    /// watch, or when the watch was set.
+    /// State of the socket's input ([`Socket::input`]) at the last edge-triggered report, or when
+    /// the interest was registered.
     pub(crate) seen: u64,
-    /// Whether the watch was removed from the list of its slot. Its index can be reused after its
-    /// epoll set or owner has released it.
+    /// Whether the watch was removed from the list of its socket slot. Its index is reused after
+    /// its epoll set or owner has released it.
     pub(crate) gone: bool,
-    /// Index plus one of the next watch of the same slot. 0: this is the last one.
+    /// Index plus one of the next watch of the same socket slot; 0 for the last one.
     next: u32,
 }
 
 /// Recipient of the events of a watch.
 #[derive(Debug)]
 pub(crate) enum WatchTarget {
-    /// The epoll set with this number, in which the socket has the descriptor `fd`.
+    /// The epoll set with this number, in which the socket is registered with the descriptor `fd`.
     Set { number: u32, fd: i32 },
-    /// A thread that waits for a list of descriptors, as an index in `Hub::lists`.
+    /// A thread that waits for a list of descriptors (poll, select). The value is an index in
+    /// `Hub::lists`.
     List(usize),
-    /// A task of an async runtime. The task has no waker after its wake-up, until it polls again.
+    /// A task of an async runtime. It has no waker after it was woken, until it polls again.
     Task(WaitingTask<Waker>),
 }
 
@@ -63,8 +64,8 @@ impl EventWatch {
 #[derive(Debug)]
 pub(crate) struct Watches {
     entries: Vec<EventWatch>,
-    /// Unused indices. The vector has capacity for all indices, so that [`Self::free`] does not
-    /// allocate.
+    /// Indices of unused entries. The vector has capacity for all indices, so that [`Self::free`]
+    /// does not allocate.
     free: Vec<u32>,
 }
 
@@ -87,7 +88,7 @@ impl Watches {
         link.checked_sub(1)
     }
 
-    /// Returns the link to the watch that follows `index` in the list of its slot.
+    /// Returns the link to the watch after `index` in the list of its socket slot.
     pub(crate) fn next(&self, index: u32) -> u32 {
         self[index].next
     }
@@ -97,7 +98,8 @@ impl Watches {
         !self.free.is_empty() || self.entries.len() < self.entries.capacity()
     }
 
-    /// Adds a watch to the list of a slot, whose first link is `head`. Returns the watch's index.
+    /// Adds a watch to the list of a socket slot. `head` is the first link of the list. Returns the
+    /// index of the watch.
     pub(crate) fn insert(&mut self, head: &AtomicU32, mut watch: EventWatch) -> u32 {
         watch.next = head.load(Relaxed);
         let index = match self.free.pop() {
@@ -115,8 +117,8 @@ impl Watches {
         index
     }
 
-    /// Removes a watch from the list of a slot, whose first link is `head`. Returns false if it was
-    /// already removed.
+    /// Removes a watch from the list of a socket slot. `head` is the first link of the list.
+    /// Returns false if it was already removed.
     pub(crate) fn unlink(&mut self, head: &AtomicU32, index: u32) -> bool {
         if std::mem::replace(&mut self[index].gone, true) {
             return false;

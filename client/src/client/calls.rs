@@ -30,8 +30,7 @@ impl Client {
     ) -> Result<ControlReply, Error> {
         self.exclusively(end, || {
             let number = towpath_ring::ask(&end.channel, request);
-            // If the engine is in this process, this thread runs the engine while it waits, so it
-            // need not wake it.
+            // An engine in this process need not be woken: this thread runs it while it waits.
             if self.driver().is_none() {
                 self.ring(end);
                 let answered = || towpath_ring::answer_to(&end.channel, number);
@@ -43,8 +42,8 @@ impl Client {
         })
     }
 
-    /// Makes a request to a shard. Signals are blocked, and other threads cannot make requests to
-    /// that shard meanwhile.
+    /// Makes a request to a shard (engine thread) while no other thread of this process can do so.
+    /// Signals are blocked.
     pub(super) fn exclusively(
         &self,
         end: &ShardLink,
@@ -79,8 +78,8 @@ impl Client {
                 towpath_ring::await_answer(&end.channel)
             };
             if let Some(reply) = towpath_ring::answer_to(&end.channel, number) {
-                // Check whether the engine has ended. Its end may have woken only this thread, and
-                // `is_dead` then wakes all other waiting threads.
+                // Check whether the engine has ended, and ignore the result. The end may have woken
+                // only this thread; `is_dead` then wakes all others.
                 self.is_dead();
                 return Ok(reply);
             }
@@ -88,7 +87,7 @@ impl Client {
                 return Err(Error::Dead);
             }
             if !turns && self.driver().is_some() {
-                // Another thread runs the engine. Wake it, because it may sleep.
+                // Another thread runs the engine. It may sleep, so wake it.
                 self.ring(end);
             }
             if wait::sleep_on(self, word, expected, !turns) && !self.check_alive() {

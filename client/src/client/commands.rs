@@ -52,9 +52,8 @@ impl Client {
                 let Some(_commands) = end.commands.lock_unless_mine() else {
                     return self.command_by_call(end, command);
                 };
-                // Do nothing in a forked child: the ring belongs to the parent, which sends the
-                // command itself. The process cannot become a forked child below, because no signal
-                // handler forks while the lock is held.
+                // In a forked child, do nothing: the ring belongs to the parent, which sends the
+                // command itself. No signal handler can fork below, because the lock is held.
                 if self.is_abandoned() {
                     return;
                 }

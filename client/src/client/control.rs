@@ -16,23 +16,23 @@ use super::{Client, Cloned, PROTOCOL};
 use crate::driver::Who;
 use crate::{Error, HighFd, Socket};
 
-/// Result of [`Client::tokens`]: kernel descriptors with the names of sockets.
+/// Result of [`Client::tokens`]: kernel descriptors that contain the names of sockets.
 #[derive(Debug)]
 pub struct Tokens {
-    /// Kernel descriptors that contain names of sockets, each with the index of its socket in the
-    /// request. Sockets for which the engine returned none are left out.
+    /// Kernel descriptors that contain the names of sockets, each with the socket's index in the
+    /// request. Sockets without such a descriptor are omitted.
     pub tokens: Vec<(usize, Fd)>,
-    /// Number of sockets, counted from the first of the request, that need not be requested again.
+    /// Number of sockets at the start of the request that need not be requested again.
     pub dealt_with: usize,
 }
 
 impl Client {
-    /// Notifies the engine that this process now uses a socket whose descriptor it received by
+    /// Tells the engine that this process uses a socket, whose descriptor it has received by
     /// SCM_RIGHTS.
     ///
     /// # Errors
-    /// `Dead` if the engine has ended. Returns no error if the socket was closed meanwhile, because
-    /// later calls on the socket will fail.
+    /// `Dead` if the engine has ended. If the socket was closed, returns no error; later calls on
+    /// the socket will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
@@ -42,12 +42,12 @@ impl Client {
         }
     }
 
-    /// Creates a second channel to the engine, for a [`towpath_shm::control::purpose`] such as
-    /// fork. The engine copies the list of this process's sockets to the channel, which takes time
-    /// in proportion to their number.
+    /// Creates a channel to the engine for another process, such as a forked child
+    /// ([`towpath_shm::control::purpose`]). The engine copies this process's list of sockets for
+    /// the new channel, which takes time in proportion to their number.
     ///
     /// # Errors
-    /// As for [`Self::call`]. `Refused` with EAGAIN, as for fork(2), if the run has too many
+    /// As for [`Self::call`]. `Refused` with EAGAIN, as for fork(2), if the engine has too many
     /// processes, or too many are being created.
     pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
         let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Requests kernel descriptors that contain the names of sockets
-    /// ([tokens](towpath_shm::token)), for as many sockets as one request can list.
+    /// ([tokens](towpath_shm::token)). Covers the first [`TOKENS_MAX`] sockets.
     ///
     /// # Errors
     /// As for [`Self::call`]; `Refused` with EMFILE if the process has no free descriptor.
@@ -74,8 +74,8 @@ impl Client {
         let named = (0..TOKENS_MAX).filter(|n| reply.b >> n & 1 == 1);
         let are_all = fds.len() == count;
         let tokens: Vec<(usize, Fd)> = named.zip(fds).collect();
-        // If this process has too few free descriptors, the kernel passes only the first of the
-        // requested ones.
+        // Fewer descriptors arrived than the engine sent, because this process has too few free
+        // numbers. Only the sockets up to the last one that arrived are done.
         let dealt_with =
             if are_all { dealt_with } else { tokens.last().map_or(0, |last| last.0 + 1) };
         if dealt_with == 0 {
@@ -90,8 +90,8 @@ impl Client {
         self.spare.close();
     }
 
-    /// Reserves a descriptor number for [`Self::tokens`] again, after the descriptor that used it
-    /// was closed. Called by one thread at a time.
+    /// Reserves a descriptor number for [`Self::tokens`] again, after the previous one was used and
+    /// closed. Called by one thread at a time.
     pub fn spare_again(&self) {
         self.spare.renew(&self.blank);
     }
@@ -109,9 +109,8 @@ impl Client {
         Ok((reply, fds))
     }
 
-    /// Runs the event loop of an engine in this process until the answer has arrived, unless
-    /// another thread runs it. Otherwise this thread would wait until the stand-by thread runs the
-    /// engine.
+    /// Runs the event loop of an engine in this process until the reply has arrived, unless another
+    /// thread runs it. Otherwise this thread would wait until the stand-by thread runs the engine.
     fn turn_until_answered(&self) {
         if let Some(driver_lock) = self.driver().and_then(|driver| driver.take(Who::Asks)) {
             let control = self.control.get();
@@ -120,7 +119,8 @@ impl Client {
     }
 }
 
-/// Sends the engine the request HELLO with a list of the sockets that this process image inherited.
+/// Sends the request HELLO to the engine, with a list of the sockets that this program inherited at
+/// exec.
 pub(super) fn hello(control: &HighFd, held: &[Socket]) -> Result<(ControlReply, Vec<Fd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
@@ -147,8 +147,8 @@ fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
     }
 }
 
-/// Makes one request over a control socket. Returns the reply and the descriptors that it contains.
-/// Used before a [`Client`] exists.
+/// Makes a request over a control socket, before a [`Client`] exists. Returns the reply and its
+/// descriptors.
 pub(super) fn exchange(
     control: &HighFd,
     request: &Request,
@@ -175,8 +175,8 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<ControlReply, Error> {
     let mut bytes = [0; size_of::<ControlReply>()];
-    // Provide room for the maximum number of descriptors in a reply, because the kernel closes
-    // those that do not fit.
+    // Provide space for the maximum number of descriptors in a reply. The kernel closes descriptors
+    // that do not fit.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -208,11 +208,11 @@ fn is_readable(control: BorrowedFd<'_>) -> bool {
     !matches!(recv(control, &mut byte, flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// Returns the control socket with a descriptor number from the environment. Returns `None` if the
-/// descriptor is no SOCK_SEQPACKET socket.
+/// Returns the control socket with this descriptor number, which comes from the environment.
+/// Returns `None` if the descriptor is not a SOCK_SEQPACKET socket.
 ///
 /// # Safety
-/// No other owner of that number may exist.
+/// The descriptor must have no other owner.
 pub unsafe fn control_from_number(number: i32) -> Option<Fd> {
     // SAFETY: the descriptor is only borrowed for the check, which fails if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };

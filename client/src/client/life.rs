@@ -1,4 +1,5 @@
-//! Detects that the engine has ended, and gives up the parent's attachment after fork.
+//! Detects the end of the engine (the network stack), and detaches a forked child from its parent's
+//! connection.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,8 +10,8 @@ use rustix::net::{RecvFlags, recv};
 use super::Client;
 
 impl Client {
-    /// Returns whether the engine has ended, or no longer serves this process. Makes no system
-    /// call, because nonblocking socket calls check this, too.
+    /// Returns whether the engine has ended or no longer serves this process. Makes no system call,
+    /// because even nonblocking socket calls check this.
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
@@ -43,14 +44,14 @@ impl Client {
         !gone
     }
 
-    /// Returns a futex word that changes, or is woken, when the engine ends, and the value that it
-    /// has until then. Returns `None` if a thread that sleeps on the word would not be woken.
+    /// Returns a futex word that changes, or is woken, when the engine ends, and its value before.
+    /// Returns `None` if threads that wait for the word would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.links[0].status.life(self.number)
     }
 
-    /// Records that the engine has ended, and returns true. The first call wakes all sleeping
-    /// threads, because the kernel has woken at most one of them.
+    /// Records that the engine has ended, and returns true. The first call wakes all waiting
+    /// threads, because the kernel wakes at most one.
     #[cold]
     pub(super) fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
@@ -59,20 +60,19 @@ impl Client {
         true
     }
 
-    /// Returns whether this thread is sending a command or making a request to the engine. If so,
-    /// the caller is a signal handler. If it forked, the interrupted call would continue in the
-    /// child on the parent's channel.
+    /// Returns whether this thread is sending a command or a request to the engine, so that the
+    /// caller is a signal handler. It must not fork: the interrupted call would continue in the
+    /// child, on the parent's channel.
     pub fn is_in_midst(&self) -> bool {
         self.links.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
 
     /// Closes the parent's control socket and notification descriptors in a forked child. Otherwise
-    /// the engine would not notice the parent's end. The memory stays mapped, because the stack of
-    /// the thread that forked may contain references to it.
+    /// the engine would not notice the end of the parent. The shared memory stays mapped, because
+    /// the child's call stack may contain references to it.
     ///
-    /// If a signal handler has forked, the interrupted call continues in the child. There, the
-    /// call must neither write into the parent's rings nor take events. Requests fail with
-    /// `Error::Forked`.
+    /// If a signal handler has forked, the interrupted call continues in the child as well. It then
+    /// neither writes to the parent's rings nor takes events. Requests fail with `Error::Forked`.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         let fds = [&self.control, &self.notifier, &self.blank, &self.spare];
@@ -85,19 +85,18 @@ impl Client {
         }
     }
 
-    /// [Abandons](Self::abandon) the parent's attachment in a child that was forked without
-    /// [`Self::clone_channel`], and so has no channel. Each further call fails with
+    /// [Abandons](Self::abandon) the parent's connection to the engine in a child that has none of
+    /// its own, because it was forked without [`Self::clone_channel`]. Further calls fail with
     /// [`Error::Dead`](crate::Error::Dead).
     pub fn disown(&self) {
         self.abandon();
         self.process.reactor.disown();
-        // Do not wake sleeping threads here, because the parent's threads sleep on the same futex
-        // words.
+        // Do not wake waiting threads: the parent's threads wait for the same futex words.
         self.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the attachment belongs to the parent process, because this is a forked
-    /// child. See [`Self::abandon`].
+    /// Returns whether this is a forked child, so that the connection belongs to the parent. See
+    /// [`Self::abandon`].
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }

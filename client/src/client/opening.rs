@@ -34,8 +34,8 @@ impl Client {
     fn open_at(&self, end: &ShardLink, request: &Request) -> Result<ControlReply, Error> {
         let (family, protocol) = (request.a, request.b);
         if let Some(Socket { slot, generation }) = end.ahead.take(family, protocol) {
-            // Do not return the socket: an engine that has ended cannot serve it, and in a forked
-            // child it belongs to the parent.
+            // Do not return the socket if the engine has ended, or if this is a forked child, whose
+            // parent owns the socket.
             return match self.is_abandoned() {
                 true => Err(Error::Forked),
                 false if self.is_dead() => Err(Error::Dead),
@@ -59,13 +59,13 @@ impl Client {
         Ok(reply)
     }
 
-    /// Notifies the engine that all programs being spawned have started or failed. So they do not
-    /// inherit sockets that this process opens from now on.
+    /// Tells the engine that all programs being spawned have started or failed. They do not inherit
+    /// sockets that this process opens from now on.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
-        // Close the sockets that were opened in advance, because the spawned programs may have
-        // inherited them. The counter makes a concurrent call also close those that it has
-        // requested but not yet received.
+        // The spawned programs may have inherited the sockets that were opened in advance, so close
+        // them. The counter makes concurrent calls close the sockets that they have requested but
+        // not received.
         self.spawned.fetch_add(1, Ordering::AcqRel);
         self.give_back_ahead();
     }

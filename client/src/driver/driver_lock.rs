@@ -1,5 +1,4 @@
-//! The driver lock. The thread that runs the engine's event loop, or sleeps on the engine's behalf,
-//! holds it.
+//! The driver lock. Its holder runs the engine's event loop, or sleeps until the engine has work.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -12,18 +11,19 @@ use crate::interrupt::{self, Handled, SleepLimit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
 
-/// Exclusive right of a thread to run the engine's event loop. Dropping it releases the right. The
-/// thread's signals are blocked, because a handler that needs the engine would wait for the thread
-/// it interrupts. A thread with the role `Who::Waits` unblocks them while it sleeps.
+/// Exclusive right of a thread to run the engine's event loop, until it is dropped. The thread's
+/// signals are blocked: a handler that needs the engine would wait for the thread that it has
+/// interrupted. A thread with the role `Who::Waits` unblocks them while it sleeps.
 #[derive(Debug)]
 pub struct DriverLock<'a> {
     driver: &'a Driver,
     /// Number that identifies this thread as holder of the lock.
     me: u32,
-    /// Whether this thread no longer holds the lock: another thread has taken it, or this is a
-    /// forked child.
+    /// Whether the thread has lost the lock, because another thread has taken it, or because this
+    /// is a forked child.
     is_lost: bool,
-    /// Number of forks of the process when this thread took the lock.
+    /// Number of forks of the process before this thread took the lock. A different number means
+    /// that this is a forked child.
     forks: u32,
     /// Time at which the engine's next turn is due. `None`: the engine has no timer.
     until: Option<Deadline>,
@@ -78,14 +78,14 @@ impl<'a> DriverLock<'a> {
         unsafe { &mut *self.driver.engine.get() }
     }
 
-    /// Returns the deadline of a sleep after a turn: that of the engine's next turn or `own`, the
-    /// deadline of the thread's own wait. `None`: no limit.
+    /// Returns the deadline of a sleep: the engine's next timer or `own`, the deadline of the
+    /// thread's own wait. `None` means no limit.
     pub fn until(&self, own: Option<Deadline>) -> Option<Deadline> {
         self.until.into_iter().chain(own).min()
     }
 
-    /// Returns whether this thread should release the driver lock, because its `patience` has
-    /// ended. Called after a turn without an event for this thread.
+    /// Returns whether this thread should release the driver lock, because it has run the engine
+    /// too often without an event for itself. Called after each such turn.
     pub fn has_ended(&self, patience: &mut Patience) -> bool {
         if self.driver.is_stood_by.load(Relaxed) {
             patience.has_turned(self.driver.relay.wanted());
@@ -104,19 +104,19 @@ impl<'a> DriverLock<'a> {
         self.signals.as_ref().map_or(NULL, SignalsBlocked::before)
     }
 
-    /// Calls `sleep`, which sleeps on [`Self::descriptor`] and the thread's own descriptors. Other
-    /// threads may take the driver lock meanwhile. Returns false with the result if one has taken
-    /// it.
+    /// Calls `sleep`, which sleeps on [`Self::descriptor`] and the thread's own descriptors. During
+    /// the sleep, other threads may take the driver lock. The second value is false if one has
+    /// taken it.
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
-        // Count this thread as a sleeper first, so that a thread that takes the lock meanwhile sees
-        // the count.
+        // Count this thread as a sleeper before the lock is lent, so that a thread that takes the
+        // lock sees the count.
         let _sleeper = driver.count_list_sleeper();
         self.lend_to(sleep)
     }
 
-    /// Lets other threads take the driver lock during `sleep`, without counting this thread as a
-    /// sleeper. Returns false with the result if another thread has taken the lock.
+    /// Allows other threads to take the driver lock during `sleep`, without counting this thread as
+    /// a sleeper. The second value is false if one has taken it.
     fn lend_to<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
         driver.relay.lend(self.me);
@@ -126,7 +126,7 @@ impl<'a> DriverLock<'a> {
         (slept, is_ours)
     }
 
-    /// Returns whether this process is a forked child. In it, the lock belongs to the parent.
+    /// Returns whether this process is a forked child. The lock then belongs to its parent.
     fn has_forked(&self) -> bool {
         self.driver.process.forks() != self.forks
     }
@@ -155,7 +155,8 @@ impl<'a> DriverLock<'a> {
             let limit = SleepLimit::within(self.until(deadline));
             let slept = since.sleep(limited, limit, |limit| self.sleep(limit, None));
             match slept {
-                // A signal handler has run and has released the driver lock, so return without it.
+                // A signal handler has run and has released the driver lock. Return without the
+                // lock.
                 Some(Err(EINTR)) if since.is_restarted(limited) => return Ok(()),
                 None | Some(Err(EINTR)) => return Err(Error::Interrupted),
                 Some(_) if self.is_lost => return Ok(()),
@@ -172,13 +173,13 @@ impl<'a> DriverLock<'a> {
     pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
         while matches!(self.turn(None, &mut is_done), Turned::Idle | Turned::Busy) {
             let limit = self.until.map(Deadline::timespec);
-            // Ignore the result, because the next turn calls `is_done` in any case.
+            // Ignore the result, because `is_done` is called after the next turn in any case.
             let _ = self.sleep(place(limit.as_ref()), own);
         }
     }
 
-    /// Sleeps on the engine's descriptor and the descriptor `own`, while this thread keeps the
-    /// driver lock. `limit` is the address of a timespec, or 0 for no timeout.
+    /// Sleeps on the engine's descriptor and the descriptor `own`. Other threads cannot take the
+    /// driver lock during the sleep. `limit` is the address of a timespec, or 0 for no timeout.
     pub(super) fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
         // If there is no descriptor `own`, use -1, because poll(2) ignores negative numbers.
@@ -191,8 +192,8 @@ impl<'a> DriverLock<'a> {
         slept
     }
 
-    /// Sleeps as the stand-by thread, until the engine has work or another thread takes the driver
-    /// lock. Returns false if another thread has taken the lock.
+    /// Sleeps as the stand-by thread, until the engine has work or another thread has taken the
+    /// driver lock. Returns false if another thread has taken it.
     pub(super) fn stand_by(&mut self) -> bool {
         let limit = self.until.map(Deadline::timespec);
         let limit = place(limit.as_ref());

@@ -1,4 +1,4 @@
-//! Runs the engine on the thread that ends the process, until the engine has ended.
+//! Runs the engine on the thread that is ending the process, until the engine has ended as well.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use super::driver_lock::place;
 use super::{Driver, Turned, Who};
 use crate::Deadline;
 
-/// Maximum time between two calls of `go_on`, which tells whether to continue.
+/// Maximum time between two calls of `go_on`, which returns whether to continue.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time between two attempts to take the driver lock while another thread holds it.
+/// Interval at which a thread tries to take the driver lock (the right to run the engine) while
+/// another thread holds it.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
@@ -20,7 +21,7 @@ impl Driver {
     pub fn drive_to_end(&self, mut go_on: impl FnMut() -> bool) {
         while !self.has_ended.load(Acquire) && go_on() {
             let Some(mut driver_lock) = self.take(Who::Waits) else {
-                // Wait, because another thread holds the driver lock and runs the engine.
+                // Another thread holds the driver lock and runs the engine. Wait, and try again.
                 let _ = rustix::thread::nanosleep(&AGAIN);
                 continue;
             };

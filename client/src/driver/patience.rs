@@ -1,49 +1,50 @@
-//! Limits how long a waiting thread runs the engine without events for itself.
+//! Limits how long a waiting thread runs the engine (network stack) without events for itself.
 
-/// Number of wake-ups without an event for the thread itself after which it no longer runs the
-/// engine. Low, so that an idle thread costs little. Higher than the number that is usual if
-/// several threads are busy.
+/// Number of wake-ups without an event for the thread, after which it stops running the engine. The
+/// number is low, so that an idle thread costs little. If several threads are busy, it is usually
+/// not reached.
 const IN_VAIN_MAX: u32 = 8;
 
-/// Counts how often a waiting thread has run the engine without an event for itself, during one
-/// wait.
+/// Counts how often a waiting thread has run the engine (network stack) without an event for
+/// itself, during one wait.
 ///
-/// Packets of a busy socket should not wake a thread whose own socket is idle. So a thread retires
-/// if it has often run the engine without an event for itself, while other threads began to wait or
-/// sent commands. A retired thread sleeps until its wait ends, as if the engine were in another
-/// process. The retired thread does not take the driver lock, and is not woken when the lock is
-/// free. Other threads take the lock at their next wait; until then the stand-by thread runs the
-/// engine. Without a stand-by thread, no thread retires.
+/// Packets of a busy socket should not wake a thread whose own socket is idle. Therefore a thread
+/// retires if it has often run the engine without an event for itself, while other threads waited
+/// or sent commands. A retired thread sleeps until its wait ends, as if the engine were in another
+/// process. It does not take the driver lock, and is not woken when the lock is free. Until another
+/// thread waits and takes the lock, the stand-by thread runs the engine. Without a stand-by thread,
+/// no thread retires.
 #[derive(Debug, Default)]
 pub struct Patience {
     in_vain: u32,
-    /// Value that [`Relay::wanted`](towpath_ring::Relay::wanted) had after this thread's last turn
-    /// of the engine. `None` before its first turn.
+    /// Value of [`Relay::wanted`](towpath_ring::Relay::wanted) after this thread last ran the
+    /// engine; `None` before.
     wanted: Option<u32>,
 }
 
 impl Patience {
-    /// Returns whether the thread has retired: it should no longer run the engine during this wait.
+    /// Returns whether the thread has retired: it must not run the engine during this wait any
+    /// more.
     pub fn has_ended(&self) -> bool {
         self.in_vain >= IN_VAIN_MAX
     }
 
-    /// Counts a turn of the engine without an event for this thread, if another thread needed the
-    /// turn. Another thread did so if `wanted`, the value of
-    /// [`Relay::wanted`](towpath_ring::Relay::wanted), has changed.
+    /// Counts a turn of the engine without an event for this thread, if another thread needed it.
+    /// This is so if `wanted`, the value of [`Relay::wanted`](towpath_ring::Relay::wanted), has
+    /// changed.
     pub(super) fn has_turned(&mut self, wanted: u32) {
         if self.wanted.replace(wanted).is_some_and(|before| before != wanted) {
             self.wears();
         }
     }
 
-    /// Counts a wake-up of this thread without an event for it.
+    /// Counts a wake-up of this thread that brought no event for it.
     pub(super) fn wears(&mut self) {
         self.in_vain += 1;
     }
 
-    /// Lets a retired thread run the engine again, until its next turn without an event for itself.
-    /// Called when the thread was woken to take the free driver lock.
+    /// Allows a retired thread to run the engine again, until the next turn without an event for
+    /// it. Called when the thread was woken to take the free driver lock.
     pub fn renew(&mut self) {
         self.in_vain = self.in_vain.min(IN_VAIN_MAX - 1);
     }

@@ -11,15 +11,15 @@ use std::ptr::{NonNull, null_mut};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// Length in bytes of the memory mapping of the stack, including its guard. Pages that are never
-/// used take no memory.
+/// Length in bytes of the mapping of the engine's call stack, including its guard. Pages that are
+/// never used take no memory.
 const LEN: usize = 256 << 10;
-/// Length in bytes of the inaccessible guard below the stack. A stack overflow hits it and ends the
+/// Length in bytes of the inaccessible guard below the call stack. A stack overflow there ends the
 /// process, instead of overwriting other memory. The length is the largest page size of the
-/// supported processors.
+/// supported CPUs.
 const GUARD: usize = 64 << 10;
 
-/// Memory mapping that contains a thread stack, with an inaccessible guard at its lower end.
+/// Memory mapping for a call stack, with an inaccessible guard at its lower end.
 #[derive(Debug)]
 pub(super) struct ThreadStack(NonNull<u8>);
 
@@ -48,7 +48,7 @@ impl ThreadStack {
         }
     }
 
-    /// Returns the maximum number of bytes of the stack that were ever used, and its size in bytes.
+    /// Returns the number of bytes of the call stack that were ever used, and its size in bytes.
     /// The used part begins at the lowest word that is not zero.
     pub fn used(&self) -> (usize, usize) {
         let words = (LEN - GUARD) / size_of::<u64>();
@@ -59,8 +59,8 @@ impl ThreadStack {
         ((words - unused) * size_of::<u64>(), words * size_of::<u64>())
     }
 
-    /// Calls `work` on this stack, and returns its result on the caller's stack. The caller must
-    /// have blocked signals, because a handler that calls siglongjmp would abandon the call.
+    /// Calls `work` on this call stack, and returns its result on the caller's stack. The caller
+    /// must have blocked signals, because a handler that calls siglongjmp would abandon the call.
     pub fn call<F: FnOnce() -> T, T>(&mut self, work: F) -> T {
         let mut call = StackCall { work: Some(work), done: None };
         let top = self.0.as_ptr().wrapping_add(LEN);
@@ -83,8 +83,8 @@ impl Drop for ThreadStack {
     }
 }
 
-/// Runs the function in `call` on the separate stack. Catches panics, because unwinding must not
-/// continue on the caller's stack.
+/// Runs the function in `call` on the separate call stack. Catches panics, because unwinding must
+/// not continue on the caller's stack.
 ///
 /// # Safety
 /// `call` must point to a [`StackCall`] of these types.
@@ -101,8 +101,8 @@ unsafe extern "C" fn run<F: FnOnce() -> T, T>(call: *mut ()) {
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
-    // Save the frame pointer, which `run` preserves, so that the stack pointer can be restored from
-    // it and debuggers find the caller.
+    // Save the frame pointer, which `run` preserves. The stack pointer is restored from it, and
+    // debuggers use it to find the caller.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -128,8 +128,8 @@ unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), ca
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn switch(top: *mut u8, run: unsafe extern "C" fn(*mut ()), call: *mut ()) {
-    // Save the frame pointer, which `run` preserves, so that the stack pointer can be restored from
-    // it and debuggers find the caller.
+    // Save the frame pointer, which `run` preserves. The stack pointer is restored from it, and
+    // debuggers use it to find the caller.
     std::arch::naked_asm!(
         ".cfi_startproc",
         "stp x29, x30, [sp, #-16]!",

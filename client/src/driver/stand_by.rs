@@ -1,4 +1,5 @@
-//! The stand-by thread, which runs the engine in this process while no other thread does.
+//! The stand-by thread, which runs the engine (network stack) in this process while no other thread
+//! does.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -7,14 +8,14 @@ use rustix::time::Timespec;
 use super::{Driver, Turned, Who};
 use crate::syscall::SignalsBlocked;
 
-/// Time between two checks whether another thread runs the engine. If no thread waits, queued bytes
-/// are sent after at most two such intervals.
+/// Interval at which the stand-by thread checks whether another thread runs the engine. Without
+/// such a thread, queued bytes are sent after at most two intervals.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
-    /// Runs the stand-by thread until the engine has ended. The thread takes the driver lock when
-    /// no other thread has it, and releases it to any thread that wants it. While another thread
-    /// has the lock, the stand-by thread sleeps.
+    /// Runs the stand-by thread until the engine has ended. It takes the driver lock (the right to
+    /// run the engine) when no other thread holds it, and releases it when a thread wants it. While
+    /// another thread holds the lock, the stand-by thread sleeps.
     pub fn stand_by(&self) {
         // Block signals on this thread, because the program's handlers must run on the program's
         // threads.
@@ -33,7 +34,7 @@ impl Driver {
         }
     }
 
-    /// Runs the engine until another thread takes the driver lock or waits for it.
+    /// Runs the engine until another thread takes or wants the driver lock.
     fn stand_in(&self) {
         let Some(mut driver_lock) = self.take(Who::StandsBy) else { return };
         loop {

@@ -1,4 +1,4 @@
-//! State of an engine in this process. Only the thread that holds the driver lock accesses it.
+//! State of an engine (network stack) in this process, for the thread that holds the driver lock.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use super::engine::{EngineStep, TurnedEngine};
 use super::stack::ThreadStack;
 use crate::{Deadline, Error};
 
-/// Maximum number of consecutive turns of the engine without an event for the thread. Afterwards
-/// the thread checks its signals and its timeout.
+/// Maximum number of consecutive turns (iterations) of the engine's event loop without an event for
+/// the thread. Then the thread checks its signals and its timeout.
 const TURNS_MAX: u32 = 32;
-/// Interval at which a busy engine polls its descriptors, which costs a system call. An engine that
-/// is not busy polls them before each sleep.
+/// Interval at which a busy engine polls its descriptors, which costs a system call. Other engines
+/// poll them before each sleep.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// Maximum time for which a thread continues to run the engine when new work arrives each time it
-/// is about to sleep. Its own descriptors and signals are not checked meanwhile.
+/// Maximum time for which a thread runs the engine without checking its own descriptors and
+/// signals, if new work always arrives before it sleeps.
 const LOOKS_ON: Duration = Duration::from_micros(100);
 
 /// Reason why a thread has stopped running the engine.
@@ -24,11 +24,11 @@ const LOOKS_ON: Duration = Duration::from_micros(100);
 pub enum Turned {
     /// An event for the thread has arrived, or may have arrived.
     Done,
-    /// The engine has nothing to do. The thread should sleep, at most until
+    /// The engine has no work. The thread should sleep, at most until
     /// [`DriverLock::until`](crate::driver::DriverLock::until).
     Idle,
     /// The engine has more work, but no event for this thread. The thread should check its signals
-    /// and its timeout, and then continue.
+    /// and its timeout, then run the engine again.
     Busy,
     /// The engine has ended.
     Ended,
@@ -40,7 +40,7 @@ pub(super) struct DriverState {
     turning: Turning,
 }
 
-/// The engine and the state of its event loop, which are accessed only on the engine's stack.
+/// The engine and the state of its event loop, which are used only on the engine's call stack.
 struct Turning {
     /// The engine. `None` after it has ended.
     engine: Option<Box<dyn TurnedEngine>>,
@@ -66,9 +66,9 @@ impl DriverState {
         self.stack.used()
     }
 
-    /// Runs turns of the engine's event loop until `is_done` returns true, or the engine has
-    /// nothing to do. `is_done` is called after each turn. Also returns the time until which the
-    /// thread may sleep. `own` is the deadline of the thread's own wait.
+    /// Runs the engine's event loop until `is_done` returns true, or the engine has no work.
+    /// `is_done` is called after each iteration. Also returns the time until which the thread may
+    /// sleep. `own` is the deadline of the thread's own wait.
     pub fn turn(
         &mut self,
         own: Option<Deadline>,

@@ -9,7 +9,7 @@ use super::locked::Result;
 use super::sleep::{cookie, new_place};
 use crate::{Client, Error, HighFd, Process};
 
-/// Reads the events of a process from its rings, and wakes the tasks that wait for them
+/// Takes the events of a process out of its rings, and wakes the async tasks that wait for them
 /// ([`Registration`](super::Registration)). An async runtime needs one dispatcher, independent of
 /// the number of its sockets and threads.
 ///
@@ -27,11 +27,12 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Creates a dispatcher. From now on, the engine notifies the process of each event.
+    /// Creates a dispatcher. From now on, the engine (the network stack) notifies the process of
+    /// each event.
     ///
     /// # Errors
-    /// `Refused` if no descriptor is free; `Forked` in a forked child that still has its parent's
-    /// attachment; otherwise as for [`Process::lock_reactor`].
+    /// `Refused` if no descriptor is free; `Forked` in a forked child without a connection to the
+    /// engine of its own; otherwise as for [`Process::lock_reactor`].
     pub fn new(client: &Client) -> Result<Self> {
         let process = client.process();
         let place = new_place(client)?;
@@ -56,9 +57,9 @@ impl Dispatcher {
         if self.process.lock_reactor()?.drain(client) {
             return Ok(());
         }
-        // There were no events, so the control socket may have caused the wake-up: check whether
-        // the engine has ended. An engine in this process also records its end where `drain` finds
-        // it, so the check is needed only here.
+        // There were no events, so the end of the engine may have caused the wake-up through the
+        // control socket: check it. An engine in this process also records its end where `drain`
+        // finds it, so the check is needed only here.
         const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let none = epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [none; 2];
@@ -70,9 +71,9 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Wakes all tasks of the process. Called when the runtime that polls [`Self::descriptor`]
-    /// ends. Otherwise its tasks on other runtimes would wait for an event that is never
-    /// dispatched.
+    /// Wakes all waiting tasks of the process. Call it when the runtime that polls
+    /// [`Self::descriptor`] ends. Otherwise tasks on other runtimes would wait for events that are
+    /// never dispatched.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].

@@ -60,9 +60,9 @@ impl LockedReactor<'_> {
         Ok(())
     }
 
-    /// Reports up to `most` ready sockets of an epoll set. Returns the number of entries that may
-    /// still be ready. If there are any, wakes the next sleeping thread to report them, as on
-    /// Linux.
+    /// Reports up to `most` ready sockets of an epoll set. Returns the number of remaining entries
+    /// that may be ready. If there are any, wakes the next sleeping thread, which reports them, as
+    /// on Linux.
     pub(super) fn collect(
         &mut self,
         client: &Client,
@@ -106,7 +106,7 @@ impl LockedReactor<'_> {
         left
     }
 
-    /// Reports the epoll sets nested in an epoll set that have ready sockets. Returns their number.
+    /// Reports nested epoll sets that contain ready sockets. Returns their number.
     pub(super) fn collect_nested(
         &mut self,
         client: &Client,
@@ -161,7 +161,8 @@ impl LockedReactor<'_> {
         set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno::NOENT.into())
     }
 
-    /// Queues a new or changed watch for a report if its socket is already ready.
+    /// Queues a new or changed watch (registered interest) for a report, if its socket is already
+    /// ready.
     fn check_new(&mut self, client: &Client, index: u32) {
         self.watches[index].note_input(client);
         if self.watches[index].ready_now(client) != 0 {
@@ -188,7 +189,8 @@ impl LockedReactor<'_> {
             if let Some(set) = self.set(number) {
                 set.by_fd.remove(&(fd, slot));
             }
-            // A queued watch is still in a ready list, and is freed when it is removed from there.
+            // A queued watch is still in a ready list. It is freed when it is removed from this
+            // list.
             if !self.watches[index].queued {
                 self.watches.free(index);
             }
@@ -203,7 +205,7 @@ impl LockedReactor<'_> {
 }
 
 impl EventWatch {
-    /// Stores the input state of a socket before it is reported edge-triggered. Bytes that arrive
+    /// Stores the state of a socket's input before an edge-triggered report. Bytes that arrive
     /// during the report then cause a new event.
     pub(super) fn note_input(&mut self, client: &Client) {
         if self.events & EPOLLET != 0 {
@@ -211,7 +213,7 @@ impl EventWatch {
         }
     }
 
-    /// Returns the events that epoll_wait must report for this watch, or 0.
+    /// Returns the events that epoll_wait must report for this socket; 0 if there are none.
     fn report(&self, client: &Client) -> u32 {
         let mask = self.ready_now(client);
         if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }

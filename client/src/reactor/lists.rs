@@ -8,8 +8,8 @@ use crate::{Client, Socket};
 
 impl LockedReactor<'_> {
     /// Reserves an eventfd for a thread that waits for a list of descriptors, until
-    /// [`Self::leave_list`]. Returns its index. With `is_willing`, the thread takes the driver lock
-    /// when it is woken.
+    /// [`Self::leave_list`]. Returns its index. If `is_willing` is true, the thread will run the
+    /// engine (take the driver lock) when it is woken.
     ///
     /// # Errors
     /// `Refused` if no eventfd can be created.

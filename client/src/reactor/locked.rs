@@ -61,8 +61,8 @@ impl WokenTasks<'_> {
     #[cold]
     fn wake(&mut self) {
         self.wakers.drain(..).for_each(Waker::wake);
-        // Keep the vector's memory for later wakers, unless another thread has allocated a vector
-        // meanwhile.
+        // Keep the vector's memory for later wakers, unless another thread has stored a vector
+        // there since.
         if let Ok(mut hub) = self.reactor.lock()
             && let Some(hub) = hub.as_mut()
             && hub.due_wakers.capacity() == 0
@@ -93,9 +93,9 @@ impl Process {
     /// Locks the reactor.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler that interrupted a holder of the lock: epoll's
-    /// functions are not async-signal-safe. close(2) is, so it defers its work to the next thread
-    /// that takes the lock.
+    /// `Refused` with EDEADLK in a signal handler that interrupted a holder of the lock. This is
+    /// allowed for epoll's functions, which are not async-signal-safe. close(2) must succeed, so it
+    /// defers its work to the next thread that takes the lock.
     pub fn lock_reactor(&self) -> Result<LockedReactor<'_>> {
         let hub = self.reactor.lock()?;
         let woken = WokenTasks { wakers: Vec::new(), reactor: &self.reactor };
@@ -107,8 +107,8 @@ impl Process {
         Ok(locked)
     }
 
-    /// Removes the watches of a socket whose last descriptor in the process is being closed, and
-    /// wakes its tasks.
+    /// Removes the watches (registered interests) of a socket, because its last descriptor in the
+    /// process is being closed. Wakes the tasks that wait for it.
     pub fn forget(&self, socket: Socket) {
         let head = &self.reactor.heads[socket.slot as usize];
         if head.load(Relaxed) == 0 || self.reactor.is_disowned() {
@@ -131,8 +131,8 @@ impl Process {
 }
 
 impl LockedReactor<'_> {
-    /// Removes sleeping threads and their eventfds in a forked child, because only the forking
-    /// thread exists there.
+    /// Removes the records of sleeping threads and their eventfds in a forked child, where these
+    /// threads do not exist.
     pub fn forked(&mut self) {
         self.sleepers = 0;
         for list in std::mem::take(&mut self.lists) {
@@ -148,11 +148,11 @@ impl LockedReactor<'_> {
         self.queue_all();
     }
 
-    /// Reads all events from the rings, and queues them for epoll sets, threads and tasks. Returns
-    /// whether there were any.
+    /// Takes all events out of the rings, and queues them for epoll sets, threads and tasks.
+    /// Returns whether there were any.
     pub fn drain(&mut self, client: &Client) -> bool {
         if client.is_abandoned() {
-            // Do not read the rings in a forked child, where they belong to the parent.
+            // In a forked child, do not read the rings, because they belong to the parent.
             return false;
         }
         if client.is_dead() {
@@ -169,10 +169,11 @@ impl LockedReactor<'_> {
                 client.channels().for_each(towpath_ring::cancel_sleep);
                 break;
             }
-            // The engine sends at most one notification for each prepared sleep. If the descriptor
-            // were full, notifications would be lost, but reading it after each one would cost
-            // every wake-up a system call. Events of the notifications read here are still in the
-            // rings, or a thread has read them and woken their targets.
+            // The engine sends at most one notification per sleep. If the descriptor's buffer were
+            // full, notifications would be lost. Reading the descriptor after each notification
+            // would cost a system call per wake-up, so read several at once. Their events are still
+            // in the rings, or a thread has already taken them and woken the threads that wait for
+            // them.
             if self.rings >= RINGS {
                 clear(client.notifier().get());
                 self.rings = 0;
@@ -192,8 +193,8 @@ impl LockedReactor<'_> {
         any
     }
 
-    /// Reads events from the rings, and queues them for their targets. Returns whether there were
-    /// any.
+    /// Takes events out of the rings, and queues them for epoll sets, threads and tasks. Returns
+    /// whether there were any.
     fn take_events(&mut self, client: &Client) -> bool {
         let mut any = false;
         for channel in client.channels() {
@@ -216,7 +217,7 @@ impl LockedReactor<'_> {
         self.drain(client);
     }
 
-    /// Ends the sleep of this thread, and reads all events from the rings.
+    /// Ends the sleep of this thread, and takes all events out of the rings.
     pub fn end_sleep(&mut self, client: &Client) {
         self.sleepers -= 1;
         self.drain(client);

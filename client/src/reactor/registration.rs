@@ -8,15 +8,15 @@ use super::locked::{ALWAYS, LockedReactor, Result};
 use crate::watches::{EventWatch, WatchTarget};
 use crate::{Client, Process, Socket, ready, stream};
 
-/// Interest of one task in a socket, for async runtimes: an event wakes the task by its
-/// [`Waker`]. Dropping the registration ends the interest.
+/// Interest of an async task in a socket: an event wakes the task by its [`Waker`]. Dropping this
+/// value ends the interest.
 ///
-/// A waker may be any callback ([`std::task::Wake`]). The thread that reads the events from the
-/// rings calls wakers without holding a lock of this crate, so that wakers may call this crate.
+/// A waker may be any callback ([`std::task::Wake`]). It is called by a thread that takes events
+/// out of the rings, without a lock of this crate. Therefore it may call functions of this crate.
 ///
-/// Several registrations for one socket are independent of each other. Polls of one registration on
-/// several threads are safe, and the last waker is woken. A registration needs no
-/// descriptor and no system call, and allocates memory only while the table of watches grows.
+/// Several registrations for one socket are independent of each other. If several threads poll one
+/// registration, the last waker is woken. A registration needs no descriptor and no system call,
+/// and allocates memory only while the table of watches grows.
 ///
 /// Drop a registration before the [`Client`], and not in a signal handler.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ impl Registration {
     /// Returns the events of `interest` for which the socket is ready, as bits of [`ready`]. Errors
     /// and hang-ups ([`ALWAYS`]) are always included.
     ///
-    /// If there are none, stores `waker` instead of the former one, and wakes it once when an event
-    /// arrives. The wake-up may be spurious, so poll again.
+    /// If there are none, stores `waker` in place of the former one, and wakes it once when an
+    /// event arrives. Wake-ups may be spurious, so poll again.
     ///
-    /// A socket that was closed, or whose engine has ended, is ready.
+    /// A socket is also ready if it was closed or its engine has ended.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].
@@ -55,16 +55,16 @@ impl Registration {
     /// Like [`Self::poll_ready`], after a write has failed with `WouldBlock` or
     /// [`stream::request_memory`] was called.
     ///
-    /// For [`Socket::readiness`], a socket without send buffer memory is writable, because its
-    /// first write requests memory. Here, it is not ready to write until the engine has answered
-    /// that request.
+    /// [`Socket::readiness`] reports a socket without send buffer memory as writable, because its
+    /// first write requests memory. This function reports it as writable only after the engine has
+    /// answered the request.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].
     pub fn poll_room(&self, client: &Client, interest: u32, waker: &Waker) -> Poll<Result<u32>> {
         self.poll(client, interest | ALWAYS, waker, || {
-            // Read this before the readiness: memory that the engine provides afterwards causes an
-            // event.
+            // Read this before the readiness. If the engine provides memory in between, an event
+            // follows.
             let lacks_memory = stream::lacks_memory(client, self.socket);
             let mask = self.socket.readiness(client);
             if lacks_memory && mask & ALWAYS == 0 { mask & !ready::OUT } else { mask }
@@ -112,8 +112,9 @@ impl Drop for Registration {
 }
 
 impl LockedReactor<'_> {
-    /// Makes the next event wake a task, unless the socket is ready for one of the `wanted` events.
-    /// Returns the events for which it is ready, and the waker that is not needed.
+    /// Arranges that the next event wakes a task, unless the socket is ready for one of the
+    /// `wanted` events. Returns the events for which it is ready, and the waker that is not needed
+    /// any more.
     fn wake_task(
         &mut self,
         index: u32,
@@ -127,13 +128,13 @@ impl LockedReactor<'_> {
         }
         watch.events = wanted;
         let WatchTarget::Task(task) = &mut watch.target else { return (0, Some(waker)) };
-        // The watch is in the table already, so a later event wakes the task. An event that was
-        // handled earlier shows in the readiness that is read here.
+        // The watch is already in the table, so a later event wakes the task. The effect of an
+        // earlier event is visible in the readiness, which is read now.
         task.wait(waker, || readiness() & wanted)
     }
 
-    /// Removes the watch of a task. Returns its waker, which the caller must drop after it has
-    /// released the lock.
+    /// Removes a task's watch (registered interest). Returns its waker, which the caller must drop
+    /// after releasing the lock.
     fn forget_task(&mut self, index: u32) -> Option<Waker> {
         let WatchTarget::Task(task) = &mut self.watches[index].target else { return None };
         let waker = task.take();

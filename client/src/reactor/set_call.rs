@@ -1,5 +1,4 @@
-//! A call of epoll_wait(2): determines which descriptors it checks, and prepares and ends its
-//! sleep.
+//! Determines which descriptors a call of epoll_wait(2) checks, and prepares and ends its sleep.
 
 use rustix::io::Errno;
 
@@ -7,25 +6,24 @@ use super::locked::{EPOLLET, LockedReactor, Result};
 use crate::hub::{Hub, NestedSet, SleepPlace};
 use crate::{Client, Error, Process, UnderWay, ready};
 
-/// Number of calls after which the kernel descriptors of a set are checked, if its sockets of the
-/// stack are always ready. The check is a system call, and most kernel descriptors in event loops
-/// are seldom ready.
+/// Number of calls after which the kernel descriptors of an epoll set are checked, if its sockets
+/// of the stack are always ready. The check costs a system call, and most kernel descriptors of
+/// event loops are seldom ready.
 const KERNEL_EVERY: u32 = 8;
-/// Number of calls that check the kernel descriptors of a set after one of them was ready or was
-/// added.
+/// Number of calls that check the kernel descriptors of an epoll set, after one of them was ready
+/// or was added.
 const EAGER: u32 = 16;
 
 /// Maximum number of sockets in an epoll set for which [`SetCall::await_senders`] checks each
 /// socket.
 const AWAITED_MAX: usize = 32;
 
-/// Number of turns of the engine's event loop for which [`SetCall::await_senders`] waits for the
-/// event of a ready socket. Usually the event is in the ring at the end of the turn in which the
-/// socket's state changed. If the state changed after the turn's events were written, the event
-/// follows at the end of the next turn.
+/// Number of iterations of the engine's event loop in which [`SetCall::await_senders`] waits for
+/// the event of a ready socket. The event is usually written at the end of the iteration in which
+/// the socket's state changes, otherwise at the end of the next one.
 const EVENT_TURNS: u32 = 3;
 
-/// Descriptors of a set that a call of epoll_wait(2) checks, and their order.
+/// Kinds of descriptors in an epoll set that a call of epoll_wait(2) checks, and their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookOrder {
     /// Only sockets of the stack. The set has no kernel descriptors, or the call has already
@@ -42,15 +40,15 @@ pub enum LookOrder {
     KernelFirst,
 }
 
-/// A socket or nested epoll set that is ready.
+/// A ready socket or nested epoll set, as epoll_wait(2) reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadySocket {
     /// Events that are ready, as bits of [`crate::ready`].
     pub events: u32,
     /// User data that the program passed to epoll_ctl(2).
     pub data: u64,
-    /// Whether the entry is a nested epoll set. The kernel may report the same set for kernel
-    /// descriptors in it.
+    /// Whether the entry is a nested epoll set. The kernel may report the same set, because of
+    /// kernel descriptors in it.
     pub is_set: bool,
 }
 
@@ -88,11 +86,11 @@ impl LockedReactor<'_> {
 }
 
 impl LockedReactor<'_> {
-    /// Queues level-triggered sockets of a set that are ready, but whose event has not arrived yet.
-    /// Returns whether edge-triggered sockets are ready, too. For these, the caller waits for the
-    /// event, because an event after the report would count as a second edge. If `is_last` is set,
-    /// the caller stops waiting. Then the current input is stored, so that a later event for it is
-    /// no second edge.
+    /// Queues level-triggered sockets of an epoll set that are ready, although their event has not
+    /// arrived yet. Returns whether edge-triggered sockets are ready as well. For these, the caller
+    /// must wait for the event, because an event after the report would count as another edge. If
+    /// `is_last` is true, the caller does not wait any more. The current input is then stored, so
+    /// that a later event is not another edge.
     fn queue_unreported(&mut self, client: &Client, number: u32, is_last: bool) -> bool {
         let mut awaits = false;
         let mut indices = [0; AWAITED_MAX];
@@ -125,14 +123,14 @@ impl LockedReactor<'_> {
 pub struct SetCall<'a> {
     process: &'a Process,
     number: u32,
-    /// ID of the set that had this number when the call began.
+    /// ID of the epoll set that had this number when the call began.
     id: Option<u64>,
     /// Number of forks of the process when the call first slept. `None` before its first sleep.
     /// From then on, `EpollSet::calls_inside` includes the call.
     slept: Option<u32>,
     /// Whether the call is included in the set's number of sleepers.
     asleep: bool,
-    /// Whether the call is included in the number of sleepers that take the driver lock.
+    /// Whether the call is counted among the sleepers that run the engine when they are woken.
     willing: bool,
 }
 
@@ -142,12 +140,12 @@ impl<'a> SetCall<'a> {
         Self { process, number, id: None, slept: None, asleep: false, willing: false }
     }
 
-    /// Returns which descriptors the call must check now. `kernel_done` tells whether it has
-    /// already checked the kernel's.
+    /// Returns which descriptors the call must check now. `kernel_done` is true if it has already
+    /// checked the kernel descriptors.
     ///
     /// # Errors
-    /// `Refused` with EBADF if the set does not exist, or its number was reused; otherwise as
-    /// [`Process::lock_reactor`].
+    /// `Refused` with EBADF if the epoll set does not exist, or its number was reused; otherwise as
+    /// for [`Process::lock_reactor`].
     pub fn turn(&mut self, kernel_done: bool) -> Result<LookOrder> {
         let mut hub = self.process.lock_reactor()?;
         let set = match self.id {
@@ -190,9 +188,9 @@ impl<'a> SetCall<'a> {
         Ok(())
     }
 
-    /// If the set has few sockets, waits for bytes that other programs of the run have sent to them
-    /// and that have not arrived yet. Called before a call returns without events. Returns whether
-    /// the sockets must be checked again.
+    /// Waits for bytes that other programs using the stack have sent, and that are about to arrive,
+    /// if the set has only a few sockets. Called before a call returns without events. Returns
+    /// whether the sockets must be checked again.
     ///
     /// # Errors
     /// As for [`Self::turn`].
@@ -237,9 +235,9 @@ impl<'a> SetCall<'a> {
         }
     }
 
-    /// Prepares a sleep on the returned descriptor. Returns `None` if a socket became ready
-    /// meanwhile. `epfd` is the kernel's epoll set. With `is_willing`, the thread takes the driver
-    /// lock when it is woken.
+    /// Prepares a sleep on the returned descriptor. Returns `None` if a socket has become ready.
+    /// `epfd` is the kernel's epoll set. If `is_willing` is true, the thread will run the engine
+    /// (take the driver lock) when it is woken.
     ///
     /// # Errors
     /// As for [`Self::turn`]; `Refused` if the kernel provides no descriptors to sleep on.
@@ -285,10 +283,10 @@ impl<'a> SetCall<'a> {
         Ok(set.place.as_ref().map(|place| place.epoll.get()))
     }
 
-    /// Ends the sleep that [`Self::go_to_sleep`] began.
+    /// Ends the sleep that [`Self::go_to_sleep`] prepared.
     pub fn get_up(&mut self, client: &Client) {
-        // Do not decrement the counts for a call that slept in the program's set. In a forked
-        // child, do not decrement those of the parent.
+        // A call that slept in the program's own epoll set is not counted. In a forked child, the
+        // counts are those of the parent's threads.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(self.process.forks())
             // Taking the lock does not fail: a thread that has slept cannot have interrupted a

@@ -7,8 +7,8 @@ use crate::hub::{EpollSet, Reactor};
 use crate::watches::WatchTarget;
 
 impl Reactor {
-    /// Changes the descriptor count of an epoll set later, when the lock is next taken. Used by a
-    /// signal handler that cannot take the lock.
+    /// Records a change of an epoll set's descriptor count, for the next thread that takes the
+    /// lock. Used in a signal handler that cannot take it.
     pub fn defer_count(&self, number: u32, descriptors: i32) {
         if let Some(owed) = self.deferred_counts.get(number as usize) {
             owed.fetch_add(descriptors, Relaxed);
@@ -60,7 +60,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Records the end of a call that has slept in an epoll set.
+    /// Records the end of an epoll_wait call that has slept in an epoll set.
     pub(super) fn leave(&mut self, number: u32) {
         if let Some(set) = self.set(number) {
             set.calls_inside -= 1;
@@ -74,7 +74,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Removes an epoll set if it has no descriptors and no call sleeps in it.
+    /// Removes an epoll set if it has no descriptors, and no call sleeps in it.
     fn remove_set(&mut self, number: u32) {
         let Some(set) = self.set(number) else {
             return;

@@ -36,12 +36,12 @@ pub(super) fn wake(fd: i32) {
     let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
 }
 
-/// Maximum number of notifications before the notification descriptor is read. Each is one byte,
-/// which takes less than 1 KiB of that socket's buffer. An administrator can make the buffer as
-/// small as 4.5 KiB (net.core.wmem_default).
+/// Maximum number of notifications before the notification socket is read. Each is one byte, which
+/// takes less than 1 KiB of the socket's buffer. The buffer may be as small as 4.5 KiB
+/// (net.core.wmem_default).
 pub(super) const RINGS: usize = 4;
 
-/// Reads from an eventfd or the notification descriptor, so that it is no longer readable.
+/// Reads from an eventfd or the notification descriptor, so that it is not readable any more.
 pub fn clear(fd: i32) {
     // An eventfd returns eight bytes. The notification descriptor returns one byte for each
     // notification.
@@ -51,12 +51,13 @@ pub fn clear(fd: i32) {
     let _ = unsafe { syscall(nr::READ, [fd as usize, at, bytes.len(), 0, 0, 0]) };
 }
 
-/// Creates a kernel epoll set that becomes readable when the engine sends a notification or ends.
+/// Creates a kernel epoll set that becomes readable when the engine (the network stack) sends a
+/// notification or ends.
 pub(super) fn new_place(client: &Client) -> Result<HighFd, Error> {
     let place = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let place = HighFd::new(place.into(), &client.process().descriptors);
-    // Watch it edge-triggered, so that each notification wakes only one thread of each set. The
-    // first of these threads reads the events.
+    // Use edge-triggered mode, so that a notification wakes only one thread per epoll set. The
+    // first woken thread takes all events out of the ring.
     put(&place, client.notifier().get(), EventFlags::IN | EventFlags::ET, cookie::NOTIFIER)?;
     // Watch only for the end of the engine: replies on the control socket are for the threads that
     // sent requests.

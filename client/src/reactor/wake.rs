@@ -1,4 +1,4 @@
-//! Passes events from the rings to the threads and tasks that wait for them.
+//! Passes events from the rings to the threads and async tasks that wait for them.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::ready;
 use crate::watches::{WatchTarget, Watches};
 
 impl LockedReactor<'_> {
-    /// Queues an event of a socket for all watches of its slot.
+    /// Queues an event of a socket for all watches (registered interests) of its slot.
     pub(super) fn on_event(&mut self, slot: u32, bits: u8) {
         let mask = mask_of(bits);
         let mut link = self.process.reactor.heads[slot as usize].load(Relaxed);
@@ -24,8 +24,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Queues a watch for the events `mask`. Adds it to the ready list of its epoll set, or marks
-    /// its poll(2) list or task for a wake-up.
+    /// Queues the events `mask` for a watch (registered interest). Adds it to the ready list of its
+    /// epoll set, or marks its poll(2) list or task to be woken.
     pub(super) fn queue(&mut self, index: u32, mask: u32) {
         let watch = &mut self.watches[index];
         watch.fresh |= mask;
@@ -95,7 +95,7 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Wakes one sleeping thread that may take the driver lock.
+    /// Wakes one sleeping thread that is willing to run the engine.
     pub(crate) fn wake_one(&mut self) {
         let Hub { sets, lists, .. } = &mut **self;
         let mut sets = sets.iter().flatten().filter(|set| set.willing > 0);
@@ -108,8 +108,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Wakes another thread that waits for an epoll set, if a call has left ready entries in the
-    /// set (`left` is their number).
+    /// Wakes another thread that waits for an epoll set, if `left` is not 0: the number of ready
+    /// entries that a call has left in the set.
     pub(super) fn pass_on(&mut self, number: u32, left: usize) {
         if let Some(set) = self.set(number)
             && left > 0
@@ -121,7 +121,7 @@ impl LockedReactor<'_> {
     }
 }
 
-/// Returns the readiness bits that an event with these bits may announce.
+/// Returns the readiness bits that may have changed if an event has these bits.
 fn mask_of(bits: u8) -> u32 {
     let mut mask = 0;
     if bits & event::RX != 0 {
