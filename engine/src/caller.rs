@@ -1,11 +1,11 @@
-//! Signal state and descriptors that this process inherited, and functions to start a program that
-//! inherits the same.
+//! Preserves the signal state and descriptors that this process inherited, for programs that it
+//! starts.
 //!
 //! Ignored signals and the signal mask are inherited through exec (signal(7)). Rust's runtime
 //! ignores SIGPIPE before `main`, and std starts programs with the default for SIGPIPE and an empty
-//! mask. So a program would lose the signal state that its user has chosen (`nohup`, `trap ''
-//! PIPE`). Therefore we save the inherited state before the runtime starts, and restore it between
-//! fork and exec.
+//! mask. A program would thus lose the signal state that its user has chosen (`nohup`, `trap ''
+//! PIPE`). Therefore this module saves the inherited state before the runtime starts, and restores
+//! it between fork and exec.
 
 use std::ffi::CString;
 use std::io;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Signal state at the start of a process. Signal n has bit n - 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SignalState {
-    /// Set of the ignored signals. All others have their default action.
+    /// Bit set of the ignored signals. All others have their default action.
     pub ignored: u64,
     /// Set of the blocked signals.
     pub blocked: u64,
@@ -54,7 +54,7 @@ extern "C" fn note() {
 }
 
 impl SignalState {
-    /// Returns the signal state with which this process was started, even if it was changed since.
+    /// Returns the signal state with which this process was started, even if it has changed since.
     pub fn at_start() -> Self {
         let (ignored, blocked) = (&IGNORED, &BLOCKED);
         Self { ignored: ignored.load(Ordering::Relaxed), blocked: blocked.load(Ordering::Relaxed) }
@@ -86,8 +86,8 @@ impl SignalState {
     }
 }
 
-/// Resets SIGCHLD to its default, so that this process can wait for its children. If SIGCHLD was
-/// ignored at the start, waitpid(2) would not return their status.
+/// Sets SIGCHLD to its default action, so that this process can wait for its children. If it were
+/// ignored, as inherited from the parent, waitpid(2) would not return their status.
 pub fn expect_children() {
     // SAFETY: `action` is a valid structure, and no handler is installed.
     unsafe {
@@ -98,8 +98,8 @@ pub fn expect_children() {
 }
 
 /// Makes `command` start with the signal state `signals`, and with `control` as its descriptor
-/// `number`, without FD_CLOEXEC. A descriptor that is open at `number` is replaced in the new
-/// process. `control` stays open here until `command` is dropped.
+/// `number`, without FD_CLOEXEC. A descriptor that is already open at `number` is replaced in the
+/// new process. In this process, `control` stays open until `command` is dropped.
 pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, number: RawFd) {
     let begin = move || {
         signals.apply();
@@ -151,8 +151,8 @@ pub fn set_environment(
 }
 
 /// Returns a duplicate of descriptor `number`, which this process inherited. Programs that this
-/// process executes do not inherit that number. Inherited descriptors are recognized by a missing
-/// FD_CLOEXEC, which all descriptors opened by this process have.
+/// process executes will not inherit `number`. All descriptors opened by this process have
+/// FD_CLOEXEC, so an inherited descriptor is recognized by its absence.
 ///
 /// # Errors
 /// Returns EBADF if the number is not open or not inherited, or EMFILE.
@@ -173,11 +173,10 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Moves inherited descriptors to the numbers from `first` on, in the order of `kept`, which must
-/// be ascending. Programs that this process executes do not inherit the remaining numbers below
-/// `end`.
+/// be ascending. Programs that this process executes do not inherit other descriptors below `end`.
 ///
 /// # Errors
-/// Returns EBADF if one is not open or not inherited.
+/// Returns EBADF if a descriptor in `kept` is not open or not inherited.
 pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Result<()> {
     for (to, from) in (first..).zip(kept) {
         // SAFETY: no code in this process owns a descriptor without FD_CLOEXEC (`take_inherited`).
@@ -200,12 +199,12 @@ pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Resul
     Ok(())
 }
 
-/// Lowest number for duplicates of inherited descriptors, above the numbers that a parent usually
-/// chooses for inherited sockets.
+/// Lowest number for duplicates of inherited descriptors. It is above the numbers that parents
+/// usually choose for inherited sockets.
 const ABOVE_INHERITED: RawFd = 64;
 
-/// Makes `command` start with the signal state `signals`. The kernel kills it when the thread that
-/// starts it ends (PR_SET_PDEATHSIG of prctl(2)), but not its children.
+/// Makes `command` start with the signal state `signals`. The kernel kills the program, but not its
+/// children, when the thread that starts it ends (PR_SET_PDEATHSIG of prctl(2)).
 pub fn prepare_bound(command: &mut Command, signals: SignalState) {
     let begin = move || {
         signals.apply();

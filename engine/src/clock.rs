@@ -1,4 +1,4 @@
-//! Clocks, which the engine reads once in each turn of its event loop.
+//! Clocks, which the engine reads once in each iteration of its event loop.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Clock {
     }
 }
 
-/// Returns the processor time that the calling thread has used so far. Costs a system call.
+/// Returns the CPU time that the calling thread has used so far. Makes a system call.
 pub(crate) fn used_by_thread() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime))
 }

@@ -10,24 +10,24 @@ use towpath_stack::{Budget, StackConfig};
 use towpath_tcp::TcpDefaults;
 use towpath_wire::Prefix;
 
-/// Maximum time without progress in sending the data of programs that have ended. Linux keeps a
-/// connection without a process for the same time at a zero window. Linux probes the window after
-/// 200 ms, then at intervals that double up to `TCP_RTO_MAX` (`tcp_probe_timer`,
+/// Maximum time without progress in sending the remaining data of programs that have ended. Linux
+/// keeps a connection without a process for the same time if the peer's window is zero: it probes
+/// the window after 200 ms, then at intervals that double up to `TCP_RTO_MAX` (`tcp_probe_timer`,
 /// `tcp_orphan_retries`).
 const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
-/// Configuration of an engine.
+/// Configuration of an engine (a network stack, its interfaces, and the programs that use it).
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Configuration of the stack. The smaller one of its `sockets_max` and that of the engine
-    /// applies.
+    /// Configuration of the stack. If its `sockets_max` differs from that of the engine, the
+    /// smaller one applies.
     pub stack: StackConfig,
-    /// Maximum amount of work that the stack does in one turn of the event loop.
+    /// Maximum amount of work of the stack in one iteration of the event loop.
     pub budget: Budget,
-    /// Network interfaces. `interfaces[i]` is driven by port `i` and becomes interface `i + 1`;
-    /// interface 0 is loopback.
+    /// Network interfaces. The port with index `i` drives `interfaces[i]`, which becomes interface
+    /// `i + 1`; interface 0 is loopback.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Routes in addition to those that follow from the addresses of the interfaces.
+    /// Routes in addition to those to the networks of the interfaces.
     pub routes: Vec<RouteConfig>,
     /// Maximum number of bytes of FIFO memory (socket buffers). When it is used up, connections
     /// wait for memory, but nothing fails.
@@ -35,25 +35,26 @@ pub struct EngineConfig {
     /// Maximum number of sockets of all programs, at most [`towpath_shm::layout::SLOTS_MAX`].
     pub sockets_max: u32,
     /// Maximum number of processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. When it is
-    /// reached, fork and similar calls fail. 0: the engine has no programs, as in a router, and
-    /// maps no memory for their sockets.
+    /// reached, fork and similar calls fail. If it is 0, as in a router, the engine has no programs
+    /// and maps no memory for their sockets.
     pub channels_max: u32,
-    /// Buffer sizes of sockets whose programs do not set SO_RCVBUF or SO_SNDBUF.
+    /// Buffer sizes of sockets whose program has not set SO_RCVBUF or SO_SNDBUF.
     pub buffers: Buffers,
-    /// Nameserver that programs find in /etc/resolv.conf. `None`: the file is not changed.
+    /// Nameserver that programs find in /etc/resolv.conf. With `None`, the file is not changed.
     pub resolver: Option<ResolverConfig>,
-    /// Host names that programs can resolve in addition to those of the host, in the format of
-    /// [`towpath_shm::control::call::NAMES`].
+    /// Host names that programs can resolve in addition to those of the host. The format is
+    /// described at [`towpath_shm::control::call::NAMES`].
     pub names: Arc<str>,
-    /// Whether [`crate::Engine::run`] returns when the last program has ended and its data was
+    /// Whether [`crate::Engine::run`] returns after the last program has ended and its data was
     /// sent.
     pub exit_when_unused: bool,
-    /// Time after which [`crate::Engine::run`] also returns if the data of programs that have ended
-    /// makes no progress. Its peers then receive a reset.
+    /// Time after which [`crate::Engine::run`] returns although data of ended programs is unsent,
+    /// if sending makes no progress. The peers then receive a reset.
     pub leave_stalled: Duration,
-    /// Whether threads are created on demand. [`crate::Engine::run`] then starts with all shards on
-    /// its own thread. A thread that has used a processor for 80 of the last 100 ms passes half of
-    /// its shards to a new thread. If false, each shard has its own thread from the beginning.
+    /// Whether threads are created on demand. [`crate::Engine::run`] then starts with all shards
+    /// (event loops) on its own thread. A thread that has used a CPU for 80 of the last 100 ms
+    /// passes half of its shards to a new thread. If false, each shard has its own thread from the
+    /// start.
     pub threads_by_need: bool,
     /// Time for which a thread polls for work before it sleeps ([`crate::Engine::busy_poll`]), as
     /// long as polling usually finds some. A wake-up costs some 10 to 50 µs, mostly to wake an idle

@@ -10,23 +10,24 @@ use crate::mail::{Mailbox, ShardCommand, ShardReport};
 use crate::registry::Registry;
 use crate::shard::Shard;
 
-/// Maximum number of message exchanges between registry and shards in one turn of the event loop.
-/// Further messages wait for the next turn.
+/// Maximum number of message exchanges between the registry (which manages processes) and shards
+/// per iteration of the event loop. Further messages wait for the next iteration.
 const EXCHANGES: usize = 4;
 
-/// Owner of an engine's registry, or of the thread that runs the registry.
+/// Owner of an engine's registry, which manages the processes, or of the thread that runs the
+/// registry.
 pub(crate) struct RegistryHost {
     registry: Option<Box<Registry>>,
     thread: Option<Thread>,
 }
 
-/// The thread that runs the registry, and returns it when the thread ends.
+/// The thread that runs the registry. Joining it returns the registry.
 struct Thread {
     desks: Vec<RegistryLink>,
     handle: JoinHandle<Box<Registry>>,
 }
 
-/// Connection of a shard to a registry that runs on another thread.
+/// Connection of a shard (event loop) to the registry, which runs on another thread.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryLink {
     orders: Mailbox<ShardCommand>,
@@ -34,8 +35,8 @@ pub(crate) struct RegistryLink {
 }
 
 impl RegistryHost {
-    /// Creates a host that runs the registry on the shards' thread, between their turns. The first
-    /// shard's sleep also ends when the registry has work.
+    /// Creates a host that runs the registry on the shards' thread, between iterations of their
+    /// event loops. Work of the registry also ends the first shard's sleep.
     pub fn new(registry: Box<Registry>, first: &mut Shard) -> io::Result<Self> {
         first.watch_registry(registry.as_fd())?;
         Ok(Self { registry: Some(registry), thread: None })
@@ -56,8 +57,8 @@ impl RegistryHost {
     pub fn exchange(&mut self, first: &mut Shard, others: &mut [Shard]) -> bool {
         match (&mut self.registry, &mut self.thread) {
             (Some(registry), _) => exchange(registry, first, others),
-            // Exchange the messages of the first shard only. Other shards run on other threads, and
-            // exchange their messages themselves.
+            // Exchange messages with the first shard only. The other shards run on other threads,
+            // and exchange their messages themselves.
             (None, Some(thread)) => thread.desks[0].exchange(first),
             (None, None) => false,
         }
@@ -70,8 +71,8 @@ impl RegistryHost {
         own.into_iter().chain(timeout).min()
     }
 
-    /// Moves the registry to a separate thread, and returns links to it for `shards` shards. If no
-    /// thread can be created, returns `None` and keeps the registry here.
+    /// Moves the registry to a new thread, and returns links to it for `shards` shards. If no
+    /// thread can be created, returns `None`; the registry stays here.
     pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<RegistryLink>> {
         let registry = self.registry.take()?;
         match Thread::begin(registry, first, shards) {
@@ -81,11 +82,11 @@ impl RegistryHost {
         self.thread.as_ref().map(|thread| thread.desks.clone())
     }
 
-    /// Ends the thread that runs the registry, if there is one, and takes the registry back from
-    /// it. Also ends the shards on this thread: `first` and `others`.
+    /// Ends the thread that runs the registry, if there is one, and takes the registry back. Also
+    /// ends the shards on this thread, which are `first` and `others`.
     ///
     /// # Panics
-    /// Panics if that thread has panicked, unless this thread is already panicking.
+    /// Panics if the registry's thread has panicked, unless this thread is already panicking.
     pub fn end_thread(&mut self, first: &mut Shard, others: &mut [Shard]) {
         let Some(thread) = self.thread.take() else { return };
         match thread.end(first, others) {
@@ -123,8 +124,8 @@ fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) ->
 }
 
 impl RegistryLink {
-    /// Returns the descriptor that becomes readable when the registry has sent this shard a
-    /// command.
+    /// Returns the descriptor that becomes readable when the registry has sent a command to this
+    /// shard.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.orders.notifier()
     }
@@ -146,19 +147,20 @@ impl RegistryLink {
         shard.watch_no_more(self.notifier());
     }
 
-    /// Sends the shard the command to end its event loop.
+    /// Sends the shard a command to end its event loop.
     fn stop(&self) {
         self.orders.send(&mut vec![ShardCommand::Stop]);
     }
 
-    /// Reports to the registry that the shard has panicked, so that the whole engine ends.
+    /// Reports to the registry that the shard has panicked, so that the registry ends the whole
+    /// engine.
     pub fn abandon(&self) {
         self.notices.send(&mut vec![ShardReport::Failed, ShardReport::Finished]);
     }
 }
 
 impl Thread {
-    /// Starts the thread that runs the registry. If that fails, returns the registry.
+    /// Starts the thread that runs the registry. If this fails, returns the registry.
     fn begin(
         mut registry: Box<Registry>,
         first: &mut Shard,

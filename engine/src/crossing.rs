@@ -226,8 +226,8 @@ impl Sim {
         }
     }
 
-    /// Makes a simulated process send a request on its control socket. A well-behaved process first
-    /// waits for the reply to its previous request.
+    /// Makes a simulated process send a request on its control socket. Unless it is hostile, it
+    /// first waits for the reply to its previous request.
     fn ask(&mut self, at: usize, what: usize, a: u32) {
         let b = self.dice.index(2) as u32;
         let rude = self.hostile && self.dice.below(8) == 0;
@@ -329,7 +329,7 @@ impl Sim {
 
     fn end(&mut self, seed: u64) {
         self.settle();
-        // A well-behaved process that waits must have got its reply by now.
+        // A process that is not hostile and waits for a reply must have got it by now.
         if !self.hostile {
             for proc in &self.procs {
                 assert!(proc.waiting.is_none(), "seed {seed}: {:?} is not answered", proc.waiting);
@@ -420,7 +420,7 @@ fn a_process_whose_end_cannot_be_watched_is_cut_off() {
     assert!(engine.shard.processes.channels.get(ChannelId(0)).is_none());
 }
 
-/// A process that is killed while it waits for a reply must not be treated as hostile.
+/// Tests that a process that is killed while it waits for a reply is not treated as hostile.
 #[test]
 fn who_is_killed_while_it_asks_is_not_hostile() {
     for number in [call::REGION, call::HELLO, call::CLONE, call::TOKENS] {

@@ -1,16 +1,17 @@
-//! [`Domain`]: the shared memory of a group of processes that trust each other.
+//! [`Domain`]: the shared memory of a group of processes that trust each other and can share
+//! sockets.
 
 use std::io;
 
 use towpath_ring::Region;
 use towpath_shm::token;
 
-/// State of a domain that its registry and shards share. Clones refer to the same domain.
+/// State of a domain (processes that trust each other) that its registry and shards share. Clones
+/// refer to the same state.
 #[derive(Debug, Clone)]
 pub(crate) struct Domain {
     pub region: Region,
-    /// Random number that identifies this domain in tokens, the kernel descriptors that stand for
-    /// sockets.
+    /// Random number that identifies this domain in tokens, the kernel descriptors of its sockets.
     pub run: token::Run,
 }
 

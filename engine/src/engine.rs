@@ -40,9 +40,9 @@ use towpath_shm::control::Request;
 
 /// A network stack, its ports, and the programs that use it.
 ///
-/// Any thread may run the engine's event loop, but only one at a time. Dropping it closes the
-/// programs' control sockets, so that they notice its end. [`Engine::run`] also resets connections,
-/// so that peers notice.
+/// Any thread may run the engine's event loop, but only one at a time. Dropping the engine closes
+/// the programs' control sockets, so that they detect its end. [`Engine::run`] also resets
+/// connections, so that peers detect it.
 ///
 /// # Example
 ///
@@ -68,12 +68,12 @@ use towpath_shm::control::Request;
 /// # }
 /// ```
 pub struct Engine {
-    /// The first shard (event loop), which runs on the engine's thread.
+    /// The first shard (event loop), which always runs on the engine's thread.
     pub(crate) shard: Shard,
-    /// Further shards (event loops), except those that run on other threads.
+    /// Further shards (event loops) that run on the engine's thread.
     pub(crate) others: Vec<Shard>,
     pub(crate) busy: Busy,
-    /// Threads that run further shards, and return their shards when they end.
+    /// Threads that run further shards (event loops). Joining a thread returns its shards.
     pub(crate) helpers: Vec<Helper>,
     /// Processor usage of a thread, in percent, from which half of its shards get a new thread. See
     /// [`EngineConfig::threads_by_need`].
@@ -106,7 +106,7 @@ pub enum EngineError {
     Interface {
         /// Name of the interface.
         name: String,
-        /// Reason for which the stack rejects the interface.
+        /// Reason why the stack rejects the interface.
         why: Fault,
     },
     /// The route cannot be added: its interface does not exist, or its router has a different
@@ -152,15 +152,15 @@ impl Engine {
     }
 
     /// Creates an engine with several shards (event loops), which [`Engine::run`] distributes over
-    /// threads. There is one shard for each element of `ports`, which contains a queue of every
-    /// device. Packets may arrive at any shard, but cost least at the one that handles their flow
+    /// threads. Each element of `ports` is for one shard, and contains one queue of each device.
+    /// Packets may arrive at any shard, but cost least at the shard that owns their flow
     /// ([`towpath_stack::Owners`]).
     ///
     /// The configured maximum memory and number of sockets are divided among the shards.
     ///
     /// # Errors
-    /// As for [`Engine::new`]. Also fails if the number of shards is not a power of two or too
-    /// large.
+    /// As for [`Engine::new`]. Also fails if the number of shards is too large or not a power of
+    /// two.
     pub fn with_shards(
         config: EngineConfig,
         ports: Vec<Vec<Box<dyn Port + Send>>>,
@@ -190,7 +190,7 @@ impl Engine {
         let slots_max = if has_programs { SLOTS_MAX } else { 0 };
         config.sockets_max = config.sockets_max.min(slots_max) / shards;
         config.memory_cap /= u64::from(shards);
-        // The same table contains the sockets of programs, and connections whose program has ended.
+        // The table contains the sockets of programs, and connections whose program has ended.
         // Without programs, only services have sockets, which need no slots in shared memory.
         let sockets_max = match has_programs {
             true => config.stack.sockets_max.min(config.sockets_max as usize),
@@ -233,13 +233,14 @@ impl Engine {
         self.add_services(vec![service])
     }
 
-    /// Adds a service that runs on all shards, given as one [`Service`] for each. Only that of the
-    /// first shard may listen. Each shard passes connections that it receives for a listener to
-    /// its own service, as [`NodeEvent::Connected`](towpath_direct::NodeEvent::Connected).
+    /// Adds a service that runs on all shards (event loops), as one [`Service`] per shard. Only the
+    /// service of the first shard may listen. Each shard passes connections that it receives for a
+    /// listener to its own service, as
+    /// [`NodeEvent::Connected`](towpath_direct::NodeEvent::Connected).
     ///
     /// # Errors
-    /// Returns errors of the first sockets, and [`ServiceError::Shards`] for a wrong number of
-    /// services, or while the shards run on several threads.
+    /// Returns errors of the services' first sockets. Returns [`ServiceError::Shards`] if the
+    /// number of services is not that of shards, or while the shards run on several threads.
     pub fn add_services(&mut self, services: Vec<Box<dyn Service>>) -> Result<(), ServiceError> {
         if services.len() != 1 + self.others.len() {
             return Err(ServiceError::Shards(1 + self.others.len()));
@@ -252,21 +253,22 @@ impl Engine {
         })
     }
 
-    /// Creates a control socket for one process, to be inherited by it or sent to it. The process
-    /// sends [`HELLO`](towpath_shm::control::call::HELLO) on it. From now on the engine counts it
-    /// as a process, until all copies of the descriptor are closed.
+    /// Creates a control socket for a process, which may inherit it or receive it by SCM_RIGHTS.
+    /// The process sends [`HELLO`](towpath_shm::control::call::HELLO) on it. Until all copies of
+    /// the descriptor are closed, the socket counts as a process.
     ///
     /// # Errors
-    /// Returns EMFILE if the remaining descriptors are reserved for existing processes. Also fails
-    /// if there are [`EngineConfig::channels_max`] processes, or with the error of socketpair(2).
+    /// Returns EMFILE if all free descriptor numbers are reserved for existing processes. Also
+    /// fails if there are [`EngineConfig::channels_max`] processes, or with the error of
+    /// socketpair(2).
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
         let attached = self.here().attach();
         self.exchange();
         attached.map(Fd::into_owned)
     }
 
-    /// Creates a control socket for the process that contains this engine. The engine ends with
-    /// that process, after its remaining data was sent or made no progress for
+    /// Creates a control socket for the process that contains this engine. The engine ends after
+    /// that process has ended, when the remaining data was sent or made no progress for
     /// [`EngineConfig::leave_stalled`]. The engine does not wait for other attached processes, or
     /// for their data.
     ///
@@ -306,8 +308,9 @@ impl Engine {
         self.control.registry_mut().expect("it has a thread in `run` alone, which has the engine")
     }
 
-    /// Sets `trace` to be called for every dropped packet. With several shards, several threads
-    /// call it. Each packet is copied for it, so dropping a packet costs less without a trace.
+    /// Sets the function `trace` that is called for every dropped packet. With several shards
+    /// (event loops), several threads call it. It gets a copy of the packet, so dropping a packet
+    /// costs less without it.
     pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
         let trace: DropTrace = Arc::new(trace);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -316,14 +319,14 @@ impl Engine {
         }
     }
 
-    /// Sets `tell` to be called once for each address of the stack that another host on the link
-    /// also uses.
+    /// Sets the function `tell` that is called once for each address of the stack that another host
+    /// on the link uses as well.
     pub fn on_conflict(&mut self, tell: impl Fn(&Conflict) + Send + Sync + 'static) {
         self.shard.net.observers.on_conflict = Some(Arc::new(tell));
     }
 
-    /// Sets `tell` to be called for each packet that a filter rule logs. With several shards,
-    /// several threads call it.
+    /// Sets the function `tell` that is called for each packet logged by a filter rule. With
+    /// several shards (event loops), several threads call it.
     pub fn on_logged(&mut self, tell: impl Fn(&Logged) + Send + Sync + 'static) {
         let tell: OnLogged = Arc::new(tell);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -331,8 +334,8 @@ impl Engine {
         }
     }
 
-    /// Sets `tell` to be called once in each shard when the device of an interface was removed. The
-    /// interface stays up unless its owner sets it down.
+    /// Sets the function `tell` that is called, once in each shard (event loop), when the device of
+    /// an interface was removed. The interface stays up unless its owner sets it down.
     pub fn on_device_gone(&mut self, tell: impl Fn(IfaceId) + Send + Sync + 'static) {
         let tell: OnDeviceGone = Arc::new(tell);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -373,9 +376,9 @@ impl Engine {
         self.shard.net.stack.net.set_tracker(Some(tracker));
     }
 
-    /// Sets `gatekeeper` to be called before a process executes a program that cannot use the
-    /// stack. The program is executed only if it returns true. The gatekeeper runs on the
-    /// registry's thread and delays all processes meanwhile.
+    /// Sets the function `gatekeeper` that is called before a process executes a program that
+    /// cannot use the stack. The program is executed only if it returns true. It runs on the thread
+    /// that manages processes, and delays all of them.
     pub fn on_unintercepted(
         &mut self,
         gatekeeper: impl FnMut(UninterceptedProgram<'_>) -> bool + Send + 'static,
@@ -383,10 +386,9 @@ impl Engine {
         self.here().gatekeeper = Some(Box::new(gatekeeper));
     }
 
-    /// Passes `pipe`, the read end of a pipe, to every process that attaches from now on. The
-    /// kernel kills these processes when all write ends are closed. Only the processes that can end
-    /// the run keep a write end: towpath and its guardian. Processes that have already attached get
-    /// no read end.
+    /// Passes the read end of a pipe to every process that attaches from now on. The kernel kills
+    /// these processes when all write ends are closed. The write ends belong to the processes that
+    /// can end the run: towpath and its guardian.
     pub fn set_parent_death_pipe(&mut self, pipe: OwnedFd) {
         self.here().lifeline = Some(pipe.into());
     }
@@ -419,8 +421,8 @@ fn shard(
         let (interfaces, ports) = (config.interfaces.len(), net.ports.list.len());
         return Err(EngineError::PortsDiffer { interfaces, ports });
     }
-    // Configure only the first shard's stack, because the stacks of all shards share one control
-    // part.
+    // Configure only the first shard's stack, because the stacks of all shards share their
+    // configuration.
     if place.number == 0 {
         join(&mut net.stack, net.clock.now(), &config.interfaces, &config.routes)?;
     }
@@ -468,11 +470,11 @@ fn join(
     Ok(())
 }
 
-/// Functions for tests that act step by step, in place of programs.
+/// Test functions that act in place of programs, step by step.
 #[cfg(test)]
 impl Engine {
-    /// Opens the channel of a process that has no rings yet. Returns the program's end of its
-    /// control socket.
+    /// Opens a channel for a process, without rings. Returns the program's end of its control
+    /// socket.
     pub(crate) fn open_channel(&mut self) -> (ChannelId, Fd) {
         let (newcomer, theirs) = self.here().open(None).expect("descriptors");
         let id = newcomer.id;
@@ -481,7 +483,7 @@ impl Engine {
         (id, theirs)
     }
 
-    /// Creates the rings of a process, and adds them to its channel.
+    /// Creates the rings of a process for its channel.
     pub(crate) fn link(&mut self, id: ChannelId) -> Given {
         let (links, given) = ChannelLink::new(false, 1).expect("descriptors");
         let Shard { net, processes, .. } = &mut self.shard;
@@ -502,8 +504,8 @@ impl Engine {
         }
     }
 
-    /// Runs a turn of the event loop, then polls the descriptors. The next turn handles their
-    /// events.
+    /// Runs an iteration of the event loop, then polls the descriptors. The next iteration handles
+    /// their events.
     pub(crate) fn turn_and_look(&mut self) {
         self.shard.do_turn();
         self.shard.look();

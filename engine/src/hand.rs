@@ -15,9 +15,9 @@ use crate::ids::ChannelId;
 use crate::net::NetState;
 use crate::report::{Counters, SocketEntry};
 
-/// An [`Engine`] that runs one turn (iteration of its event loop) for each call of [`Hand::turn`],
-/// and never sleeps. Its clock advances only by the time that the caller passes. Equal calls have
-/// equal results, so a fuzzer can replay its inputs, and benchmarks can count instructions instead
+/// An [`Engine`] whose event loop runs one iteration for each call of [`Hand::turn`], and never
+/// sleeps. Its clock advances only by the time that the caller passes. Equal calls have equal
+/// results. Therefore a fuzzer can replay its inputs, and benchmarks can count instructions instead
 /// of measuring time.
 #[derive(Debug)]
 pub struct Hand {
@@ -45,8 +45,8 @@ impl Hand {
         self.engine.attach()
     }
 
-    /// Advances the clock by `passed`, and runs one turn of the event loop. Requests that programs
-    /// make during the turn are handled in the next one.
+    /// Advances the clock by `passed`, and runs one iteration of the event loop. Requests that
+    /// programs make during this iteration are handled in the next one.
     pub fn turn(&mut self, passed: Duration) {
         self.engine.pass(passed);
         for shard in std::iter::once(&mut self.engine.shard).chain(&mut self.engine.others) {

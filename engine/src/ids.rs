@@ -5,8 +5,8 @@
 pub(crate) struct ChannelId(pub u32);
 
 impl ChannelId {
-    /// Returns the channel number that programs and lock words use. There, 0 means unlocked, so
-    /// numbers begin at 1.
+    /// Returns the channel number for programs and lock words. It begins at 1, because 0 in a lock
+    /// word means unlocked.
     pub fn number(self) -> u32 {
         self.0 + 1
     }
@@ -17,7 +17,7 @@ impl ChannelId {
     }
 }
 
-/// Number of a family: a process that an attached process has created, with all its descendants. An
+/// Number of a family: a process started by an attached process, with all its descendants. An
 /// attached process itself, such as the shell that began the run, is in no family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Family(pub u64);

@@ -3,14 +3,14 @@
 //!
 //! The engine owns the ports, the stack and the shared memory region. Programs attach through
 //! channels (see [`towpath_shm::layout`]). [`Engine::run`] works on the calling thread until it is
-//! stopped; other threads use a [`Remote`] meanwhile. A thread that also polls its own descriptors
-//! calls [`Engine::turn`], and test harnesses use [`Hand`].
+//! stopped; other threads access the engine by a [`Remote`]. A thread that also polls its own
+//! descriptors calls [`Engine::turn`], and test harnesses use [`Hand`].
 //!
-//! There are two components. A `shard` is the data path: a stack with its ports, the sockets, and
-//! the rings of the programs that hold them. The `registry` manages processes, their control
-//! sockets, and the descriptors that are sent and closed. Both exchange messages by `mail`, through
-//! `control`: between two threads in [`Engine::run`], or on one thread if the host program runs the
-//! engine.
+//! The engine has two kinds of components. A `shard` is the data path: an event loop with a stack,
+//! its ports, the sockets, and the rings of the programs that use them. The `registry` manages
+//! processes, their control sockets, and the descriptors that are sent and closed. They exchange
+//! messages (`mail`) through `control`: between threads in [`Engine::run`], or on one thread if the
+//! host program runs the engine.
 //!
 //! Reading order:
 //! 1. `run`: the event loop, one page.

@@ -11,27 +11,27 @@ use towpath_ring::{Channel, EngineChannel, notification};
 pub(crate) struct ChannelLink {
     pub ring: EngineChannel,
     /// The engine's end of the notification socket to the process, shared by all shards. A shard
-    /// writes to it when it has events for the process, and the process sleeps.
+    /// writes to it if it has events for the process and the process sleeps.
     pub doorbell: Arc<Fd>,
     /// Descriptor with which the process notifies the shard, registered in the shard's poller.
     pub engine_bell: Arc<Fd>,
 }
 
-/// Descriptors and memory that the engine passes to a process, for all shards.
+/// Descriptors and memory that the engine passes to a new process, for all shards.
 #[derive(Debug)]
 pub(crate) struct Given {
     /// A channel of the process. Its memory contains the channels to all shards.
     pub channel: Channel,
-    /// Descriptors with which the process notifies the shards, one for each shard.
+    /// Eventfds by which the process notifies the shards, one for each shard (event loop).
     pub engine_bells: Vec<Arc<Fd>>,
     /// The process's end of the socket on which the engine notifies it.
     pub doorbell: Fd,
 }
 
 impl ChannelLink {
-    /// Creates rings and notification descriptors for a new process image, one link for each shard.
-    /// If `lost` is set, the program first checks all its sockets, because earlier events were not
-    /// sent to it.
+    /// Creates rings and notification descriptors for a new program, one link per shard (event
+    /// loop). If `lost` is true, the program will check all its sockets first, because earlier
+    /// events were not sent to it.
     pub fn new(lost: bool, shards: u32) -> io::Result<(Vec<Self>, Given)> {
         let channels = Channel::create_all(shards)?;
         let (ours, theirs) = notification::pair()?;
@@ -49,8 +49,8 @@ impl ChannelLink {
         Ok((channels.into_iter().zip(bells).map(link).collect(), given))
     }
 
-    /// Returns the notification descriptors. Their last close may block, so it must happen on
-    /// another thread.
+    /// Returns the notification descriptors. Close them on another thread, because the last close
+    /// may block.
     pub fn into_notifiers(self) -> [Arc<Fd>; 2] {
         [self.doorbell, self.engine_bell]
     }

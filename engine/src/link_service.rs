@@ -16,20 +16,20 @@ const FRAMES_MAX: usize = 256;
 ///
 /// The methods must not block, because they are called on the thread that handles packets.
 pub trait LinkService: Send {
-    /// Returns whether a frame may be for the service. Called for each received packet without a
-    /// lock and without a copy, so that it costs little for other packets.
+    /// Returns whether a frame may be for the service. Called for each received packet, without a
+    /// lock or a copy, so that other packets cost little.
     fn concerns(frame: &[u8]) -> bool;
 
-    /// Handles a received frame. Returns true if the stack must not receive it. `is_verified` tells
-    /// that the transport checksum was verified, or that a sender on this host has left it
+    /// Handles a received frame. Returns true if the stack must not receive it. `is_verified` is
+    /// true if the transport checksum was verified, or if a sender on this host has left it
     /// incomplete.
     fn on_frame(&mut self, now: Instant, frame: &[u8], is_verified: bool) -> bool;
 
     /// Called when the time returned by [`Self::next_timeout`] is reached.
     fn on_timeout(&mut self, now: Instant);
 
-    /// Returns the next frame to send. Called after each call of another method, until it returns
-    /// `None`.
+    /// Returns the next frame to send. Called after each call of another method, repeatedly until
+    /// it returns `None`.
     fn poll_frame(&mut self) -> Option<Vec<u8>>;
 
     /// Returns the time at which [`Self::on_timeout`] must be called. `None`: never.
@@ -46,7 +46,8 @@ pub trait LinkService: Send {
     }
 }
 
-/// A link service that is shared by the queues of a port and by threads that control the service.
+/// A link service (such as a DHCP client) shared by the queues of a port and by threads that
+/// control the service.
 #[derive(Debug)]
 pub struct SharedLinkService<S>(Arc<ServiceState<S>>);
 
@@ -73,8 +74,8 @@ impl<S: LinkService> SharedLinkService<S> {
         Self(Arc::new(ServiceState { service, due_ns, queues }))
     }
 
-    /// Returns a queue of a port that passes received frames to the service. All queues of the port
-    /// need this, because a frame may arrive at any of them.
+    /// Wraps a queue of a port, so that received frames are passed to the service. All queues of
+    /// the port must be wrapped, because a frame may arrive at any of them.
     pub fn serve<P: Port>(&self, port: P) -> LinkServicePort<P, S> {
         let is_first = self.0.queues.fetch_add(1, Relaxed) == 0;
         let (shared, frames) = (self.clone(), Batch::new());
@@ -82,7 +83,8 @@ impl<S: LinkService> SharedLinkService<S> {
     }
 
     /// Calls the service from another thread, to read or set its parameters. The call must not
-    /// cause frames or change timeouts, and must be short: the engine's thread may wait for it.
+    /// result in frames to send or change timeouts. It must be short, because the engine's thread
+    /// may wait for it.
     pub fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
         call(&mut self.lock())
     }
@@ -100,17 +102,17 @@ fn due(service: &impl LinkService) -> u64 {
 pub struct LinkServicePort<P: Port, S: LinkService> {
     port: P,
     shared: SharedLinkService<S>,
-    /// Frames of the service that the port has not yet sent.
+    /// Frames of the service that wait until the port accepts them.
     frames: Batch,
-    /// Whether this is the port's first queue, which reports the counters of the service and closes
-    /// it.
+    /// Whether this is the port's first queue. It reports the counters of the service, and closes
+    /// the service.
     is_first: bool,
     /// Time of the last poll in nanoseconds.
     polled_ns: u64,
 }
 
 impl<P: Port, S: LinkService> LinkServicePort<P, S> {
-    /// Passes the received packets from index `first` on to the service, and removes those that the
+    /// Passes received packets to the service, from index `first` on, and removes those that the
     /// stack must not receive.
     fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, first: usize) {
         let mut at = first;
@@ -129,7 +131,7 @@ impl<P: Port, S: LinkService> LinkServicePort<P, S> {
         }
     }
 
-    /// Calls the service, and queues the frames that it then wants to send.
+    /// Calls the service, then queues the frames that it wants to send.
     fn call<T>(&mut self, pool: &mut Pool, call: impl FnOnce(&mut S) -> T) -> T {
         let mut service = self.shared.lock();
         let result = call(&mut service);
@@ -182,8 +184,8 @@ impl<P: Port, S: LinkService> Port for LinkServicePort<P, S> {
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.send(now_ns, pool);
-        // Do not send more: the port is blocked. A call with an empty batch would make it forget
-        // that.
+        // The port is blocked, so do not send more. A call with an empty batch would clear the
+        // port's record that it is blocked.
         if !self.frames.is_empty() {
             return 0;
         }
@@ -216,8 +218,8 @@ mod tests {
 
     use super::*;
 
-    /// Test service for frames that begin with 1. The service answers each, keeps those whose
-    /// second byte is 1 from the stack, and sends one frame at a time.
+    /// Test service for frames that begin with 1. It answers each frame, one at a time. The stack
+    /// does not receive frames whose second byte is 1.
     struct Answers {
         frames: VecDeque<Vec<u8>>,
         at: Option<Instant>,
@@ -253,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Test port that queues packets in both directions, and has space for a few.
+    /// Test port that queues packets in both directions, with space for a few.
     #[derive(Default)]
     struct Queue {
         rx: Batch,
@@ -362,7 +364,7 @@ mod tests {
         assert_eq!(port.frames.len(), FRAMES_MAX);
     }
 
-    /// Both queues of a port pass frames to the same service.
+    /// Tests that both queues of a port pass frames to one service.
     #[test]
     fn frames_wait_for_room() {
         let (mut pool, mut out) = (Pool::default(), Batch::new());

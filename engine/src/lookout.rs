@@ -5,15 +5,15 @@ use std::time::Duration;
 use towpath_ring::Spin;
 use towpath_tcp::Instant;
 
-/// If the time between two polls exceeds this, another thread must have used the processor for a
-/// computation. A thread that serves a few requests would sleep sooner.
+/// Time between two polls above which another thread must have used the CPU for a computation. A
+/// thread that serves a few requests would sleep sooner.
 const TAKEN: Duration = Duration::from_micros(250);
-/// Initial time for which polling is disabled after another thread was found computing. A sleeping
-/// thread gets the processor as soon as it is woken. A thread that yielded must wait for its time
-/// slice, some milliseconds.
+/// Initial time for which polling is disabled after another thread was found computing. On such a
+/// CPU, a sleeping thread runs as soon as it is woken. A polling thread that has yielded must wait
+/// for its time slice, some milliseconds.
 const CROWDED: Duration = Duration::from_millis(100);
-/// Maximum time for which polling is disabled. The time doubles whenever another thread is found
-/// computing.
+/// Maximum time for which polling is disabled. The time doubles each time that another thread is
+/// found computing.
 const CROWDED_MAX: Duration = Duration::from_millis(1600);
 
 /// Statistics that tell whether polling before a sleep usually finds work.
@@ -43,15 +43,15 @@ impl Lookout {
         looks.then(|| now + self.most)
     }
 
-    /// Records whether polling found work. Not called if another thread has [taken](Self::is_taken)
-    /// the processor: a sleeping thread would then have been woken sooner.
+    /// Records whether polling has found work. Do not call it if another thread has
+    /// [used](Self::is_taken) the CPU, because a sleeping thread would then have been woken sooner.
     pub fn learn(&mut self, found: bool) {
         self.spin.learn(found);
         self.crowded_for = CROWDED;
     }
 
-    /// Compares the time before the thread yielded the processor with the time after it got the
-    /// processor back. Returns true if another thread ran so long that this one should sleep.
+    /// Compares the times before and after this thread yielded the CPU. Returns true if another
+    /// thread ran so long that this thread should sleep instead of polling.
     pub fn is_taken(&mut self, before: Instant, now: Instant) -> bool {
         if now.since(before) < TAKEN {
             return false;
@@ -79,7 +79,7 @@ mod tests {
         assert!(lookout.is_taken(at(200), at(4200)));
         assert_eq!(lookout.until(at(100_000), None), None);
         assert_eq!(lookout.until(at(104_200), None), Some(at(104_250)));
-        // Another thread is still computing, so polling is disabled for longer.
+        // Another thread is still computing, so polling is disabled for a longer time.
         assert!(lookout.is_taken(at(104_200), at(108_200)));
         assert_eq!(lookout.until(at(308_100), None), None);
         assert!(lookout.until(at(308_200), None).is_some());
@@ -87,7 +87,7 @@ mod tests {
             assert!(lookout.is_taken(at(n * 4_000_000), at(n * 4_000_000 + 4000)));
         }
         assert!(lookout.until(at(19 * 4_000_000 + 1_604_000), None).is_some());
-        // Polling finds work again, so the next pause has its initial length.
+        // Polling has found work, so the next pause has the initial length again.
         lookout.learn(true);
         assert!(lookout.is_taken(at(90_000_000), at(90_004_000)));
         assert!(lookout.until(at(90_104_000), None).is_some());

@@ -1,14 +1,15 @@
-//! Messages between the registry and a shard, and the mailboxes between their threads.
+//! Messages between the registry (which manages processes) and a shard (an event loop), and the
+//! mailboxes between their threads.
 //!
 //! ```text
 //!   registry ── commands ──► shard    requests of processes from control sockets; queries
 //!            ◄── reports ───          results; descriptors to be closed; ended processes
 //! ```
 //!
-//! A thread waits for another thread only to lock a mailbox. Messages are delivered in order, so
-//! the registry's last commands about a process arrive before its ID is reused. The number of
-//! queued messages is bounded: a process has at most one request at the registry, and ends once.
-//! Long listings take one message per turn.
+//! A thread waits for another thread only while it locks a mailbox. Messages are delivered in
+//! order, so the registry's last commands about a process arrive before its ID is reused. The
+//! number of queued messages is bounded, because a process has at most one request at the registry,
+//! and ends once. Long listings take one message per iteration of the event loop.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,30 +29,30 @@ use crate::query::{ShardAnswer, ShardJob, ShardQuery};
 /// Commands of the registry to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardCommand {
-    /// A process has attached to the run, and has no sockets yet.
+    /// A new process has attached. It has no sockets yet.
     Open(Newcomer),
-    /// A request of a process, of which the shard must do its part. A process has only one such
-    /// request at a time. The shard answers each by [`ShardReport::Done`] or
-    /// [`ShardReport::Refused`].
+    /// A request of a process, in which this shard takes part. A process has only one such request
+    /// at a time. The shard answers it by [`ShardReport::Done`] or [`ShardReport::Refused`].
     For(ChannelId, Box<Want>),
-    /// The reply to the [`ShardReport::Asks`] that had this number.
+    /// The reply to the [`ShardReport::Asks`] with this number.
     Answer(ChannelId, u64, Box<ControlReply>),
-    /// A process's control socket was closed, usually because the process has ended. The shard may
-    /// have noticed the end already.
+    /// The control socket of a process was closed, usually because the process has ended. The shard
+    /// may already know this.
     Gone(ChannelId),
-    /// A process has violated the protocol of the control socket, so the shard must remove it.
+    /// A process has violated the protocol on its control socket. The shard must remove it.
     CutOff(ChannelId),
-    /// A job that the shard must do after all earlier commands. The shard then sends
+    /// A job for the shard, to be done after all earlier commands. The shard then sends
     /// [`ShardReport::Answered`] or [`ShardReport::Settled`].
     Job(ShardJob),
-    /// A job that the first shard must do at once. The shard then sends [`ShardReport::Answered`].
+    /// A job for the first shard, to be done at once. The shard then sends
+    /// [`ShardReport::Answered`].
     Work(Box<dyn ShardQuery>),
-    /// The engine is about to end: no process is left, or its host process has ended. The shard
-    /// must send [`ShardReport::Left`] with this number after all data of [`Leavers`] is sent.
+    /// The engine is about to end, because no process is left or its host process has ended. When
+    /// all data of [`Leavers`] is sent, the shard must send [`ShardReport::Left`] with this number.
     Leave(u64, Leavers),
     /// Cancels [`ShardCommand::Leave`], because a process has attached.
     Stay,
-    /// The shard must end its event loop at once.
+    /// Ends the shard's event loop at once.
     Stop,
 }
 
@@ -65,26 +66,26 @@ pub(crate) struct Newcomer {
     pub life: Arc<Fd>,
 }
 
-/// A request that a process has sent on its control socket, forwarded by the registry.
+/// A request that a process has sent on its control socket, and that the registry forwards to
+/// shards.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// Lists sockets that the process has, by slot and generation. Precedes a HELLO that is too
-    /// short for all of them. Sockets of other shards may be among them.
+    /// Lists sockets of the process by slot and generation, including sockets of other shards. Sent
+    /// before a HELLO that is too short for all of them.
     List(Vec<(u32, u32)>),
-    /// Starts serving the process over these rings. `listed` are sockets that it has in addition to
+    /// Starts serving the process over these rings. `listed` contains its sockets in addition to
     /// those of [`Want::List`].
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: ChannelLink },
-    /// Requests only a reply after all earlier work. Processes that have ended by then have
-    /// released their sockets.
+    /// Requests a reply after all earlier work is done. The sockets of processes that have already
+    /// ended are then released.
     Nothing,
-    /// Checks whether a channel may be created for this [`purpose`](towpath_shm::control::purpose),
-    /// after all earlier work is done.
+    /// Requests a check, after all earlier work is done, whether a channel may be created for this
+    /// [`purpose`](towpath_shm::control::purpose).
     MayClone(u32),
-    /// Creates a channel for a process that inherits the sockets of this one. Sent after
+    /// Creates a channel for a process that inherits the sockets of this one, after
     /// [`Want::MayClone`] was granted.
     Clone { purpose: u32, clone: Newcomer, link: ChannelLink },
-    /// Asks which of these sockets of this shard, listed by slot and generation, the process has a
-    /// descriptor for.
+    /// Requests which of these sockets of this shard, by slot and generation, the process has open.
     Tokens(Vec<(u32, u32)>),
     /// Discards the list of sockets that the process has sent for a clone, because no channel can
     /// be created. Contains the reason.
@@ -94,27 +95,27 @@ pub(crate) enum Want {
 /// Reports of a shard to the registry.
 #[derive(Debug)]
 pub(crate) enum ShardReport {
-    /// A process's request was executed. For [`Want::Tokens`], the number is a bit set of the
-    /// sockets that the process has.
+    /// The shard has executed a request of a process. For [`Want::Tokens`], the number is a bit set
+    /// of the sockets that the process has.
     Done(ChannelId, u64),
-    /// A process's request was refused. Contains the request with its descriptors, if the shard has
-    /// not used them.
+    /// The shard has rejected a request of a process. Contains the request with its descriptors, if
+    /// the shard has not used them.
     Refused(ChannelId, Errno, Option<Box<Want>>),
-    /// A process has written a request that the registry must answer to its request slot in shared
-    /// memory. Contains the number of the request, the process ID as the process sent it, and the
+    /// A process has written a request to its request slot in shared memory that the registry must
+    /// answer. Contains the number of the request, the process ID according to the process, and the
     /// request.
     Asks(ChannelId, u64, u32, Box<Request>),
-    /// A process image has ended or was removed. Contains its notification descriptors, which must
-    /// be closed.
+    /// A program has ended or was removed. Contains its notification descriptors, which the
+    /// registry must close.
     Unlinked(ChannelId, [Arc<Fd>; 2]),
-    /// A process has violated the protocol, so all shards must remove it.
+    /// A process has violated the protocol. The registry makes all shards remove it.
     CutOff(ChannelId),
-    /// The shard has removed the process. Contains the descriptor with which the shard noticed its
-    /// end.
+    /// The shard has removed the process. Contains the descriptor by which the shard has detected
+    /// its end.
     Ended(ChannelId, Arc<Fd>),
-    /// The answer to [`ShardJob::Ask`], for the thread that sent the query.
+    /// The answer to [`ShardJob::Ask`], for the thread that has sent the query.
     Answered(ShardAnswer),
-    /// The shard has handled all commands that preceded [`ShardJob::Settle`].
+    /// The shard has executed all commands before [`ShardJob::Settle`].
     Settled,
     /// The shard has sent the data of [`ShardCommand::Leave`]. Contains the number from that
     /// command.
@@ -125,17 +126,17 @@ pub(crate) enum ShardReport {
     Finished,
 }
 
-/// Processes whose unsent data delays the end of the engine.
+/// Which processes' unsent data delays the end of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leavers {
-    /// All processes, which have all ended.
+    /// All processes. All of them have ended.
     All,
-    /// Only processes that have ended by now. Sockets of running processes end with the engine,
-    /// without a wait for their data.
+    /// Only processes that have already ended. Sockets of running processes are reset when the
+    /// engine ends.
     Gone,
 }
 
-/// A queue of messages from one thread to another.
+/// A queue of messages between two threads of the engine.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T>(Arc<MailboxState<T>>);
 
@@ -190,8 +191,8 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut *queue)
     }
 
-    /// Returns the descriptor that notifies the receiver of messages in an empty queue. The
-    /// descriptor is never read, because the poller watches it edge-triggered.
+    /// Returns the eventfd that is written when a message arrives in an empty queue. It is never
+    /// read, because the receiver watches it edge-triggered.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

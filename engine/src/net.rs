@@ -49,8 +49,8 @@ pub struct Applied {
 }
 
 impl NetState {
-    /// Returns the state of the network layer that a shard sees. Traffic counters are those of this
-    /// shard only.
+    /// Returns the state of the network layer as seen by a shard (event loop). Traffic counters are
+    /// those of this shard only.
     pub fn of(net: &Net, now: Instant) -> Self {
         let interfaces = net.interfaces().map(|link| InterfaceState {
             id: link.id(),
@@ -116,8 +116,8 @@ mod tests {
         state.interfaces[0].addresses.iter().any(|address| address.prefix == prefix(text))
     }
 
-    /// After one turn of the event loop, the stack uses all changes of an accepted list, and none
-    /// of a rejected one.
+    /// Tests that the stack applies all changes of an accepted list within one iteration of the
+    /// event loop, and none of a rejected list.
     #[test]
     fn changes_by_hand_are_whole_or_none() {
         let mut hand = Hand::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Test port that is always readable, counts polls, and records the thread that drops it.
+    /// Test port that is always readable. It counts polls, and records the thread that drops it.
     struct NotedPort {
         fd: OwnedFd,
         polls: Arc<AtomicU64>,
@@ -240,8 +240,8 @@ mod tests {
         }
     }
 
-    /// Each shard polls its port of an added interface. The thread that removes the interface also
-    /// closes the ports, so that no shard waits for the close of a device.
+    /// Tests that each shard polls its port of an added interface. The thread that removes the
+    /// interface also closes the ports, so that no shard waits for a device to close.
     #[test]
     fn a_running_engine_gains_and_loses_an_interface() {
         for shards in [1, 2] {
@@ -267,7 +267,7 @@ mod tests {
             assert!(matches!(again, Err(AddError::Refused(Fault::Exists))), "{again:?}");
             let gone = remote.apply(vec![Change::RemoveInterface { iface }]).expect("it runs");
             assert_eq!(gone, Ok(Applied { changes: 1 }));
-            // The dropped ports are those of the rejected interface and of the removed one.
+            // The ports of the rejected interface and of the removed one were dropped.
             let by: Vec<_> = dropped.try_iter().collect();
             assert_eq!(by, vec![current().id(); 2 * shards]);
             let state = remote.net().expect("it runs");

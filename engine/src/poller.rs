@@ -9,7 +9,7 @@ use towpath_shm::Fd;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-/// An event source: a descriptor that may wake a thread.
+/// A source of events: a descriptor that can wake a thread.
 pub(crate) trait PollSource: Copy {
     /// Returns a number that identifies the source. [`Self::of`] converts it back.
     fn token(self) -> u64;
@@ -58,17 +58,17 @@ impl<S: PollSource> Poller<S> {
         Ok(epoll::modify(&self.epoll, fd, token, wanted)?)
     }
 
-    /// Removes a descriptor from the epoll set before it is closed. The kernel would not remove it
-    /// at the close if other processes have the same open file.
+    /// Removes a descriptor from the epoll set before it is closed. Closing it would not remove it,
+    /// because other processes may have the same open file.
     pub fn remove(&mut self, fd: BorrowedFd<'_>) {
         let removed = epoll::delete(&self.epoll, fd);
         debug_assert!(removed.is_ok());
         self.watched -= 1;
     }
 
-    /// Sleeps until an event, for at most `timeout` (`None`: no limit; zero: does not sleep).
-    /// Returns all pending events at once. Otherwise a later poll could report that a process has
-    /// ended, after a request that another process made after that end. Returns false if a signal
+    /// Sleeps until an event, for at most `timeout` (`None`: no limit; zero: no sleep). Returns all
+    /// pending events at once, so that their order cannot matter. Otherwise the end of a process
+    /// could be reported after a later request of another process. Returns false if a signal
     /// interrupted the sleep.
     pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<S>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {

@@ -75,8 +75,8 @@ pub(crate) struct NetQuery;
 /// Answer of one shard to a [`NetQuery`].
 #[derive(Debug)]
 pub(crate) enum NetPart {
-    /// The first shard's answer: the state of the network layer, with the traffic counters of this
-    /// shard.
+    /// The first shard's answer: the state of the network layer, with the traffic counters of the
+    /// first shard.
     First(Box<NetState>),
     /// Answer of a further shard: its traffic counters.
     Traffic(Vec<Traffic>),
@@ -143,14 +143,14 @@ impl Query for SetResolverQuery {
     fn join(_: Vec<Self::Part>) -> Self::Answer {}
 }
 
-/// A port for one shard. `None` after the shard has taken it.
+/// The port of an interface for one shard; `None` after the shard has taken it.
 type PortOfShard = Option<Box<dyn Port + Send>>;
 
-/// Query that passes each shard its port of an added interface.
+/// Query that gives each shard its port of an added interface.
 #[derive(Clone)]
 pub(crate) struct AttachQuery {
     iface: IfaceId,
-    /// Ports, indexed by the number of the shard that takes them.
+    /// Ports by number of the shard that takes them.
     ports: Arc<Mutex<Vec<PortOfShard>>>,
 }
 
@@ -178,8 +178,8 @@ impl Query for AttachQuery {
     }
 }
 
-/// Query that removes the ports of a removed interface from all shards. The asking thread drops
-/// them, because closing a device may take long.
+/// Query that removes the ports of a removed interface from all shards. The querying thread drops
+/// the ports, because closing a device may take long.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DetachQuery(pub IfaceId);
 

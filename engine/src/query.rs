@@ -6,9 +6,9 @@
 //!   Query::join   ◄────── part by part       ◄── ShardReport::Answered
 //! ```
 //!
-//! To add a query, implement [`Query`] for a type anywhere in the workspace; the engine needs no
-//! change. The registry delivers the parts in order with the shards' reports. So a thread that has
-//! received all parts also sees the effects of earlier reports.
+//! To add a query, implement [`Query`] for a type in any crate. Each shard (event loop) returns
+//! parts of the answer. The registry forwards them in order with the shards' other reports.
+//! Therefore a thread that has received all parts also sees the effects of earlier reports.
 
 use std::sync::mpsc::Sender;
 use std::{fmt, io};
@@ -21,10 +21,10 @@ use towpath_tcp::Instant;
 use crate::config::ResolverConfig;
 use crate::report::{Counters, SocketEntry};
 
-/// A query to all shards, each of which returns a part of the answer.
+/// A query to all shards (event loops) of an engine, each of which returns a part of the answer.
 ///
 /// Before a shard handles the query, it executes earlier commands of programs and runs its stack.
-/// No shard waits for another one.
+/// Shards do not wait for each other.
 pub trait Query: Clone + Send + 'static {
     /// The answer of one shard.
     type Part: Send + 'static;
@@ -35,25 +35,25 @@ pub trait Query: Clone + Send + 'static {
     /// packets. Each shard has its own clone of the query.
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part>;
 
-    /// Combines the answers of all shards, in the order in which they arrived. Called on the thread
-    /// that sent the query.
+    /// Combines the answers of all shards (event loops), in the order of their arrival. Called on
+    /// the thread that sent the query.
     fn join(parts: Vec<Self::Part>) -> Self::Answer;
 }
 
 /// Result of a shard for one call of [`Query::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Portion<T> {
-    /// The whole answer of the shard, or its last portion.
+    /// The complete answer of the shard, or its last portion.
     Last(T),
-    /// A portion of the shard's answer. More follow, so the shard calls [`Query::ask`] again in the
-    /// next turn of its event loop.
+    /// A portion of the shard's answer. The shard calls [`Query::ask`] again for the next one, in
+    /// the next iteration of its event loop.
     More(T),
 }
 
 /// The shard on which a [`Query`] runs.
 pub trait QueryTarget {
-    /// Returns the number of the shard. Shard 0 contains the control part of the network layer: its
-    /// configuration.
+    /// Returns the number of the shard (event loop). Shard 0 has the configuration of the network
+    /// layer, which all shards share.
     fn number(&self) -> u32;
     /// Returns the time at which the current turn of the event loop began, on the engine's clock.
     fn now(&self) -> Instant;
@@ -64,41 +64,42 @@ pub trait QueryTarget {
     /// # Errors
     /// Fails if the poller cannot wait for the port. The port is dropped.
     fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()>;
-    /// Removes and returns the port of a removed interface. Drops the packets that are queued for
-    /// it.
+    /// Removes and returns the port of a removed interface, and drops packets queued for it.
     fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>>;
     /// Sets the nameserver that programs find in /etc/resolv.conf.
     fn set_resolver(&mut self, resolver: Option<ResolverConfig>);
-    /// Returns the counters of this shard, for all layers.
+    /// Returns the counters of this shard (event loop) for all layers.
     fn counters(&self) -> Counters;
-    /// Returns the number of bytes that no peer has acknowledged, plus the number of packets that
-    /// no port has sent yet.
+    /// Returns the number of bytes not acknowledged by peers, plus the number of packets not sent
+    /// by ports.
     fn unsent(&self) -> u64;
-    /// Lists sockets from `progress` on, as many as one turn of the event loop allows.
+    /// Lists sockets, starting at `progress`. Returns as many as one iteration of the event loop
+    /// should process.
     fn list_sockets(&mut self, progress: &mut ListingProgress) -> Vec<SocketEntry>;
 }
 
-/// How far the listing of a shard's sockets has come.
+/// Progress of a listing of a shard's sockets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListingProgress {
-    /// Next slot to list, counted from the first slot of the shard.
+    /// Next slot to list, relative to the first slot of the shard.
     pub(crate) slot: u32,
-    /// Number of connections without a slot that were already listed.
+    /// Number of connections already listed that have no slot, such as those in TIME-WAIT.
     pub(crate) without_slot: usize,
     /// Whether all sockets were listed.
     pub(crate) is_done: bool,
 }
 
-/// A query to be run on one shard, whatever its type.
+/// A query of any type, to be run on one shard (event loop).
 pub(crate) trait ShardQuery: Send {
     /// Runs the query, and returns the shard's answer or a portion of it.
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> ShardAnswer;
 }
 
-/// Answer of a shard, or a portion of it, with the thread to which it must be sent.
+/// Answer of a shard to a query, or a portion of it, and the closure that sends it to the querying
+/// thread.
 pub(crate) struct ShardAnswer {
-    /// Whether this is the last portion. Otherwise the query must run again in the next turn of the
-    /// event loop.
+    /// Whether this is the last portion of the answer. Otherwise the query must run again in the
+    /// next iteration of the event loop.
     pub is_last: bool,
     deliver: Box<dyn FnOnce() + Send>,
 }
@@ -128,16 +129,17 @@ impl fmt::Debug for dyn ShardQuery {
     }
 }
 
-/// A job that the registry gives to a shard.
+/// A job that the registry (which manages processes) gives to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardJob {
-    /// Runs a query of another thread.
+    /// Runs a query for another thread.
     Ask(Box<dyn ShardQuery>),
-    /// Does nothing. The report tells the registry that all earlier commands were executed.
+    /// Does nothing. The report about this job shows the registry that all earlier commands were
+    /// executed.
     Settle,
 }
 
-/// A copy of a query for one shard, with the channel for its answer.
+/// A query for one shard, with the channel for its answer.
 pub(crate) struct PendingQuery<Q: Query> {
     query: Q,
     to: Sender<Portion<Q::Part>>,

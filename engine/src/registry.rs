@@ -1,16 +1,16 @@
-//! The processes of a run, and the descriptors that each of them receives.
+//! Manages the processes that use an engine (network stack), and the descriptors that they receive.
 //!
 //! ```text
 //!   control socket ─► hear ─► room? ─► begin ─► command ─► shard ─► report ─► heed ─► reply
 //! ```
 //!
-//! The registry runs on its own thread, which may be slow, or on a shard's thread between two turns
-//! of its event loop. In both cases it queues commands for the shards in [`Registry::orders`], and
-//! receives their reports by [`Registry::heed`].
+//! The registry runs on its own thread, or on a shard's thread between two iterations of its event
+//! loop. It queues commands for the shards (event loops) in [`Registry::orders`], and receives
+//! their reports by [`Registry::heed`].
 //!
 //! All shards know each process, because each shard may contain some of its sockets. A request is
-//! done, or refused, by all shards, and the end of a process in one shard ends it in all. An id is
-//! reused after the last shard has reported that the process has ended.
+//! executed, or rejected, by all shards. If one shard detects the end of a process, all shards
+//! remove it. An id is reused after the last shard has reported that the process has ended.
 
 mod answer;
 pub(crate) mod closer;
@@ -49,8 +49,8 @@ use crate::report::EngineCounters;
 
 pub(crate) type Gatekeeper = Box<dyn FnMut(UninterceptedProgram<'_>) -> bool + Send>;
 
-/// A program that a process is about to execute, and that will use the kernel's sockets because it
-/// cannot load the library.
+/// A program that a process is about to execute. It will use the kernel's sockets, because it
+/// cannot load the stack's library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UninterceptedProgram<'a> {
     /// Process ID of the process, as sent by the process itself.
@@ -61,17 +61,17 @@ pub struct UninterceptedProgram<'a> {
     pub why: Outside,
 }
 
-/// The registry: manages the processes of a run, and the descriptors that they receive.
+/// Manages the processes that use the engine, and the descriptors that they receive.
 pub(crate) struct Registry {
     processes: ProcessTable,
     domain: Domain,
     pub clock: Clock,
     /// Descriptor of the shared memory with the status pages of the shards.
     status: Fd,
-    /// Kernel descriptor (token) without the name of a socket. The descriptors of all programs'
-    /// sockets are duplicates of it.
+    /// Kernel descriptor (token) that contains no name of a socket. The sockets' descriptors in all
+    /// programs are duplicates of it.
     blank: Fd,
-    /// Read end of the pipe that tells processes of the end of the run, see
+    /// Read end of the pipe whose end of file makes the kernel kill processes, see
     /// [`set_parent_death_pipe`](crate::Engine::set_parent_death_pipe).
     pub lifeline: Option<Fd>,
     pub closer: Closer,
@@ -80,12 +80,12 @@ pub(crate) struct Registry {
     poller: Poller<RegistrySource>,
     woken: Vec<RegistrySource>,
     waiting: DescriptorWaits,
-    /// Commands that are queued for the shards, one list for each shard.
+    /// Queued commands for the shards, one list per shard (event loop).
     pub orders: Vec<Vec<ShardCommand>>,
     pub counters: EngineCounters,
-    /// Whether the run ends when its last process has ended.
+    /// Whether the engine ends when its last process has ended.
     exit_when_unused: bool,
-    /// Process whose end also ends the run, because it contains the engine. See
+    /// Process that contains the engine, so that the engine ends with it. See
     /// [`Engine::attach_host`](crate::Engine::attach_host).
     host: Option<ChannelId>,
     /// The wait until the shards have sent remaining data, after the last process or the host
@@ -104,7 +104,7 @@ pub(crate) struct Registry {
 struct Leaving {
     number: u64,
     whose: Leavers,
-    /// Number of shards that have not reported yet that their data is sent.
+    /// Number of shards that have not reported yet that their remaining data is sent.
     due: usize,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct RegistryConfig {
     pub shards: usize,
     /// Maximum number of processes that may be attached.
     pub max: u32,
-    /// Whether the run ends when its last process has ended.
+    /// Whether the engine ends when its last process has ended.
     pub exit_when_unused: bool,
 }
 
@@ -166,7 +166,7 @@ impl Registry {
             match source {
                 RegistrySource::Control(id) => self.hear(id),
                 RegistrySource::Remote => self.handle_remote_requests(),
-                // Nothing to do here, because the thread checks for the shards' reports after each
+                // Do nothing, because the thread checks for reports of the shards after each
                 // wake-up.
                 RegistrySource::Shards => {}
             }
@@ -198,8 +198,8 @@ impl AsFd for Registry {
     }
 }
 
-/// Closes the control sockets of all processes. So they notice that the engine has ended, and calls
-/// of waiting threads fail.
+/// Closes the control sockets of all processes, so that they detect the end of the engine. Calls of
+/// waiting threads then fail.
 impl Drop for Registry {
     fn drop(&mut self) {
         self.remote.close();

@@ -26,9 +26,9 @@ use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle to an engine for other threads. Clones refer to the same engine.
 ///
-/// Calls wait for the reply, which the engine sends in one of the next turns of its event loop. No
-/// turn runs before [`crate::Engine::run`] starts, or a host program calls [`crate::Engine::turn`].
-/// So on the engine's own thread a call would block forever.
+/// Calls wait for the reply, which the engine sends in one of the next iterations of its event
+/// loop. The event loop runs in [`crate::Engine::run`], or when a host program calls
+/// [`crate::Engine::turn`]. A call on the engine's own thread would block for ever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<RemoteState>,
@@ -52,7 +52,7 @@ pub enum AddError {
     /// The stack rejects the interface, for this reason.
     #[error("{0}")]
     Refused(Fault),
-    /// A shard cannot wait for packets of its port for the interface, because of this error.
+    /// A shard (event loop) cannot poll its port for the interface, because of this error.
     #[error(transparent)]
     System(io::Error),
     /// The engine has ended.
@@ -74,7 +74,7 @@ struct RemoteMailbox {
     closed: bool,
 }
 
-/// A request that another thread sends to the registry.
+/// A request of another thread to the registry, which manages processes.
 #[derive(Debug)]
 pub(crate) enum RemoteRequest {
     /// Stops the engine, after remaining data was sent.
@@ -93,9 +93,9 @@ pub(crate) enum RemoteRequest {
 /// State of the registry: processes and counters.
 #[derive(Debug)]
 pub(crate) struct RegistryState {
-    /// Number of attached processes.
+    /// Number of processes that use the engine.
     pub processes: usize,
-    /// Counters of the registry, with the names that they have in [`Counters::engine`].
+    /// Counters of the registry, with the names used in [`Counters::engine`].
     pub counters: Vec<(&'static str, u64)>,
 }
 
@@ -107,14 +107,14 @@ impl Remote {
     }
 
     /// Stops the engine, so that [`crate::Engine::run`] returns and programs lose their connection
-    /// to it. Does not wait until the engine has ended. Has no effect if it has already ended.
+    /// to it. Does not wait for the end of the engine. Does nothing if it has already ended.
     pub fn stop(&self) {
         // Ignore an error: the engine has already ended.
         let _ = self.send(RemoteRequest::Stop);
     }
 
-    /// Sets the nameserver that programs find in /etc/resolv.conf. Programs that have read the file
-    /// keep the earlier one.
+    /// Sets the nameserver that programs find in /etc/resolv.conf. Programs that have already read
+    /// the file keep the old nameserver.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -131,16 +131,16 @@ impl Remote {
         if let Ok(control) = attach(false)? {
             return Ok(control.into_owned());
         }
-        // Wait until the shards have finished earlier work, because ended processes may free a
-        // channel for the new one. Then try again.
+        // All channels are in use. Wait until the shards have finished earlier work, which may free
+        // channels of ended processes, and try again.
         self.query(SettleQuery)?;
         attach(true)?.map(Fd::into_owned)
     }
 
     /// Returns all sockets of all programs, and connections without a socket: half-open ones and
-    /// those in TIME-WAIT. The list is no snapshot, because the engine does other work while it is
-    /// created. A socket that exists all the time is listed exactly once. A connection without a
-    /// socket may be missed, or listed twice.
+    /// those in TIME-WAIT. The list is not a consistent snapshot, because the engine does other
+    /// work while it is created. A socket that exists all the time is listed exactly once. A
+    /// connection without a socket may be missed, or listed twice.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -159,8 +159,8 @@ impl Remote {
         Ok(counters)
     }
 
-    /// Returns for which processes and unsent data the engine still runs, if it ends with its last
-    /// program. Visits every socket.
+    /// Returns why an engine that ends with its last program still runs: the number of processes,
+    /// and unsent data. Iterates over all sockets.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -178,11 +178,11 @@ impl Remote {
     }
 
     /// Applies several changes of the network configuration while packets flow. If one is invalid,
-    /// none is applied. In each shard, all changes take effect together. All shards use them when
-    /// this function returns.
+    /// none is applied. In each shard (event loop), all changes take effect together. All shards
+    /// use them when this function returns.
     ///
     /// # Errors
-    /// Fails if the engine has ended. The inner error contains the first invalid change; then none
+    /// Fails if the engine has ended. The inner error contains the first invalid change; no change
     /// was made.
     ///
     /// ```
@@ -280,7 +280,7 @@ impl Remote {
     }
 
     /// Sets whether an interface has a link. Without a link, packets are sent to routers on other
-    /// interfaces if there are any.
+    /// interfaces, if possible.
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -288,8 +288,8 @@ impl Remote {
         self.change(move |net, now| net.set_carrier(now, iface, carrier))
     }
 
-    /// Changes the control part of the network layer, which contains its configuration. All shards
-    /// use the changed state when this returns.
+    /// Changes the configuration of the network layer. All shards (event loops) use the new
+    /// configuration when this returns.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Net, Instant) -> T + Send + 'static,
@@ -310,7 +310,7 @@ impl Remote {
         let (to, parts) = channel();
         let one = |_| Box::new(PendingQuery::new(query.clone(), to.clone())) as Box<dyn ShardQuery>;
         self.send(RemoteRequest::Query((0..self.shared.shards).map(one).collect()))?;
-        // Drop this thread's sender. Otherwise the loop below would not end when the engine does.
+        // Drop this thread's sender. Otherwise the loop below would not end if the engine ends.
         drop(to);
         let (mut left, mut all) = (self.shared.shards, Vec::new());
         while left > 0 {
@@ -325,9 +325,9 @@ impl Remote {
         Ok(Q::join(all))
     }
 
-    /// Runs `work` on the first shard between two turns of its event loop, and returns its result.
-    /// The first shard contains the control part of the network layer. Before other shards answer a
-    /// later [`Query`], they use the changes that `work` has made there.
+    /// Runs `work` on the first shard between two iterations of its event loop, and returns its
+    /// result. The first shard has the configuration of the network layer. Other shards use the
+    /// changes made by `work` before they answer a later [`Query`].
     ///
     /// # Errors
     /// Fails if the engine has ended.
@@ -369,7 +369,7 @@ impl Remote {
         std::mem::take(&mut self.lock().requests)
     }
 
-    /// Rejects requests from now on, and drops queued ones. The threads that sent them get
+    /// Rejects requests from now on, and drops queued ones. The threads that sent the requests get
     /// [`Gone`].
     pub(crate) fn close(&self) {
         let mut mailbox = self.lock();

@@ -5,15 +5,14 @@ use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of processes that are listed for one socket. A listener may be shared by
-/// thousands.
+/// Maximum number of processes listed per socket, because a listener may be shared by thousands.
 pub const HOLDERS_SHOWN: usize = 32;
 
 /// Counters with their names, by layer of the engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Counters of the engine, such as turns of the event loop, commands, and processes that were
-    /// attached or cut off.
+    /// Counters of the engine, such as iterations of the event loop, commands, and processes that
+    /// were attached or removed for a protocol violation.
     pub engine: Vec<(&'static str, u64)>,
     /// Counters of the socket layer: [`towpath_stack::Counters`].
     pub sockets: Vec<(&'static str, u64)>,
@@ -24,7 +23,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds the registry's counters to those of the shards that have the same names.
+    /// Adds the registry's counters to the shards' counters with the same names.
     pub(crate) fn add_registry(&mut self, counters: &[(&'static str, u64)]) {
         for (name, value) in counters {
             if let Some((_, sum)) = self.engine.iter_mut().find(|(known, _)| known == name) {
@@ -58,17 +57,17 @@ impl Counters {
 /// The result of [`crate::Engine::run`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Counters after the last turn of the event loop.
+    /// Counters after the last iteration of the event loop.
     pub counters: Counters,
-    /// Number of bytes that were lost because they had not been delivered when the engine ended:
-    /// see [`Left::unsent`]. Does not include shards on other threads.
+    /// Number of bytes that were not delivered when the engine ended, and are lost: see
+    /// [`Left::unsent`]. Does not include shards (event loops) on other threads.
     pub unsent: u64,
 }
 
-/// Why an engine that is to end with its last program still runs.
+/// Why an engine that ends with its last program still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
-    /// Number of processes that are attached.
+    /// Number of processes that use the engine.
     pub processes: usize,
     /// Number of bytes that were not delivered yet. Each FIN to be sent and each queued packet
     /// counts as one byte.
@@ -80,29 +79,29 @@ pub struct Left {
 pub struct SocketEntry {
     /// Protocol of the socket: `tcp`, `udp` or `icmp`.
     pub proto: &'static str,
-    /// State of the socket as `ss` displays it, such as `LISTEN`, `ESTAB` or `UNCONN`.
+    /// State of the socket with the name used by `ss`, such as `LISTEN`, `ESTAB` or `UNCONN`.
     pub state: &'static str,
-    /// Number of bytes received and not yet read. For a listener, number of connections that wait
+    /// Number of bytes received and not yet read. For a listener: number of connections that wait
     /// for accept(2).
     pub recv_q: u32,
     /// Number of bytes queued and not acknowledged. For a listener, its backlog.
     pub send_q: u32,
     /// Local address and port as text. `None` if the socket is not bound yet.
     pub local: Option<String>,
-    /// Address and port of the peer as text. `None` if there is no peer.
+    /// Address and port of the peer as text; `None` if there is no peer.
     pub remote: Option<String>,
-    /// Congestion window in segments. 0 if there is no connection.
+    /// Congestion window in segments; 0 if there is no connection.
     pub cwnd: u32,
     /// Smoothed round-trip time in microseconds (SRTT of RFC 6298); 0 before the first measurement.
     pub rtt_us: u32,
-    /// Name of the congestion control algorithm, as TCP_CONGESTION returns it. `None` if there is
+    /// Name of the congestion control algorithm, as returned by TCP_CONGESTION; `None` if there is
     /// no connection.
     pub congestion: Option<&'static str>,
-    /// Further values of a TCP connection. `None` if the socket has no connection.
+    /// Further values of a TCP connection; `None` if the socket has no connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// IDs of the processes that have the socket open, as these processes sent them. At most
-    /// [`HOLDERS_SHOWN`] are listed.
+    /// IDs of the processes that have the socket open, at most [`HOLDERS_SHOWN`]. Processes report
+    /// their IDs themselves.
     pub pids: Vec<u32>,
     /// Size of the receive buffer in bytes.
     pub recv_buffer: u32,
@@ -138,16 +137,16 @@ pub enum CongestionValues {
         alpha: u32,
         /// Number of marked bytes in the current observation window.
         ab_ecn: u32,
-        /// Number of acknowledged bytes in the current observation window.
+        /// Number of bytes acknowledged in the current observation window (DCTCP).
         ab_tot: u32,
     },
-    /// Vegas: round-trip times of the connection and of the current round trip.
+    /// TCP Vegas: minimum round-trip times of the connection and of the current round trip.
     Vegas {
-        /// Minimum round-trip time of the connection in microseconds. 0 before the first
+        /// Minimum round-trip time of the connection in microseconds; 0 before the first
         /// measurement.
         basertt_us: u32,
-        /// Minimum round-trip time in microseconds, measured during the current round trip. 0
-        /// before the first measurement.
+        /// Minimum round-trip time during the current round trip in microseconds; 0 before the
+        /// first measurement.
         minrtt_us: u32,
     },
 }
@@ -164,10 +163,9 @@ pub struct TcpFigures {
     pub ecn: bool,
     /// Whether the peer has sent ECN-capable packets.
     pub ecnseen: bool,
-    /// Window scale that the peer announced, 0 to 14 (RFC 7323 §2.2). `None` without window
-    /// scaling.
+    /// Window scale announced by the peer, 0 to 14 (RFC 7323 §2.2); `None` without window scaling.
     pub snd_wscale: Option<u8>,
-    /// Window scale that this host announced, 0 to 14. `None` without window scaling.
+    /// Window scale announced by this host, 0 to 14; `None` without window scaling.
     pub rcv_wscale: Option<u8>,
     /// Current retransmission timeout in microseconds, including exponential backoff (RFC 6298).
     pub rto_us: u32,
@@ -176,9 +174,9 @@ pub struct TcpFigures {
     pub timer: Option<Cow<'static, str>>,
     /// Time in milliseconds until the running timer expires. 0 if none is running.
     pub timer_ms: u64,
-    /// Number of times that the current retransmission timeout was doubled.
+    /// Number of times that the current retransmission timeout was doubled (exponential backoff).
     pub backoff: u8,
-    /// Variation of the round-trip time in microseconds (RTTVAR of RFC 6298). 0 before the first
+    /// Variation of the round-trip time in microseconds (RTTVAR of RFC 6298); 0 before the first
     /// measurement.
     pub rttvar_us: u32,
     /// Minimum round-trip time in microseconds. 0 before the first measurement.
@@ -191,7 +189,7 @@ pub struct TcpFigures {
     pub pmtu: u32,
     /// Largest payload of a received segment in bytes.
     pub rcvmss: u32,
-    /// Maximum segment size in bytes that this host announced.
+    /// Maximum segment size in bytes announced by this host.
     pub advmss: u32,
     /// Slow-start threshold in segments. `None` if it was not set yet.
     pub ssthresh: Option<u32>,
@@ -223,10 +221,10 @@ pub struct TcpFigures {
     pub pacing_rate: Option<NonZeroU64>,
     /// Value of SO_MAX_PACING_RATE in bytes per second. `None`: no limit is set.
     pub pacing_rate_max: Option<NonZeroU64>,
-    /// Values of the congestion control algorithm. `None` if the algorithm reports no values.
+    /// Values of the congestion control algorithm; `None` if it reports none.
     #[serde(default)]
     pub congestion_values: Option<CongestionValues>,
-    /// Number of segments that the peer has received, according to its ACKs and SACK blocks
+    /// Number of segments that the peer has received according to its ACKs and SACK blocks
     /// (`tcpi_delivered`).
     pub delivered: u32,
     /// Number of received segments that the peer reported as marked with Congestion Experienced
@@ -234,8 +232,8 @@ pub struct TcpFigures {
     pub delivered_ce: u32,
     /// Total time in milliseconds during which the connection had data to send.
     pub busy_ms: u64,
-    /// Part of `busy_ms`, in milliseconds, during which the peer's receive window limited what
-    /// could be sent.
+    /// Time in milliseconds, as a part of `busy_ms`, in which the peer's receive window limited
+    /// sending.
     pub rwnd_limited_ms: u64,
     /// Part of `busy_ms`, in milliseconds, during which the size of the send buffer limited what
     /// could be sent.
@@ -244,10 +242,9 @@ pub struct TcpFigures {
     pub unacked: u32,
     /// Number of segments in flight that were retransmitted.
     pub retrans: u32,
-    /// Total number of segments retransmitted on the connection.
+    /// Total number of retransmitted segments of the connection.
     pub retrans_total: u32,
-    /// Number of segments in flight that are considered lost, whether or not they were
-    /// retransmitted.
+    /// Number of segments in flight that are considered lost, including retransmitted ones.
     pub lost: u32,
     /// Number of segments in flight that the peer has reported in SACK blocks (RFC 2018).
     pub sacked: u32,
@@ -255,64 +252,64 @@ pub struct TcpFigures {
     pub notsent: u32,
     /// Number of segments received out of order.
     pub rcv_ooopack: u32,
-    /// Receive window in bytes that the peer advertised last.
+    /// Receive window last advertised by the peer, in bytes.
     pub snd_wnd: u32,
-    /// Receive window in bytes that this host advertised last.
+    /// Receive window last advertised by this host, in bytes.
     pub rcv_wnd: u32,
 }
 
-/// Counters of the engine itself, as opposed to those of its stack.
+/// Counters of the engine, without those of its network stack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EngineCounters {
-    /// Number of turns (iterations) of the event loop.
+    /// Number of iterations (turns) of the event loop.
     pub turns: u64,
     /// Number of times that the event loop slept.
     pub sleeps: u64,
-    /// Number of threads that took over shards from another thread.
+    /// Number of threads that have taken over shards (event loops) from another thread.
     pub threads: u64,
-    /// Number of work steps that programs have caused, each some 100 ns: commands, events,
-    /// datagrams, socket references changed, slots checked. A request counts as [`REQUEST`] steps,
-    /// an extra turn of the stack as [`STACK_TURN`].
+    /// Number of work steps caused by programs, each about 100 ns: commands, events, datagrams,
+    /// changed socket references, examined slots. A request counts as [`REQUEST`] steps, and an
+    /// extra iteration of the stack as [`STACK_TURN`].
     pub work: u64,
     /// Maximum increase of `work` during one turn of the event loop.
     pub work_turn_max: u64,
-    /// Number of commands read from programs' rings.
+    /// Number of commands read from the rings of programs.
     pub commands: u64,
-    /// Number of commands that were invalid, or about sockets that no longer exist.
+    /// Number of commands that were invalid, or that were about closed sockets.
     pub commands_stale: u64,
     /// Number of requests of programs.
     pub requests: u64,
     /// Number of requests that waited until descriptors were closed.
     pub requests_waited: u64,
-    /// Number of batches in which CLONE and HELLO requests were handled. Exceeds the number of
-    /// these requests if processes have many sockets.
+    /// Number of batches in which CLONE and HELLO requests were handled. A request of a process
+    /// with many sockets takes several batches.
     pub request_portions: u64,
     /// Number of processes that have attached.
     pub attached: u64,
-    /// Number of processes that could not attach, because the run had its maximum number of
-    /// processes or no descriptors were free.
+    /// Number of processes that could not attach, because of the maximum number of processes or
+    /// because no descriptors were free.
     pub channels_refused: u64,
-    /// Number of processes that were cut off because they violated the protocol of their channel.
+    /// Number of processes that were removed because they violated the protocol of their channel.
     pub hostile_channels: u64,
-    /// Number of sockets that were reset because a program wrote invalid FIFO positions.
+    /// Number of sockets that were reset because a program wrote an invalid FIFO position.
     pub hostile_sockets: u64,
-    /// Number of locks of closed sockets that were released by force, because too many of them
-    /// named one process as holder.
+    /// Number of locks of closed sockets that the engine released by force, because too many of
+    /// them named the same process as holder.
     pub locks_disbelieved: u64,
-    /// Number of datagrams of programs that could not be sent.
+    /// Number of programs' datagrams that could not be sent.
     pub datagrams_refused: u64,
-    /// Number of spawned programs that did not attach, such as static or set-user-id ones.
+    /// Number of spawned programs that did not attach to the engine, such as static or set-user-id
+    /// programs.
     pub strangers: u64,
-    /// Number of executed programs that use the kernel's sockets, as processes reported them before
-    /// exec.
+    /// Number of executed programs that use the kernel's sockets, as reported before exec.
     pub outsiders: u64,
-    /// Number of connections that a process removed from an accept queue, but never claimed as its
-    /// own.
+    /// Number of connections that a process took from an accept queue without reporting that it had
+    /// accepted them.
     pub unclaimed: u64,
     /// Number of times that a program had to wait for send buffer memory.
     pub starved: u64,
-    /// Number of times that the memory of acknowledged bytes was freed late, because a packet still
-    /// referred to it.
+    /// Number of times that acknowledged bytes were freed late, because a packet still referred to
+    /// them.
     pub unpinned: u64,
     /// Number of attempts to provide send buffer memory to a socket.
     pub memory_tries: u64,
@@ -320,28 +317,28 @@ pub(crate) struct EngineCounters {
     pub holds_made: u64,
     /// Number of events written to rings of processes.
     pub events: u64,
-    /// Maximum number of events written in one turn of the event loop.
+    /// Maximum number of events written in one iteration of the event loop.
     pub events_turn_max: u64,
     /// Number of times that threads which slept on a socket were woken. Each costs one system call.
     pub wakes: u64,
     /// Number of SIGURG signals sent to the owners of sockets (F_SETOWN).
     pub signals: u64,
-    /// Number of slots that were checked to list sockets.
+    /// Number of slots that were examined to list sockets.
     pub slots_listed: u64,
-    /// Number of errors that were not reported to a program, because the error queue of its socket
-    /// was full.
+    /// Number of errors that were not reported to a program, because its socket's error queue was
+    /// full.
     pub errors_lost: u64,
-    /// Number of socket filters (BPF) that were refused for lack of memory.
+    /// Number of socket filters (BPF) that were rejected because of their memory limit.
     pub filters_refused: u64,
     /// Number of callbacks of the stack that should never happen in an engine.
     pub unexpected: u64,
 }
 
-/// Number of work steps that a request counts as: reading and handling it, replying, and waking the
-/// thread that waits.
+/// Number of work steps (of about 100 ns) of a request: reading and handling it, replying, and
+/// waking the waiting thread.
 pub(crate) const REQUEST: usize = 16;
-/// Number of work steps that a turn of the stack counts as: the maximum number of packets that it
-/// handles.
+/// Number of work steps (of about 100 ns) of an iteration of the stack: the maximum number of
+/// packets that it handles.
 pub(crate) const STACK_TURN: usize = 256;
 
 impl EngineCounters {

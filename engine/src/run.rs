@@ -10,13 +10,13 @@ use crate::report::Report;
 use crate::shard::Shard;
 use crate::team::{self, Team, Threads};
 
-/// Next step of the caller after a [turn](Engine::turn) of the event loop.
+/// What to do after an iteration ([turn](Engine::turn)) of the event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Run another turn, because more work is left.
+    /// Run another iteration now, because more work is left.
     Turn,
-    /// [Sleep](Engine::sleep) until there is work, at most for this time since the turn. `None`:
-    /// without a limit.
+    /// [Sleep](Engine::sleep) until there is work, at most until this time after the iteration.
+    /// `None` means no limit.
     Sleep(Option<Duration>),
     /// Call [`Engine::finish`], because the engine was stopped or its last program has ended.
     End,
@@ -24,12 +24,12 @@ pub enum Next {
 
 impl Engine {
     /// Runs until [`crate::Remote::stop`] is called. If
-    /// [`exit_when_unused`](crate::EngineConfig::exit_when_unused) is set, also ends after the last
-    /// program. The calling thread sleeps while there is no work. A second thread handles
+    /// [`exit_when_unused`](crate::EngineConfig::exit_when_unused) is set, also ends when the last
+    /// program has ended. The calling thread sleeps while there is no work. A second thread handles
     /// processes, for example fork and exec, so that they do not delay packets.
     ///
     /// At the end, resets every connection whose peer has not received all bytes and the FIN.
-    /// Programs that still run get ENETDOWN.
+    /// Socket calls of programs that still run return ENETDOWN.
     pub fn run(mut self) -> Report {
         let _life = self.live();
         if let Some(desks) = self.control.begin_thread(&mut self.shard, 1 + self.others.len()) {
@@ -54,7 +54,7 @@ impl Engine {
         Team { first: &mut self.shard, others: &mut self.others, busy: &mut self.busy }
     }
 
-    /// Ends all other threads of the engine, and takes the registry and all shards back from them.
+    /// Ends all other threads of the engine, and takes back their shards and the registry.
     pub(crate) fn end_threads(&mut self) {
         self.control.end_thread(&mut self.shard, &mut self.others);
         self.others.extend(self.helpers.drain(..).flat_map(team::join));
@@ -62,14 +62,14 @@ impl Engine {
         self.others.sort_by_key(|shard| shard.sockets.place.number);
     }
 
-    /// Registers this thread as the engine's. Until the result is dropped, programs treat the end
+    /// Registers this thread as the engine's. Until the result is dropped, programs regard the end
     /// of this thread, for any reason, as the end of the engine.
     pub fn live(&self) -> Life {
         self.shard.net.status.live()
     }
 
-    /// Runs one turn (iteration) of the event loop, which does the work that is due or a part of
-    /// it. For threads that also poll their own descriptors; see [`Self::begin_sleep`].
+    /// Runs one iteration (turn) of the event loop, which executes the work that is due or a part
+    /// of it. For threads that poll other descriptors as well; see [`Self::begin_sleep`].
     pub fn turn(&mut self) -> Next {
         let timeout = self.team().turn();
         let told = self.exchange();
@@ -91,18 +91,19 @@ impl Engine {
         }
     }
 
-    /// Polls for work for a short time before a sleep with this timeout, if that has usually found
-    /// work. Yields the processor to other threads meanwhile; see
+    /// Polls for work for a short time before a sleep with this timeout, if polling has usually
+    /// found work. Yields the CPU to other threads in between; see
     /// [`crate::EngineConfig::busy_poll`]. Returns true if there is work, so that the caller must
-    /// not sleep. If not, up to twice the configured time has passed, or more if other threads ran.
+    /// not sleep. Otherwise up to twice the configured time has passed, or more if other threads
+    /// ran.
     pub fn busy_poll(&mut self, timeout: Option<Duration>) -> bool {
         self.team().busy_poll(timeout)
     }
 
-    /// Prepares a sleep of the calling thread in its own poll(2) call, after a turn that returned
-    /// [`Next::Sleep`]. The caller may then sleep until the engine's descriptor ([`AsFd`]) is
-    /// readable, at most for the returned time. Afterwards it has to call [`Self::end_sleep`].
-    /// Returns false if there is work; the caller must then do neither.
+    /// Prepares a sleep of the calling thread in its own poll(2) call, after [`Self::turn`] has
+    /// returned [`Next::Sleep`]. The caller may then sleep until the engine's descriptor ([`AsFd`])
+    /// is readable, at most for the returned time. Then it must call [`Self::end_sleep`]. Returns
+    /// false if there is work; the caller must neither sleep nor call [`Self::end_sleep`].
     ///
     /// ```
     /// use std::os::fd::AsFd;
@@ -142,7 +143,7 @@ impl Engine {
         self.team().sleep(Some(Duration::ZERO));
     }
 
-    /// Resets connections whose peers have not received all data, and ends the engine.
+    /// Resets connections whose peers have not received all data, then ends the engine.
     pub fn finish(mut self) -> Report {
         let shards = std::iter::once(&self.shard).chain(&self.others);
         let unsent = shards.map(|shard| shard.processes.unsent(&shard.sockets, &shard.net)).sum();
@@ -153,8 +154,8 @@ impl Engine {
     }
 }
 
-/// The engine's descriptor. While the engine [sleeps](Engine::begin_sleep), it is readable when
-/// there is work.
+/// Returns the engine's descriptor. While the engine [sleeps](Engine::begin_sleep), it is readable
+/// when there is work.
 impl AsFd for Engine {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shard.as_fd()

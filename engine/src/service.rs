@@ -6,7 +6,7 @@ use towpath_direct::{DirectConfig, NodeEvent, PrivateSockets, SetUpError};
 use towpath_tcp::Instant;
 
 /// A server or client that runs on the engine's thread, with sockets of the engine's stack. The
-/// buffers of its sockets are private memory, which no other process shares.
+/// buffers of its sockets are in private memory, which is not shared with other processes.
 ///
 /// Its methods must not block, because the same thread handles packets.
 pub trait Service: Send {
@@ -21,12 +21,12 @@ pub trait Service: Send {
     /// Returns an error of `sockets` if one cannot be opened; then the service does not start.
     fn start(&mut self, sockets: &mut dyn PrivateSockets) -> Result<(), SetUpError>;
 
-    /// Handles an event of one of the sockets.
+    /// Handles an event of one of the service's sockets.
     fn on_event(&mut self, event: NodeEvent, sockets: &mut dyn PrivateSockets);
 
-    /// Handles timers, and messages of other threads. Called in every turn of the shard's event
-    /// loop, after [`Self::on_event`]. Returns whether it used a socket or has more to do; another
-    /// turn then follows without a sleep.
+    /// Handles timers, and messages of other threads. Called in every iteration of the shard's
+    /// event loop, after [`Self::on_event`]. Returns whether it used a socket or has more work; the
+    /// event loop then runs again without a sleep.
     fn on_turn(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) -> bool {
         let _ = (now, sockets);
         false
@@ -38,7 +38,7 @@ pub trait Service: Send {
         None
     }
 
-    /// Returns an eventfd. After each write to it, the shard calls [`Self::on_turn`]. Called once,
+    /// Returns an eventfd by which other threads request a call of [`Self::on_turn`]. Called once,
     /// after [`Self::start`]. The descriptor must stay open as long as the service exists.
     fn notification(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -79,7 +79,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::{Engine, EngineConfig};
 
-    /// Test service that sends datagrams and bytes of streams back to their senders.
+    /// Test service that sends datagrams and bytes of streams back to the sender.
     struct Echo {
         address: SocketAddr,
         /// Streams whose clients have sent their FIN.
@@ -118,9 +118,9 @@ mod tests {
             Self { address: address.parse().expect("an address"), ended: Vec::new() }
         }
 
-        /// Sends back as much of a stream as fits the send buffer. If the client has sent its FIN,
-        /// closes the stream once all bytes are sent back. Closing it earlier, with unread bytes,
-        /// would reset it.
+        /// Sends back as many bytes of a stream as fit in the send buffer. If the client has sent
+        /// its FIN, closes the stream after all bytes are sent back. An earlier close, with unread
+        /// bytes, would reset it.
         fn echo(&mut self, sockets: &mut dyn PrivateSockets, socket: SocketHandle) {
             let Ok(unread) = sockets.slices(socket).map(|slices| slices.concat()) else { return };
             let sent = sockets.send(socket, &unread).unwrap_or(0);
@@ -138,7 +138,7 @@ mod tests {
     /// not connected.
     const SERVICE: &str = "10.2.0.1:7";
 
-    /// End 0 or 1 of a simulated wire. The mutex contains the packets that each end will receive.
+    /// End 0 or 1 of a simulated wire. The mutex contains the packets queued for each end.
     struct WireEnd(usize, Arc<Mutex<[Batch; 2]>>);
 
     impl Port for WireEnd {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A simulated network: a router with a service, and a host on one of its links.
+    /// A simulated network: a router with the test service, and a host on one of its links.
     struct World {
         engine: Engine,
         host: Node,
@@ -291,7 +291,7 @@ mod tests {
     fn is_beside_the_sockets_of_programs() {
         let mut world = World::new();
         world.turn();
-        // The service has bound its port, but uses no slot in shared memory.
+        // The service's socket is bound, but uses no slot in shared memory.
         assert_eq!(world.engine.shard.sockets.slots.len(), 0);
         let busy = Echo::new(SERVICE);
         let refused = world.engine.add_service(Box::new(busy));

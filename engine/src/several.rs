@@ -130,8 +130,8 @@ impl TestProgram {
                 return reply;
             }
             assert!(start.elapsed() < PATIENCE, "no answer of shard {shard}");
-            // Notify all shards, without a check which of them sleep, because these tests are not
-            // about notifications.
+            // Notify all shards, whether or not they sleep, because these tests are not about
+            // notifications.
             self.ring_all();
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -158,8 +158,8 @@ impl TestProgram {
         self.ring_all();
     }
 
-    /// Asks this program's process which of `sockets` it has descriptors for. Bit `i` of the result
-    /// stands for `sockets[i]`.
+    /// Requests which of `sockets` this process has open. Bit `i` of the result belongs to
+    /// `sockets[i]`.
     fn held(&self, sockets: &[(u32, u32)]) -> u32 {
         let mut request = Request { call: call::TOKENS, ..Request::default() };
         for (to, (slot, generation)) in request.data.chunks_exact_mut(8).zip(sockets) {
@@ -205,7 +205,7 @@ fn a_process_has_sockets_in_every_shard_and_shares_them_with_its_children() {
     assert_eq!(attached.map(|(_, count)| *count), Some(2));
 }
 
-/// A simulated device that always requests another turn of the event loop, and never has packets.
+/// Test device that always requests another iteration of the event loop, and never has packets.
 struct AlwaysBusyPort {
     panics: bool,
 }
@@ -257,7 +257,7 @@ fn busy(threads_by_need: bool, panics: Option<u32>) -> Engine {
     Engine::with_shards(config, ports, [7; 32]).expect("memory")
 }
 
-/// When a shard panics, the other shards must neither wait for it nor continue without it.
+/// Tests that all shards end when one of them panics, without waiting for it.
 #[test]
 fn when_one_shard_panics_all_end() {
     for (threads_by_need, shard) in [(false, 0), (false, 1), (false, 3), (true, 0), (true, 3)] {
@@ -270,7 +270,7 @@ fn when_one_shard_panics_all_end() {
     }
 }
 
-/// The shards are moved to other threads while a program uses them.
+/// Tests that shards are moved to other threads while a program uses them.
 #[test]
 fn threads_come_by_need() {
     let mut engine = busy(true, None);

@@ -1,11 +1,12 @@
 //! A shard, one event loop of the data path: a stack, its ports, its sockets, and the rings of the
 //! programs that use them.
 //!
-//! A shard identifies a process by its channel. The registry decides which processes may attach or
-//! fork, and owns their descriptors. Both exchange messages by [`mail`](crate::mail).
+//! A shard identifies a process by the ID of its channel (connection to the engine). The registry
+//! decides which processes may attach or fork, and owns their descriptors. Shards and registry
+//! exchange messages by [`mail`](crate::mail).
 //!
-//! The parts depend on each other in one direction: each one uses those above it in the list,
-//! passed as arguments. [`turn`] calls all of them.
+//! The parts depend on each other in one direction: each part uses those above it in the list,
+//! which it gets as arguments. [`turn`] calls all of them.
 //!
 //! | part | contents |
 //! |---|---|

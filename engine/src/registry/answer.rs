@@ -8,7 +8,7 @@ use towpath_shm::control::ControlReply;
 
 use crate::errno::Errno;
 
-/// A reply and the descriptors sent with it.
+/// A reply to a process, with its descriptors, or an errno.
 pub(crate) type Answer = Result<(ControlReply, Vec<Passed>), Errno>;
 
 /// A descriptor that is sent with a reply.
@@ -18,16 +18,16 @@ pub(crate) enum Passed {
     Region,
     /// Descriptor of the shared memory with the shards' status pages.
     Status,
-    /// Kernel descriptor without the name of a socket, of which the descriptors of sockets are
-    /// duplicates.
+    /// Kernel descriptor that contains no name of a socket. The descriptors of a program's sockets
+    /// are duplicates of it.
     Blank,
-    /// Read end of the parent-death pipe. Its write ends are open only in processes that can end
-    /// the run.
+    /// Read end of the parent-death pipe, see
+    /// [`set_parent_death_pipe`](crate::Engine::set_parent_death_pipe).
     Lifeline,
     /// Descriptor of the shared memory of a process's channels.
     Memory(Channel),
-    /// Descriptor with which a process notifies a shard. The shard has the same descriptor.
+    /// Eventfd by which a process notifies a shard. The shard keeps this descriptor.
     Shared(Arc<Fd>),
-    /// Descriptor that is closed here after it was sent, so that only the program has it.
+    /// Descriptor that is closed here after sending, so that only the program has it.
     Own(Fd),
 }

@@ -1,16 +1,16 @@
 //! Closes descriptors on separate threads, because close(2) may block.
 //!
 //! A program can make the last close of an open file block. For example, a kernel socket that it
-//! has sent to the engine may have SO_LINGER. An epoll set with the file may have its mutex locked,
-//! while epoll_wait(2) writes to memory that faults slowly (userfaultfd, FUSE). Programs also
-//! decide whether a close is the last. So the engine itself closes only descriptors that no program
-//! can have or modify.
+//! has sent to the engine may have SO_LINGER. If the file is in an epoll set, its close takes the
+//! set's mutex. epoll_wait(2) holds this mutex while it writes to memory that faults slowly
+//! (userfaultfd, FUSE). Programs also decide whether a close is the last. Therefore the engine's
+//! main threads close only descriptors that no program can have or modify.
 //!
-//! A family of processes gets one thread at a time, so a blocked close delays only its own
-//! descriptors. A family is clogged if a close has been blocked for over a second
-//! (`CLOGGED_AFTER`), and more descriptors are queued than one message carries (`SENT_MAX`). A
-//! clogged family gets no new processes ([`Closer::is_clogged`]), so that it cannot exhaust the
-//! engine's descriptors.
+//! A family of processes (a process with its descendants) gets one thread at a time, so a blocked
+//! close delays only descriptors of this family. A family is clogged if a close has been blocked
+//! for over a second (`CLOGGED_AFTER`), and more descriptors are queued than one message contains
+//! (`SENT_MAX`). A clogged family gets no new processes ([`Closer::is_clogged`]), so that it cannot
+//! exhaust the engine's descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ use towpath_shm::Fd;
 use crate::ids::Family;
 use crate::registry::wire::SENT_MAX;
 
-/// Maximum number of threads that close descriptors. Usually there is one, plus one for each family
-/// of processes whose close blocks. When all are blocked, descriptors of other families must wait,
-/// too. Each thread costs its kernel stack and some pages.
+/// Maximum number of threads that close descriptors. There is one, plus one for each family of
+/// processes whose close blocks. If all are blocked, other families' descriptors must wait as well.
+/// A thread takes its kernel stack and some pages.
 const THREADS_MAX: usize = 64;
-/// Time after which a close counts as blocked. Closing normally takes microseconds.
+/// Time after which a close counts as blocked. Normally it takes microseconds.
 const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 
-/// Closes descriptors that programs may share, on separate threads.
+/// Closes descriptors that programs may share, on separate threads, because close(2) may block.
 #[derive(Debug, Default)]
 pub(crate) struct Closer {
     shared: Arc<CloserState>,
@@ -62,7 +62,7 @@ struct CloseWait {
 }
 
 impl Closer {
-    /// Queues descriptors to be closed. Processes of the family `whose` may share them.
+    /// Queues descriptors to be closed. `whose` is the family of the processes that may share them.
     pub fn close(&self, whose: Family, descriptors: impl IntoIterator<Item = Fd>) {
         let mut queue = self.shared.lock();
         queue.push(whose, descriptors);
@@ -102,7 +102,7 @@ impl Closer {
 }
 
 impl Drop for Closer {
-    /// Lets the threads end after they have closed all descriptors. Does not wait for them.
+    /// Makes the threads end after they have closed all descriptors. Does not wait for them.
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.more.notify_all();
@@ -187,7 +187,7 @@ mod tests {
     /// Maximum time for which a test waits for a condition.
     const PATIENCE: Duration = Duration::from_secs(50);
 
-    /// Waits until a condition holds, which it does as soon as the closer's threads have run.
+    /// Waits until a condition holds, after the threads that close descriptors have run.
     fn wait_until(is_so: impl Fn() -> bool) {
         let begin = Instant::now();
         while !is_so() {

@@ -19,27 +19,28 @@ pub(crate) enum Pending {
     List,
     /// HELLO, sent to the shards. Contains the descriptors for the new process image.
     Hello(Given),
-    /// CLONE, sent to the shards. Contains the descriptors for the new process.
+    /// A CLONE request that was sent to the shards. Contains the descriptors for the new process.
     Clone { control: Fd, given: Given, clone: ChannelId },
-    /// CLONE that will be refused. The shards discard the list of sockets for it.
+    /// A CLONE request that will be rejected. The shards discard the list of sockets that was sent
+    /// for it.
     NoClone,
-    /// TOKENS, a request for kernel descriptors with the names of these sockets, listed by slot and
-    /// generation.
+    /// A TOKENS request: the process wants kernel descriptors with the names of these sockets,
+    /// which are given by slot and generation.
     Tokens(Vec<(u32, u32)>),
 }
 
 /// Results of the shards for the pending request of a process.
 #[derive(Debug, Default)]
 pub(crate) struct WantOutcome {
-    /// Number of shards that have not answered the request.
+    /// Number of shards that have not answered the request yet.
     pub due: usize,
-    /// Error of a shard that has refused the request.
+    /// Error of a shard that has rejected the request.
     pub refused: Option<Errno>,
-    /// Bit set of the sockets in [`Pending::Tokens`] that the process has.
+    /// Bit set: which of the sockets in [`Pending::Tokens`] the process has.
     pub held: u64,
 }
 
-/// Processes whose requests cannot be answered until descriptors are free.
+/// Processes whose requests wait until descriptor numbers are free.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorWaits {
     /// Channels whose requests wait, each with the time at which the wait ends. Channel IDs may

@@ -1,4 +1,5 @@
-//! Attaches processes, cuts them off, and removes them after all shards have removed them.
+//! Attaches processes, removes those that violate the protocol, and frees their IDs after all
+//! shards have removed them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -81,8 +82,8 @@ impl Registry {
         Ok((Newcomer { id, family, life }, theirs))
     }
 
-    /// Records that a shard has removed a process. Replies of that shard to earlier requests may
-    /// still follow.
+    /// Records that a shard has removed a process. Replies of the shard to earlier requests may
+    /// still arrive.
     pub(super) fn end_part(&mut self, id: ChannelId) {
         self.hang_up(id);
         if let Some(process) = self.processes.get_mut(id) {
@@ -91,14 +92,14 @@ impl Registry {
         }
     }
 
-    /// Removes a process and frees its ID, if all shards have removed it and no reply is pending.
+    /// Frees the ID of a process, if all shards have removed it and no reply is pending.
     pub(super) fn remove_ended(&mut self, id: ChannelId) {
         let ended = |process: &RegisteredProcess| process.parts == 0 && process.pending.is_none();
         if !self.processes.get(id).is_some_and(ended) {
             return;
         }
         let Some(process) = self.processes.remove(id) else { return };
-        // Shut the control socket down, to wake threads of the process that wait for a reply on it.
+        // Shut down the control socket, to wake threads of the process that wait for a reply.
         let _ = shutdown(&process.control, Shutdown::Both);
         self.closer.close(process.closes_as, Arc::into_inner(process.control));
         let whose = if self.host.take_if(|host| *host == id).is_some() {
@@ -123,14 +124,15 @@ impl Registry {
         }
     }
 
-    /// Ends the connection to a process that has violated the protocol.
+    /// Disconnects a process that has violated the protocol.
     pub(super) fn cut_off(&mut self, id: ChannelId) {
         self.hang_up(id);
-        // Send the command to the first shard only, so that the violation is counted once.
+        // Only the first shard gets the command, so that the violation is counted once.
         self.orders[0].push(ShardCommand::CutOff(id));
     }
 
-    /// Makes all shards remove a process, because it has ended or one shard has cut it off.
+    /// Makes all shards remove a process that has ended, or that a shard has removed for a protocol
+    /// violation.
     pub(super) fn end_elsewhere(&mut self, id: ChannelId) {
         self.hang_up(id);
         self.tell_all(|| ShardCommand::Gone(id));

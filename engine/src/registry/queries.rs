@@ -1,4 +1,5 @@
-//! Handles requests of other threads: forwards queries to the shards, and returns their answers.
+//! Handles requests of other threads of the engine's process: forwards queries to the shards, and
+//! returns their answers.
 
 use crate::mail::ShardCommand;
 use crate::query::ShardJob;
@@ -29,8 +30,8 @@ impl Registry {
         }
     }
 
-    /// Makes all shards send the data that programs have written, before the engine stops. Each
-    /// shard runs until the last one has sent its data.
+    /// Makes all shards send the remaining data of programs before the engine stops. The shards run
+    /// until the last one has sent its data.
     fn begin_stop(&mut self) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
@@ -45,7 +46,7 @@ impl Registry {
         self.tell_all(|| ShardCommand::Stop);
     }
 
-    /// Records that a shard has sent its remaining data. If it was the last one, stops all shards.
+    /// Records that a shard has sent its remaining data. Stops all shards if it was the last one.
     pub(crate) fn on_settled(&mut self) {
         self.to_settle -= 1;
         if self.to_settle == 0 {

@@ -1,4 +1,4 @@
-//! Handles requests on control sockets: those that involve descriptors or new processes.
+//! Handles requests on control sockets: those with descriptors, or about new processes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl Registry {
                 self.close(id, descriptors);
                 self.cut_off(id);
             }
-            // The process has sent a request before it received the reply to its previous one,
-            // which violates the protocol.
+            // The process has not waited for the reply to its previous request, which violates the
+            // protocol.
             ControlMessage::Request(_) if process.pending.is_some() => self.cut_off(id),
             ControlMessage::Request(request) => {
                 self.counters.requests += 1;
@@ -50,9 +50,9 @@ impl Registry {
         }
     }
 
-    /// Handles a new request. If no descriptors are free, it waits until the shards have finished
-    /// earlier work, because ended processes may still have some. CLONE always waits, so that a
-    /// refused CLONE takes no ID.
+    /// Handles a new request. If too few descriptors are free, it waits until the shards have
+    /// finished earlier work, which may free descriptors of ended processes. CLONE always waits, so
+    /// that a rejected CLONE uses no ID.
     pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
         match request.call {
             call::CLONE => {
@@ -130,13 +130,13 @@ impl Registry {
                 let pending = Pending::Tokens(wanted.clone());
                 self.want(id, pending, || Want::Tokens(wanted.clone()));
             }
-            // All other requests must be made in the request slot in shared memory.
+            // Other requests must be written to the request slot in shared memory.
             _ => self.answer(id, Err(Errno(EPROTO))),
         }
     }
 
-    /// Sends a process's request to all shards. Stores it in `pending` until each shard has
-    /// answered. `want` is called once for each shard, because each may get its own link.
+    /// Sends a process's request to all shards, and stores it in `pending` until all have answered.
+    /// `want` is called once per shard, because the shards may get different links.
     pub(crate) fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
         let due = self.shards();
         let Some(process) = self.processes.get_mut(id) else { return };
@@ -166,20 +166,20 @@ impl Registry {
         id: ChannelId,
         wanted: u32,
     ) -> Result<(Newcomer, Fd, Vec<ChannelLink>, Given), Errno> {
-        // Fail with EAGAIN, as fork(2) does if there are too many processes.
+        // The run has too many processes. Fail with EAGAIN, like fork(2).
         let full = Errno(EAGAIN);
         let process = self.processes.get(id).ok_or(Errno(EPROTO))?;
         let family = process.family;
         if self.closer.is_clogged(process.closes_as) || !self.has_room_for_a_channel() {
             return Err(full);
         }
-        // For exec(2), keep the family, because the process stays the same.
+        // exec(2) does not change the family, because the process stays the same.
         let family = match wanted {
             purpose::EXEC => family,
             _ => Some(self.processes.family_of_clones(family)),
         };
-        // Make the child check all its sockets: earlier events for inherited epoll sets were sent
-        // to its parent only.
+        // The child must first check all its sockets: earlier events of inherited epoll sets were
+        // sent to its parent only.
         let (links, given) = ChannelLink::new(true, self.shards() as u32).map_err(|_| full)?;
         match self.open(family) {
             Ok((newcomer, control)) => Ok((newcomer, control, links, given)),
@@ -275,8 +275,8 @@ impl Registry {
         }
     }
 
-    /// Cleans up after a request that was refused. If some shards have created a clone, it ends
-    /// when its control socket is closed.
+    /// Cleans up after a rejected request. If some shards have created a channel for the new
+    /// process, it ends when its control socket is closed.
     fn give_up(&mut self, id: ChannelId, pending: Pending) {
         match pending {
             Pending::Hello(given) => self.close_given(id, given),
@@ -329,8 +329,8 @@ impl Registry {
         self.close(id, [given.doorbell]);
     }
 
-    /// Creates tokens (kernel descriptors with names) for those sockets of `handles` that the
-    /// process has, according to the bits of `held`.
+    /// Creates tokens (kernel descriptors with names) for the sockets of `handles` whose bit is set
+    /// in `held`.
     fn tokens(&mut self, handles: &[(u32, u32)], held: u64) -> Answer {
         let (mut reply, mut tokens) = (ControlReply::default(), Vec::new());
         for (n, &(slot, generation)) in (0..).zip(handles) {
@@ -349,8 +349,8 @@ impl Registry {
         if reply.a == 0 { Err(Errno(EINVAL)) } else { Ok((reply, tokens)) }
     }
 
-    /// Handles the request with which a process announces that it will execute a program that uses
-    /// the kernel's sockets.
+    /// Handles the announcement of a process that it will execute a program which uses the kernel's
+    /// sockets.
     fn outside(&mut self, pid: u32, request: &Request) -> Result<ControlReply, Errno> {
         let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
         self.counters.outsiders += 1;
@@ -375,7 +375,7 @@ impl Registry {
         let (hears, control) = (!process.has_hung_up, process.control.as_fd());
         let sent = if hears { self.send(control, &reply, &passed) } else { Sent::Yes };
         // Close these descriptors on another thread: if the program has already closed its
-        // duplicates, this is the last close, which may block.
+        // duplicates, this close may block.
         let own = passed.into_iter().filter_map(|passed| match passed {
             Passed::Own(fd) => Some(fd),
             Passed::Shared(fd) => Arc::into_inner(fd),

@@ -1,10 +1,10 @@
-//! Counts the free descriptors that a request needs, and decides which requests have to wait for
+//! Computes how many descriptor numbers a request needs, and decides which requests must wait for
 //! free ones.
 //!
-//! A process can execute another program at any time, whose sockets need descriptors. So no process
-//! may attach if it would take the last free descriptors. Descriptors queued to be closed by
-//! another thread ([`crate::registry::closer`]) count as free. A request that needs them waits
-//! until they are closed.
+//! A process can execute another program at any time, whose connection to the engine needs
+//! descriptors. Therefore a process is not attached if it would take the last free numbers.
+//! Descriptors that another thread is about to close ([`crate::registry::closer`]) count as free. A
+//! request that needs them waits until they are closed.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use towpath_shm::control::{Request, call};
@@ -12,22 +12,22 @@ use towpath_shm::{Fd, opened};
 
 use crate::registry::Registry;
 
-/// Returns the number of descriptors that a process image needs in the engine. The number includes
-/// its memory, both ends of the notification socket to the process, and one notification descriptor
-/// for each shard.
+/// Returns the number of descriptors that the engine needs for a program. They are its memory, both
+/// ends of the notification socket, and one notification descriptor per shard.
 fn image(shards: usize) -> usize {
     3 + shards
 }
 
-/// Returns the number of descriptors that a new channel needs: both ends of its control socket, and
-/// two process images. During exec, the old image is kept until the new one exists.
+/// Returns the number of descriptors that the engine needs for a channel (connection of a process).
+/// They are both ends of the control socket, and those of two programs: during exec, the old
+/// program is kept until the new one has attached.
 fn channel(shards: usize) -> usize {
     2 + 2 * image(shards)
 }
 
 impl Registry {
-    /// Returns whether the engine can open `descriptors` more descriptors. Tests this by opening
-    /// that many, because it is unknown how many are already open, for example by devices.
+    /// Returns whether this process can open `descriptors` more descriptors. Tries to open them,
+    /// because it is unknown how many are already open, for example by devices.
     pub(crate) fn has_room(&self, descriptors: usize) -> bool {
         let take = |_| opened(|| fcntl_dupfd_cloexec(&self.blank, 0)).map(Fd::from);
         (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()
@@ -39,15 +39,16 @@ impl Registry {
         self.has_room(channel(self.orders.len()))
     }
 
-    /// Returns the number of descriptors that the reply to a request needs.
+    /// Returns the number of descriptors that the engine needs to handle a request.
     pub(crate) fn needed(&self, request: &Request) -> usize {
         match request.call {
-            // If a HELLO has several parts, the process receives its descriptors with the last one.
+            // This HELLO is not the last part. The process receives its descriptors with the last
+            // one.
             call::HELLO if request.b != 0 => 0,
             call::HELLO => image(self.orders.len()),
             call::CLONE => channel(self.orders.len()),
-            // A single free descriptor is enough, because each token is closed after it was sent.
-            // If there are fewer than requested, the process requests the remaining ones again.
+            // One free descriptor is enough, because each token is closed after sending. If
+            // descriptors run out, the process requests the remaining tokens again.
             call::TOKENS => 1,
             _ => 0,
         }

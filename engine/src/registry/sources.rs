@@ -5,7 +5,7 @@ use rustix::event::epoll::EventFlags;
 use crate::ids::ChannelId;
 use crate::poller;
 
-/// An event source that wakes the thread of the registry.
+/// An event source that wakes the registry's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegistrySource {
     /// The control socket of a process: it has sent a request, or has ended.
@@ -35,8 +35,8 @@ impl poller::PollSource for RegistrySource {
         }
     }
 
-    /// Most sources are level-triggered, so that unhandled events are reported again. The shards'
-    /// notification is edge-triggered, because that descriptor is never read.
+    /// Most sources are level-triggered, so that an unhandled event is reported again. The shards'
+    /// eventfd is edge-triggered, because it is never read.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Shards => EventFlags::IN | EventFlags::ET,

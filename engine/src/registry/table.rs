@@ -9,30 +9,31 @@ use towpath_shm::Fd;
 use crate::ids::{ChannelId, Family};
 use crate::registry::pending::{Pending, WantOutcome};
 
-/// A family of processes may have at most the maximum number of processes divided by this. So one
-/// program cannot prevent unrelated programs from forking.
+/// Divisor that limits a family of processes (a process with its descendants) to a part of all
+/// processes. It prevents one program from using up all processes, so that unrelated programs could
+/// not fork.
 const FAMILY_SHARE: u32 = 2;
 
-/// A process of the run, as the registry knows it.
+/// A process that uses the engine, as recorded in the registry.
 #[derive(Debug)]
 pub(crate) struct RegisteredProcess {
-    /// The registry's end of the process's control socket, polled until it hangs up.
+    /// The engine's end of the process's control socket, polled until it hangs up.
     pub control: Arc<Fd>,
-    /// Family of the process. `None` if the process was attached, and was not created by another
-    /// one.
+    /// Family of the process (a process with its descendants). `None` if the process was attached,
+    /// and not created by another attached process.
     pub family: Option<Family>,
-    /// Family for which the [closer](crate::registry::closer) closes the descriptors of this
-    /// process: its own family, or one created for this process alone.
+    /// Family that the [closer](crate::registry::closer) assigns the descriptors of this process
+    /// to: its own family, or one created for this process alone.
     pub closes_as: Family,
     /// Request of the process that has not been answered yet.
     pub pending: Option<Pending>,
     /// Results of the shards for the request in `pending`.
     pub verdict: WantOutcome,
-    /// Whether the control socket is no longer read, because the process has ended or has violated
+    /// Whether the control socket is not read any more, because the process has ended or violated
     /// the protocol.
     pub has_hung_up: bool,
-    /// Number of shards that know the process, or will know it once they handle a command that was
-    /// already sent.
+    /// Number of shards that know the process, or will know it after a command that was already
+    /// sent.
     pub parts: usize,
 }
 
@@ -76,8 +77,8 @@ impl ProcessTable {
         self.count
     }
 
-    /// Returns the family for processes that a process in `family` creates: the same family, or a
-    /// new one if there is none.
+    /// Returns the family for processes that a process of `family` creates: this family, or a new
+    /// one if it is `None`.
     pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
         family.unwrap_or_else(|| {
             self.founded += 1;
@@ -85,10 +86,10 @@ impl ProcessTable {
         })
     }
 
-    /// Returns the channel ID that the next process will get.
+    /// Returns the ID that the next process will get.
     ///
     /// # Errors
-    /// Fails if the run, or the family, has its maximum number of processes.
+    /// Fails if the engine or the family already has the maximum number of processes.
     pub fn next_id(&self, family: Option<Family>) -> io::Result<ChannelId> {
         if self.count >= self.max as usize {
             return Err(io::Error::other("as many processes as there may be"));

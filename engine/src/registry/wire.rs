@@ -21,17 +21,17 @@ pub(crate) const SENT_MAX: usize = 253;
 pub(crate) enum ControlMessage {
     /// A request. If the message was shorter than a request, the missing fields are zero.
     Request(Box<Request>),
-    /// A message with descriptors, which a correct program never sends. Another thread must close
-    /// them, because closing may block.
+    /// A message with descriptors, which correct programs never send. They must be closed on
+    /// another thread, because closing may block.
     Descriptors(Vec<Fd>),
     /// No message is available at the moment.
     Nothing,
-    /// The process has ended, and its end of the socket is closed.
+    /// The process has closed its end of the socket, usually because it has ended.
     End,
 }
 
-/// Receives the next message. Has room for the maximum number of descriptors, because the kernel
-/// would close further ones on this thread, which may block.
+/// Receives the next message. Provides space for the maximum number of descriptors: the kernel
+/// would close descriptors that do not fit on this thread, which may block.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> ControlMessage {
     let mut bytes = [0; size_of::<Request>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
@@ -60,7 +60,7 @@ pub(crate) enum Sent {
     /// The reply was sent.
     Yes,
     /// The reply was not sent, because too many descriptors of this user are in flight
-    /// (ETOOMANYREFS). The program is not to blame.
+    /// (ETOOMANYREFS). This is not a protocol violation of the program.
     TooMany,
     /// The reply was not sent, because the socket's buffer is full: the program does not read its
     /// replies.

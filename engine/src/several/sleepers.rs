@@ -1,4 +1,4 @@
-//! Tests of shards that sleep while their thread runs.
+//! Tests of shards (event loops) that sleep while another shard on the same thread runs.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use towpath_shm::Fd;
 use super::*;
 use crate::Next;
 
-/// A device queue of one shard, simulated by the test.
+/// A test device queue of one shard.
 struct BusyQueue {
-    /// Whether the device always requests another turn of the event loop.
+    /// Whether the device always requests another iteration of the event loop.
     is_busy: Arc<AtomicBool>,
-    /// Descriptor that signals a received packet. No packet is ever delivered.
+    /// Descriptor by which the device signals a received packet. The device delivers no packet.
     bell: Fd,
     /// Number of times that the shard has noticed a signal on the descriptor.
     seen: Arc<AtomicU32>,
@@ -70,21 +70,20 @@ fn engine_with_queues() -> (Engine, Vec<Handle>) {
         ..EngineConfig::default()
     };
     let mut engine = Engine::with_shards(config, ports, [7; 32]).expect("memory");
-    // Require a processor usage that cannot be reached, so that no shard is moved to another
-    // thread.
+    // Set a CPU usage that cannot be reached, so that no shard is moved to another thread.
     engine.threads_by_need = Some(1000);
     (engine, handles)
 }
 
-/// Runs one turn of the event loop, and polls the descriptors without sleeping if the turn allows a
-/// sleep.
+/// Runs one iteration of the event loop. If it allows a sleep, polls the descriptors without
+/// sleeping.
 fn go_on(engine: &mut Engine) {
     if let Next::Sleep(_) = engine.turn() {
         engine.sleep(Some(Duration::ZERO));
     }
 }
 
-/// Runs turns of the event loop until `what` returns a value.
+/// Runs iterations of the event loop until `what` returns a value.
 fn until<T>(engine: &mut Engine, mut what: impl FnMut() -> Option<T>) -> T {
     let start = Time::now();
     loop {
@@ -138,8 +137,8 @@ fn processes_begin_while_a_shard_has_work_without_end() {
     }
 }
 
-/// The status page of a sleeping shard must say that it sleeps. Otherwise programs would not notify
-/// it.
+/// Tests that the status page of a sleeping shard records that it sleeps. Otherwise programs would
+/// not notify it.
 #[test]
 fn who_sleeps_says_so() {
     let (mut engine, queues) = engine_with_queues();

@@ -24,17 +24,18 @@ use crate::shard::peers::message::PeerMessage;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::slots::present_on;
 
-/// The network part of a shard: a stack, its ports, and the poller that wakes the shard.
+/// The network part of a shard (event loop): a stack, its ports, and the poller that wakes the
+/// shard.
 pub(crate) struct Net {
     pub stack: Stack<Sockets>,
     pub ports: ShardPorts,
     pub pool: Pool,
     pub clock: Clock,
-    /// Status page in shared memory. The page tells programs whether the engine sleeps, and the
-    /// maximum length of a datagram that can be sent without a request.
+    /// Status page in shared memory. Programs read in it whether the engine sleeps, and the maximum
+    /// length of a datagram that needs no check by the engine.
     pub status: EngineStatus,
     pub poller: Poller<ShardSource>,
-    /// Limits on the work that the stack does in one turn, an iteration of the shard's event loop.
+    /// Maximum amount of work of the stack in one iteration (turn) of the shard's event loop.
     pub budget: Budget,
     pub observers: Observers,
 }
@@ -59,7 +60,7 @@ impl Net {
         Ok(Self { stack, ports, pool, clock, status, poller, budget, observers })
     }
 
-    /// Adds the port of an interface that was added at run time.
+    /// Starts polling the port of an interface that was added at run time.
     pub fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()> {
         // Let the stack use the latest configuration first. Otherwise it would drop the first
         // packets of the new port.
@@ -67,8 +68,7 @@ impl Net {
         self.ports.attach(&mut self.poller, iface, port)
     }
 
-    /// Removes and returns the port of a removed interface. Drops the packets that are queued for
-    /// it.
+    /// Removes and returns the port of a removed interface, and drops packets queued for it.
     pub fn detach(&mut self, now: Instant, iface: IfaceId) -> Option<Box<dyn Port + Send>> {
         self.stack.detach(now, iface, &mut self.pool);
         self.ports.detach(&mut self.poller, iface)
@@ -91,8 +91,8 @@ impl Net {
         ports.chain(self.stack.next_timeout()).min()
     }
 
-    /// Passes dropped packets, logged packets and address conflicts to the observers. `more` tells
-    /// that another turn of the event loop follows without a sleep.
+    /// Passes dropped packets, logged packets and address conflicts to the observers. `more` is
+    /// true if another iteration of the event loop follows without a sleep.
     pub fn notify_observers(&mut self, now: Instant, more: bool) {
         self.observers.notify(&mut self.stack.net, now, more);
     }
@@ -107,7 +107,7 @@ impl Net {
         watched.expect("the engine's own epoll works");
     }
 
-    /// Converts an address of this host to the form in which a socket of `family` reports it to a
+    /// Converts an address of this host to the form that a socket of `family` reports to its
     /// program.
     pub(crate) fn present_own(&self, family: u32, addr: SocketAddr) -> RawAddr {
         let is_its = |iface: &&Interface| {

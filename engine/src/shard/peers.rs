@@ -1,4 +1,5 @@
-//! The peer shards of a shard: wakes them, and defines the messages that shards exchange.
+//! Wakes the other shards (event loops) of the engine, and defines the messages that shards
+//! exchange.
 
 pub(crate) mod message;
 pub(crate) mod place;
@@ -12,10 +13,10 @@ use crate::shard::peers::place::PeerShard;
 /// The other shards of the same engine.
 #[derive(Debug, Default)]
 pub(crate) struct ShardPeers {
-    /// Peer shards, indexed by number. The entry of this shard is `None`. Empty if the engine has
-    /// only one shard.
+    /// Peer shards by number. The entry of this shard is `None`. Empty if the engine has only one
+    /// shard.
     pub list: Vec<Option<PeerShard>>,
-    /// Descriptor with which the peers notify this shard. `None` if the engine has only one shard.
+    /// Eventfd by which peer shards notify this shard. `None` if the engine has only one shard.
     pub bell: Option<Arc<Fd>>,
 }
 

@@ -1,4 +1,5 @@
-//! Processes of a run, as a shard knows them. Each is identified by its channel.
+//! The processes that use the engine, as recorded in a shard. Each is identified by its channel
+//! (connection to the engine).
 
 pub(crate) mod batches;
 pub(crate) mod channels;
@@ -24,29 +25,30 @@ use crate::shard::processes::channels::Channels;
 use crate::shard::processes::leaving::Leaving;
 use crate::shard::processes::owners::Owners;
 
-/// The processes of a run, and the sockets that each of them has.
+/// The processes that use the engine, with the sockets that each has open.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     /// Whether the engine has no programs, as in a router. Commands, descriptors and sockets of
     /// programs then need no checks.
     pub are_excluded: bool,
     pub channels: Channels,
-    /// Checks and signals processes that own sockets (F_SETOWN of fcntl(2)) and may get SIGURG.
+    /// Sends SIGURG to the owners of sockets (F_SETOWN of fcntl(2)), after checking that they may
+    /// get it.
     pub owners: Owners,
-    /// Total number of references that processes have to sockets. A socket counts once for each
-    /// process that has it.
+    /// Total number of references from processes to sockets: a socket counts once for each process
+    /// that has it open.
     pub holds: usize,
-    /// Maximum number of references to sockets that queued batches may still add. The limit on
-    /// references includes them already.
+    /// Maximum number of socket references that unfinished CLONE requests may still add. They
+    /// already count towards the limit on references.
     pub promised: usize,
-    /// Processes with an incomplete batch of work. A channel ID may have been reused, so processes
-    /// without a batch are skipped.
+    /// Processes with an unfinished batch of work. Skip a process without one, because a channel ID
+    /// may have been reused.
     pub to_continue: VecDeque<ChannelId>,
-    /// Clones (channels for new processes) whose processes have not begun, with their deadlines.
-    /// After its deadline, a clone does not get further sockets that its parent opens.
+    /// Channels of new processes that have not begun, with deadlines. After the deadline, the new
+    /// process gets no more sockets that its parent opens.
     pub to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of executed programs that have not sent HELLO, with their deadlines. After its
-    /// deadline, a program keeps only the sockets that it inherited.
+    /// Channels of executed programs that have not sent HELLO, with deadlines. After the deadline,
+    /// such a program keeps only the sockets that it inherited.
     pub to_restrict: VecDeque<(Instant, ChannelId)>,
     /// Reports to be sent to the registry, in order.
     pub notices: Vec<ShardReport>,
@@ -58,9 +60,9 @@ pub(crate) struct Processes {
 /// State of the wait until the data of ended processes is sent, before the engine ends.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// Number of the registry's request to report when the data is sent. The registry sends it when
-    /// no process is left, or when the process that contains the engine has ended. `None`: there is
-    /// no wait.
+    /// Number of the registry's request to report when the remaining data is sent. The registry
+    /// sends it when no process is left, or when the process that contains the engine has ended.
+    /// `None` without such a request.
     pub number: Option<u64>,
     /// Progress of sending the data. `None` before unsent data was first counted.
     pub progress: Option<Leaving>,

@@ -1,4 +1,4 @@
-//! Decides when a shard polls its descriptors, and when it sleeps.
+//! Decides when a shard (event loop) polls its descriptors, and when it sleeps.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use towpath_tcp::Instant;
 use crate::lookout::Lookout;
 use crate::shard::net::sources::ShardSource;
 
-/// Interval at which a shard that never sleeps polls its descriptors. A system call in each turn of
-/// the event loop would cost a busy shard a tenth of its time.
+/// Interval at which a shard that never sleeps polls its descriptors. A system call per iteration
+/// of the event loop would cost a busy shard a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// State of a shard's sleep, and the events that end it.
+/// State of a shard's sleep, and the events that end the sleep.
 #[derive(Debug)]
 pub(crate) struct Sleep {
     /// Event sources that were ready at the last poll of the descriptors.
     pub woken: Vec<ShardSource>,
     /// Time of the last poll of the descriptors.
     pub looked: Instant,
-    /// Whether the registry has work, or has sent commands to this shard.
+    /// Whether the registry has work on this thread, or has sent commands to this shard.
     pub registry_calls: bool,
     /// Bit set of the other shards on this thread that have work.
     pub shards_call: u16,
-    /// Whether the shard sleeps. Its thread may run other shards meanwhile.
+    /// Whether the shard sleeps. Its thread may run other shards at the same time.
     pub is_asleep: bool,
-    /// Time at which the shard must run next, as determined in its last turn. `None`: there is no
-    /// deadline.
+    /// Time at which the shard must run next, as determined in its last iteration; `None` if there
+    /// is no deadline.
     pub due: Option<Instant>,
     /// Number of consecutive turns of the event loop without work.
     pub idle_turns: u32,
-    /// Whether the registry has sent the shard a command while it slept.
+    /// Whether the registry has sent a command to the sleeping shard.
     pub told: bool,
     pub lookout: Lookout,
-    /// Value of the counter `work` at the end of the last turn of the event loop.
+    /// Value of the counter `work` at the end of the last iteration of the event loop.
     pub worked: u64,
-    /// Whether the registry has told the shard to end its event loop.
+    /// Whether the registry has ordered the shard to end its event loop.
     pub stopped: bool,
 }
 
@@ -55,8 +55,8 @@ impl Sleep {
         }
     }
 
-    /// Records the result of a turn of the event loop that ended at `now`. `timeout` is the time
-    /// until the next turn is due.
+    /// Records the result of an iteration of the event loop that ended at `now`. `timeout` is the
+    /// time until the next iteration is due.
     pub fn note_turn(&mut self, now: Instant, timeout: Option<Duration>) {
         self.due = timeout.map(|timeout| now + timeout);
         self.idle_turns = match timeout {
@@ -101,8 +101,8 @@ mod tests {
         Engine::with_clock(config, vec![ports], [7; 32], clock).expect("memory")
     }
 
-    /// Before a sleep, a thread polls its descriptors for a short time, as long as that usually
-    /// finds events.
+    /// Tests that a thread polls its descriptors for a short time before it sleeps, as long as that
+    /// usually finds events.
     #[test]
     fn a_thread_looks_on_before_it_sleeps_as_long_as_that_pays() {
         let mut engine = engine(EngineConfig::default(), Vec::new());

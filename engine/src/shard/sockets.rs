@@ -1,4 +1,4 @@
-//! Sockets of programs: the slots in shared memory that programs see, and the stack's sockets.
+//! Sockets of programs: their slots in shared memory, and the corresponding sockets of the stack.
 
 mod accept_queue;
 pub(crate) mod awaiting_memory;
@@ -51,12 +51,12 @@ use crate::shard::sockets::slots::Slots;
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub place: ShardPlace,
-    /// FIFO memory (socket buffers) that this shard may use, with its limit.
+    /// Allocator of the memory for socket buffers (FIFOs), with this shard's limit.
     pub windows: Windows,
     pub slots: Slots,
     pub buffers: Buffers,
     pub counters: EngineCounters,
-    /// Time at which the current turn of the event loop began.
+    /// Time at which the current iteration of the event loop began.
     pub now: Instant,
     /// Time at which the current turn of the event loop began, as Unix time in nanoseconds.
     pub unix_ns: u64,
@@ -69,9 +69,9 @@ pub(crate) struct Sockets {
     pub released: Released,
     pub filters: Filters,
     pub ends: Ends,
-    /// Messages of peer shards that arrived in the current turn of the event loop.
+    /// Messages of peer shards that arrived in the current iteration of the event loop.
     pub inbox: Vec<(ShardId, [u64; 3])>,
-    /// Slots of sockets that received urgent data, so that their owners must get SIGURG.
+    /// Slots of sockets that have received urgent data, so that their owners must get SIGURG.
     pub to_signal: Vec<u32>,
     pub payers: Payers,
     pub private: PrivateTables,

@@ -21,21 +21,21 @@ pub struct DroppedPacket<'a> {
     pub arrival_ns: u64,
     /// Index of the packet's interface. 0 is loopback.
     pub interface: u16,
-    /// Whether the packet was about to be sent. Otherwise it was received.
+    /// Whether the packet was to be sent. False for a received packet.
     pub outbound: bool,
-    /// Reason for which the packet was dropped, as [`towpath_stack::DropReason::as_str`] names it.
+    /// Reason why the packet was dropped, as returned by [`towpath_stack::DropReason::as_str`].
     pub reason: &'static str,
-    /// Bytes of the packet, which begin with its link header. A packet without a link header begins
-    /// with its IP header.
+    /// Bytes of the packet, from its link header on, or from its IP header on if there is no link
+    /// header.
     pub bytes: &'a [u8],
 }
 
-/// Maximum number of consecutive turns without a sleep before logged packets are reported. A report
+/// Maximum number of iterations without a sleep after which logged packets are reported. A report
 /// costs more than a packet, so a flood of logged packets must not be reported one by one. Until
-/// the report, the stack keeps some of these packets, and counts the others.
+/// the report, the stack keeps some of these packets and counts the others.
 const BUSY_TURNS_MAX: u32 = 64;
 
-/// Callbacks for events of the network layer. A callback that is `None` is not called.
+/// Callbacks for events of the network layer. `None` means that there is no callback.
 #[derive(Default)]
 pub(crate) struct Observers {
     /// Called for each packet that the stack drops.
@@ -46,13 +46,13 @@ pub(crate) struct Observers {
     pub on_logged: Option<OnLogged>,
     /// Called when the device of an interface was removed.
     pub on_device_gone: Option<OnDeviceGone>,
-    /// Number of consecutive turns of the event loop that were not followed by a sleep.
+    /// Number of consecutive iterations of the event loop without a sleep.
     busy_turns: u32,
 }
 
 impl Observers {
-    /// Passes the events of a turn of the event loop to the callbacks. `more` tells that another
-    /// turn follows without a sleep.
+    /// Passes the events of an iteration of the event loop to the callbacks. `more` is true if
+    /// another iteration follows without a sleep.
     pub fn notify(&mut self, net: &mut Net, now: Instant, more: bool) {
         if let Some(trace) = &self.drop_trace {
             while let Some(dropped) = net.take_dropped() {

@@ -23,10 +23,11 @@ pub(crate) struct ShardPorts {
 enum PortWatch {
     /// Packets received.
     Packets,
-    /// Packets received, and space in the transmit queue, because the port could not take all
-    /// packets.
+    /// Received packets, and space in the transmit queue. The port could not accept all packets
+    /// before.
     Room,
-    /// No events: the port has no descriptor. Its next timeout tells when it has work.
+    /// No events, because the port has no descriptor. The port's timeout determines when it is
+    /// polled.
     NoDescriptor,
     /// No events: the device was removed, and its descriptor would be ready forever.
     Gone,
@@ -77,7 +78,7 @@ impl ShardPorts {
         }
     }
 
-    /// Makes the poller wait for transmit queue space of ports that could not take all packets.
+    /// Makes the poller wait for transmit queue space of ports that could not accept all packets.
     /// Stops polling ports whose device was removed, and calls `on_gone` once for each of them.
     pub fn watch(
         &mut self,
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Test port whose descriptor is readable forever, like that of a removed device.
+    /// Test port whose descriptor is always readable, like that of a removed device.
     struct Deleted {
         fd: OwnedFd,
         known: Arc<AtomicBool>,

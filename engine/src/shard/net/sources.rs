@@ -8,17 +8,16 @@ use crate::poller;
 /// An event source that wakes the thread of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShardSource {
-    /// The notification descriptor of programs: a program has written commands.
+    /// The eventfd by which programs notify this shard that they have written commands.
     Doorbell,
-    /// The poller of the registry, if it runs on the same thread: the registry has work.
+    /// The poller of the registry, if it runs on this thread: the registry has work.
     Registry,
-    /// The poller of the shard with this number, if it runs on the same thread: that shard has
-    /// work.
+    /// The poller of the shard with this number, if it runs on this thread: the shard has work.
     Shard(u8),
-    /// The mailbox of the registry, if it runs on another thread: it has sent messages.
+    /// The mailbox to which the registry sends messages, if it runs on another thread.
     Mail,
-    /// The port of the interface with this index: it has received packets, or its transmit queue
-    /// has space again.
+    /// The port of the interface with this index: it has received packets, or has space in its
+    /// transmit queue.
     Port(u32),
     /// The control socket of a process, which hangs up when the process has ended.
     Gone(ChannelId),
@@ -49,8 +48,8 @@ impl poller::PollSource for ShardSource {
         }
     }
 
-    /// Most sources are level-triggered, so that an event that was not handled is reported again.
-    /// Notification descriptors are edge-triggered, because they are never read.
+    /// Most sources are level-triggered, so that an unhandled event is reported again. Eventfds for
+    /// notifications are edge-triggered, because they are never read.
     fn wanted(self) -> EventFlags {
         match self {
             Self::Doorbell | Self::Mail => EventFlags::IN | EventFlags::ET,

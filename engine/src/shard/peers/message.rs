@@ -1,6 +1,7 @@
 //! Messages between the shards of an engine. The shards' stacks exchange packets, ports and accept
-//! queues themselves ([`Stack::shards`](towpath_stack::Stack::shards)). The messages here are about
-//! connections whose listener is in another shard, or about rounds (`ordering.rs`).
+//! queues themselves ([`Stack::shards`](towpath_stack::Stack::shards)). The messages of this module
+//! are about connections whose listener is in another shard, and about the order of requests
+//! (`ordering.rs`).
 //!
 //! ```text
 //!  shard of the connection                shard of the listener
@@ -11,25 +12,27 @@
 //!  unless claimed       ◄── EndUnclaimed  popped, and not claimed in time
 //! ```
 
-/// A message from one shard of an engine to another.
+/// A message between two shards (event loops) of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerMessage {
     /// A process has accepted the connection `child` of `listener`, or no process will ever accept
-    /// it. Both are identified by slot and generation.
+    /// it. Connection and listener are given by slot and generation.
     Claimed { listener: (u32, u32), child: (u32, u32) },
-    /// The slot `child` is free. Its place in the backlog of `listener` is freed by another
-    /// message, or the listener is closed.
+    /// The slot of the connection `child` is free. Its place in the backlog of `listener` is
+    /// already free, or will be freed by another message.
     Forgotten { listener: (u32, u32), child: (u32, u32) },
-    /// Close the connection with this slot and generation, because no process will accept it.
+    /// Close the connection in this slot and with this generation, because no process will accept
+    /// it.
     End(u32, u32),
-    /// Reset the connection with this slot and generation, unless a process has claimed it.
+    /// Reset the connection in this slot and with this generation, unless a process has reported
+    /// that it has accepted it.
     EndUnclaimed(u32, u32),
-    /// A connection has been closed, as a [`PeerMessage::End`] requested.
+    /// A connection has been closed, as requested by [`PeerMessage::End`].
     Ended,
-    /// Send `Done` with this number, after all earlier commands were handled (`ordering.rs`).
+    /// Reply with `Done` and this number after all earlier commands were executed (`ordering.rs`).
     AskRound(u64),
-    /// Send `Done` with this number, after all earlier messages of the sender to this shard were
-    /// handled.
+    /// Reply with `Done` and this number after all earlier messages of the sender to this shard
+    /// were handled.
     Echo(u64),
     /// Reply to [`PeerMessage::AskRound`] or [`PeerMessage::Echo`] with this number.
     Done(u64),

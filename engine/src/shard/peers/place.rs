@@ -1,4 +1,4 @@
-//! The number of a shard among those of its engine, and how peer shards are woken.
+//! The number of a shard within its engine, and how peer shards are woken.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub(crate) struct ShardPlace {
 }
 
 impl ShardPlace {
-    /// Returns a bit set that contains only this shard.
+    /// Returns a bit set of shards that contains only this one.
     pub fn own(self) -> u16 {
         1 << self.number
     }
 
-    /// Returns the ID that this shard has in its stack.
+    /// Returns the ID of this shard in the network stack.
     pub fn id(self) -> ShardId {
         ShardId(self.number as u8)
     }
@@ -37,14 +37,14 @@ impl ShardPlace {
         u16::MAX >> (SHARDS_MAX - self.of)
     }
 
-    /// Returns the shard that serves a slot. `None` if it is this shard.
+    /// Returns the shard that owns a slot; `None` if it is this shard.
     pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
         let shard = shard_of(slot, self.of);
         (shard != self.number).then_some(ShardId(shard as u8))
     }
 }
 
-/// A peer shard, with what is needed to wake it.
+/// A peer shard, with the means to wake it.
 #[derive(Debug)]
 pub(crate) struct PeerShard {
     /// Status page of the peer in shared memory, which tells whether the peer sleeps.
@@ -54,12 +54,12 @@ pub(crate) struct PeerShard {
 }
 
 impl PeerShard {
-    /// Creates a peer from its status page and the notification descriptor that it polls.
+    /// Creates a peer shard from its status page and its notification descriptor.
     pub fn new(status: Status, bell: Arc<Fd>) -> Self {
         Self { status, rung: Rung::default(), bell }
     }
 
-    /// Wakes the peer if it sleeps. Data for the peer must be published before this call.
+    /// Wakes the peer shard if it sleeps. Publish data for it before this call.
     pub fn wake(&self) {
         ring_engine(&self.status, &self.rung, self.bell.as_fd());
     }

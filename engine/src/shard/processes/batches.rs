@@ -1,16 +1,17 @@
-//! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new
-//! process image. The requests are handled in batches of work steps, so that other work can run in
-//! between.
+//! Handles requests whose work grows with the number of a process's sockets: CLONE (a new process),
+//! and the HELLO of an executed program. They are handled in batches of work steps, so that other
+//! work can run in between.
 //!
 //! ```text
-//!   CLONE   a channel without sockets ─► its hold on each socket ─► done
+//!   CLONE   a channel without sockets ─► a reference to each socket ─► done
 //!   HELLO   new rings ─► locks of each socket released ─► unlisted sockets released, done
 //! ```
 //!
-//! Programs see both as if they took effect when the request was received. Sockets that a process
-//! opens or receives during its CLONE are given to the clone (the channel of the new process), too.
-//! Sockets that it closes meanwhile are given to the clone first. The new image locks no socket
-//! before the reply to HELLO, so a lock with the channel's number belongs to the old image.
+//! To programs, both take effect when the request is received. Sockets that a process opens or
+//! receives during its CLONE are also given to the clone (the channel of the new process). Sockets
+//! that it closes during its CLONE are given to the clone first. An executed program locks no
+//! socket before the reply to HELLO, so a lock with the channel's number belongs to the program
+//! before exec.
 
 use std::time::Duration;
 
@@ -20,13 +21,13 @@ use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
-/// Number of work steps for one request before other work runs, some 50 µs. The first batch runs
-/// when the request is received, so that a process with few sockets is not delayed. Each later turn
-/// of the event loop runs one batch of one request. (Tests use a small value.)
+/// Number of work steps for one request before other work runs, about 50 µs. The first batch runs
+/// when the request is received, so that a process with few sockets is not delayed. Each later
+/// iteration of the event loop runs one batch of one request. (Tests use a small value.)
 pub(crate) const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
-/// Maximum time between the clone of a channel and the first message of the new process, which
-/// lists its sockets. fork and posix_spawn take milliseconds, or seconds on a machine that swaps.
-/// After that time, the process does not get further sockets that its parent opens.
+/// Maximum time between a CLONE and the first message of the new process, which lists its sockets.
+/// fork and posix_spawn take milliseconds, or seconds on a machine that swaps. After this time, the
+/// process gets no more sockets that its parent opens.
 const BORN_WITHIN: Duration = Duration::from_secs(30);
 
 impl Processes {
@@ -137,11 +138,11 @@ mod tests {
     use towpath_shm::control::{Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
 
-    /// Number of sockets for which a CLONE needs more than one batch.
+    /// Number of sockets for which a CLONE takes several batches.
     const MANY: u32 = 3 * PORTION as u32 + 2;
 
     /// Creates an engine with a process that has sockets. Also returns the process's control socket
-    /// and its slots.
+    /// and the slots of the sockets.
     fn engine() -> (Engine, ChannelId, OwnedFd, Vec<u32>) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let (id, control) = engine.open_channel();
@@ -211,8 +212,8 @@ mod tests {
         assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
-    /// A new program may never send HELLO. The program then keeps only the sockets that were listed
-    /// for it, and no sockets that reused a listed slot.
+    /// Tests a new program that never sends HELLO. It keeps only the sockets that were listed for
+    /// it, and no new sockets in their slots.
     #[test]
     fn what_is_listed_for_a_program_is_held_by_it() {
         for wanted in [purpose::EXEC, purpose::SPAWN] {
@@ -278,8 +279,8 @@ mod tests {
         assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
     }
 
-    /// A process must wait for a reply before it sends its next request. Otherwise the amount of
-    /// its queued work would be unbounded.
+    /// Tests that a process is removed if it sends a request before the reply to its previous one.
+    /// Otherwise its amount of queued work would be unbounded.
     #[test]
     fn who_asks_again_before_such_an_answer_is_cut_off() {
         let (mut engine, id, control, _) = engine();

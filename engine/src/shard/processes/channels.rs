@@ -1,4 +1,4 @@
-//! Channels of attached processes: their rings, and the sockets that they have.
+//! Channels of processes: their rings, and the sockets that the processes have open.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use crate::shard::sockets::slot_set::SlotSet;
 use crate::shard::sockets::slots::Holder;
 
 /// The channel of a process in one shard: its rings, its requests, and the sockets that the process
-/// has.
+/// has open.
 #[derive(Debug)]
 pub(crate) struct Attached {
     /// Serial number of the channel. Unlike the channel's ID, it is never reused.
@@ -26,105 +26,105 @@ pub(crate) struct Attached {
     /// Control socket of the process, on which poll(2) reports a hang-up when the process has
     /// ended.
     pub life: Arc<Fd>,
-    /// Whether `life` is registered in the poller.
+    /// Whether the poller watches the descriptor `life`.
     pub is_watched: bool,
-    /// Family of the process, which is that of its parent. `None` if it was not created by another
-    /// process of the run.
+    /// Family of the process: a process with its descendants. `None` if it was not created by
+    /// another process of the run.
     pub family: Option<Family>,
-    /// Process ID that the process sent when it began, kept across exec. 0 before that. Processes
-    /// may send any number, so SIGURG is sent only to processes that the kernel reports as part of
-    /// the run ([`crate::shard::processes::owners`]).
+    /// Process ID as sent by the process when it began; 0 before. Processes may send any number.
+    /// Therefore SIGURG is sent only to processes that the kernel reports as part of the run
+    /// ([`crate::shard::processes::owners`]).
     pub pid: u32,
     /// Rings and notification descriptors of the current process image. `None` before it has sent
     /// HELLO.
     pub link: Option<ChannelLink>,
-    /// Slots of the sockets of which the process has a descriptor.
+    /// Slots of the sockets for which the process has a descriptor.
     pub holds: SlotSet,
-    /// Number of slots in `holds` and `former` together. The total equals the number of `holders`
-    /// lists that contain the process.
+    /// Number of slots in `holds` and `former` together, which equals the number of `holders` lists
+    /// that contain the process.
     pub held: usize,
-    /// Slots that the process has released, but whose lock one of its threads may still hold. The
-    /// thread was in a call when the slot was closed, or the lock contains this channel's number.
-    /// The locks are released when the process ends.
+    /// Slots that the process has released, but whose lock one of its threads may hold. The thread
+    /// was in a call when the slot was closed, or the lock contains this channel's number. The
+    /// locks are released when the process ends.
     pub closed: SlotSet,
-    /// Number of slots that cannot be reused until a thread of this process has left them
+    /// Number of slots that cannot be reused until a thread of this process has released their lock
     /// ([`crate::shard::sockets::queues`]).
     pub inside: u32,
-    /// Slots in `holds` that the process has listed for a CLONE, or in the first parts of a HELLO.
+    /// Slots in `holds` that the process has listed for a CLONE, or in the first parts of a HELLO
+    /// that is split.
     pub listed: SlotSet,
     pub lineage: Lineage,
     pub asks: Asks,
-    /// Unfinished batch of work on all sockets of the process. `None`: there is none.
+    /// Unfinished batch of work on all sockets of the process, if any.
     pub batch: Option<Batch>,
     /// Whether events were written to the process's ring since it was last notified.
     pub touched: bool,
-    /// Slots that the process has released, but whose `holders` list still contains it.
-    /// [`crate::shard::sockets::ends`] removes it from these lists in batches.
+    /// Slots that the process has released, but whose `holders` list still contains the process.
+    /// [`crate::shard::sockets::ends`] removes it in batches.
     pub former: SlotSet,
-    /// Whether the process is queued in [`crate::shard::sockets::ends::Ends`], which releases its
-    /// sockets.
+    /// Whether the process is in the queue [`crate::shard::sockets::ends::Ends`], which releases
+    /// its sockets.
     pub is_ending: bool,
-    /// Whether the process has ended or was cut off. Its channel is kept until all its sockets are
-    /// released.
+    /// Whether the process has ended, or was removed for a protocol violation. Its channel is kept
+    /// until all its sockets are released.
     pub has_ended: bool,
 }
 
-/// Parent and clones (channels for child processes) of a process.
+/// The parent of a process, and its clones (channels for child processes).
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
     /// State of an executed program that has not sent HELLO. `None` after HELLO or its deadline,
-    /// and for a child of fork, which sends no HELLO.
+    /// and for a child of fork(2), which does not send HELLO.
     pub expected: Option<Expected>,
-    /// Time until which the new process must begin. After that time, it is removed from its
-    /// parent's `clones`. `None`: it has begun.
+    /// Deadline for the first message of the new process. After it, the process is removed from its
+    /// parent's `clones`. `None` if the process has begun.
     pub unborn_until: Option<Instant>,
-    /// Channel of the parent, as long as the parent's `clones` list contains this channel.
+    /// Channel of the parent. Set as long as the parent's `clones` list contains this channel.
     pub parent: Option<ChannelId>,
-    /// Clones (channels for new processes) whose processes may not have begun. The new processes
-    /// may still inherit sockets that this process opens.
+    /// Channels of new processes that may not have begun. These processes may still inherit sockets
+    /// that this process opens.
     pub clones: Vec<ChannelId>,
 }
 
-/// Requests of one process that are not answered yet.
+/// Unanswered requests of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Whether the process is queued because its next request must be read.
+    /// Whether the process is queued, so that its next request will be read.
     pub is_heard: bool,
-    /// Request in shared memory that waits for earlier messages of processes or shards. The next
-    /// request is read only after it is answered.
+    /// Request in shared memory that waits for earlier messages of other processes or shards. The
+    /// next request is read only after it is answered.
     pub request: Option<Box<Request>>,
-    /// Number of requests read from shared memory so far.
+    /// Number of requests that were read from shared memory.
     pub asked: u64,
-    /// Request on the control socket, forwarded by the registry, that waits for earlier messages.
+    /// Request from the control socket, forwarded by the registry, that waits for earlier messages.
     pub want: Option<Box<Want>>,
 }
 
-/// State of an executed program that has not sent HELLO.
+/// State of an executed program from which a HELLO is expected.
 #[derive(Debug)]
 pub(crate) struct Expected {
-    /// Sockets that the program inherits if no spawn file actions change its descriptors.
+    /// Sockets that the program inherits, unless spawn file actions change its descriptors.
     pub inherits: SlotSet,
-    /// Time until which the program must send HELLO. After that time it keeps only the inherited
-    /// sockets. `None` while the engine does not know whether the program runs, and after that
-    /// time.
+    /// Deadline for HELLO, after which the program keeps only the inherited sockets. `None` while
+    /// it is unknown whether the program runs, and after the deadline.
     pub until: Option<Instant>,
 }
 
-/// Progress of a batch of work on the sockets of a process.
+/// Progress of work on all sockets of a process, which is done in batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// First slot that the batch has not handled yet.
+    /// First slot that is not processed yet.
     pub next: u32,
     pub what: BatchWork,
-    /// Maximum number of references to sockets that the batch may still add.
+    /// Maximum number of socket references that the remaining work may add.
     pub holds: usize,
 }
 
-/// Kind of work that a batch does with all sockets of a process.
+/// Kind of work on all sockets of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchWork {
-    /// Gives the sockets to the channel `clone`. With `only_listed`, only those that its parent has
-    /// listed.
+    /// Gives the sockets to the channel `clone`. If `only_listed` is true, gives only the sockets
+    /// that its parent has listed.
     Give { clone: ChannelId, only_listed: bool },
     /// Releases the locks that threads of the old process image held at exec.
     Unlock,
@@ -244,8 +244,8 @@ impl Channels {
         })
     }
 
-    /// Stores the current write position of each process's command ring. Skips ended processes,
-    /// whose rings are read up to their end.
+    /// Records the current end of each process's command ring. Skips ended processes, whose rings
+    /// are read completely.
     pub fn mark(&mut self) {
         for attached in self.slab.iter_mut().flatten().filter(|attached| !attached.has_ended) {
             if let Some(link) = &mut attached.link {

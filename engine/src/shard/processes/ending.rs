@@ -1,15 +1,15 @@
-//! Releases many sockets in batches, with other work between them. Needed if a process ends,
-//! executes a program that does not inherit them, or closes a listener with a full queue.
+//! Releases many sockets in batches, so that other work can run in between. Used if a process ends,
+//! executes a program that does not inherit its sockets, or closes a listener with a full queue.
 //!
-//! The channel of an ended process is kept meanwhile:
+//! The channel of an ended process is kept until all its sockets are released:
 //!
 //! ```text
-//!   commands → locks and holds, socket by socket → locks of closed sockets → channel freed
+//!   commands → locks and references, socket by socket → locks of closed sockets → channel freed
 //! ```
 //!
-//! The reply to a request waits for processes that ended before the request. On Linux, too, the
-//! sockets of a process are closed once waitpid(2) returns. The queue counts the processes whose
-//! sockets were released ([`crate::shard::sockets::ends`]).
+//! A request is answered after the sockets of processes that ended before it are closed. On Linux,
+//! they are closed when waitpid(2) returns. The queue counts the processes whose sockets were
+//! released ([`crate::shard::sockets::ends`]).
 
 use std::os::fd::AsFd;
 
@@ -22,16 +22,16 @@ use crate::shard::processes::channels::{Batch, BatchWork};
 use crate::shard::sockets::Sockets;
 
 impl Processes {
-    /// Detaches a process that has ended or has violated the protocol. Sockets that no other
-    /// process has are closed, as the kernel closes those of a killed process.
+    /// Removes a process that has ended or violated the protocol. Closes its sockets that no other
+    /// process has open, as the kernel does for a killed process.
     pub(crate) fn detach(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         if std::mem::replace(&mut attached.has_ended, true) {
             return;
         }
         let (portion, want) = (attached.batch.take(), attached.asks.want.take());
-        // Read commands that the process wrote before its end, except from a corrupt ring. Ignore
-        // commands that are written to its memory later, such as by its children.
+        // Process commands that were written before the process ended, unless its ring is corrupt.
+        // Ignore commands written later, for example by its children.
         if let Some(link) = &mut attached.link {
             link.ring.mark();
             link.ring.end();
@@ -50,8 +50,8 @@ impl Processes {
         self.begin_end_of_holds(sockets, id);
     }
 
-    /// Detaches one of the processes that have violated the protocol of their channel. Ignores
-    /// everything that it has written. Returns false if there is no such process.
+    /// Removes one of the processes that have violated the protocol of their channel, and ignores
+    /// all its commands. Returns false if there is none.
     pub(crate) fn cut_off_next(&mut self, sockets: &mut Sockets, net: &mut Net) -> bool {
         let Some(id) = self.channels.to_cut_off.pop() else { return false };
         let Some(attached) = self.channels.get_mut(id) else { return true };
@@ -67,7 +67,7 @@ impl Processes {
         true
     }
 
-    /// Returns whether an ended process has unread commands that it wrote before its end.
+    /// Returns whether there are unread commands that an ended process wrote before its end.
     pub(crate) fn has_last_commands(&self, id: ChannelId) -> bool {
         let attached = self.channels.get(id).filter(|attached| attached.has_ended);
         let link = attached.and_then(|attached| attached.link.as_ref());

@@ -1,9 +1,9 @@
-//! Clones channels for fork, exec and posix_spawn.
+//! Creates channels (connections to the engine) for new processes and programs: fork, exec and
+//! posix_spawn.
 //!
 //! An executed program sends HELLO and lists the sockets that it inherited. Programs that cannot
 //! load the library (static or set-user-id binaries) never send HELLO. Their channel must not keep
-//! sockets open that its parent closes, so it is reduced to the inheritable sockets listed at
-//! CLONE.
+//! sockets open that the parent closes, so it keeps only the inheritable sockets listed at CLONE.
 //!
 //! ```text
 //! fork           CLONE FORK    all sockets of the parent
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Other threads of the parent continue to open and close sockets between CLONE and the start of
-//! the new process. So a clone keeps sockets that the parent closes, and receives those that it
-//! opens, until the new process lists its own.
+//! the new process. Therefore a clone (the channel of the new process) keeps sockets that the
+//! parent closes, and receives those that it opens, until the new process lists its own.
 
 use std::time::Duration;
 
@@ -33,20 +33,20 @@ use crate::shard::processes::channels::{BatchWork, Expected};
 use crate::shard::sockets::Sockets;
 
 /// Maximum time until a spawned program sends HELLO, which it does when the dynamic loader has
-/// loaded it. After a later HELLO, the program gets only sockets that its parent has not closed
-/// meanwhile.
+/// loaded it. If HELLO arrives later, the program gets only those sockets that its parent has not
+/// closed before.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// Maximum number of clones of a process that have not begun. The number is limited, because each
-/// clone gets every socket that the process opens. The limit is large enough for a server that
-/// forks 500 workers at once.
+/// Maximum number of channels for new processes that have not begun, per parent. It is limited,
+/// because each of them gets every socket that the parent opens. It is large enough for a server
+/// that forks 500 workers at once.
 const CLONES_MAX: usize = 512;
-/// Maximum total number of references to sockets that a CLONE may lead to. Each reference takes
-/// four bytes. The limit is enough for four processes that have a socket in every slot.
+/// Maximum total number of references from processes to sockets after a CLONE. A reference takes
+/// four bytes. The limit suffices for four processes that use all slots.
 const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 
 impl Processes {
-    /// Adds a socket to the list that a process sends for its next CLONE, SETTLED or HELLO.
+    /// Adds a socket to the list of sockets for the process's next CLONE, SETTLED or HELLO.
     pub(crate) fn list(
         &mut self,
         sockets: &mut Sockets,
@@ -62,12 +62,13 @@ impl Processes {
         let unclaimed = entry.unclaimed().is_some();
         let Some(attached) = self.channels.get(id) else { return };
         if let Some(parent) = attached.lineage.parent.filter(|_| unclaimed) {
-            // The parent has accepted the connection, but its claim has not arrived yet. Claim the
-            // connection for the parent now, so that the child is not the only process that has it.
+            // The parent has accepted the connection, but its ACCEPTED command has not arrived yet.
+            // Record that the parent has the connection, so that the child is not the only process
+            // with it.
             self.claim(sockets, net, parent, slot);
         }
-        // The list needs no generations, because the slot of a socket that the process has is not
-        // reused.
+        // The list needs no generations, because the slot of a socket that a process has open is
+        // not reused.
         if !self.is_held(id, slot) {
             self.adopt(sockets, net, id, slot);
         }
@@ -83,7 +84,7 @@ impl Processes {
             return Err(Errno(EINVAL));
         }
         let held = self.holds + self.promised + attached.held;
-        // Refuse a process that has not begun: a real process sends HELLO or SETTLED before it
+        // Reject a process that has not begun. A correct process sends HELLO or SETTLED before it
         // forks.
         let unborn = attached.lineage.parent.is_some() || attached.lineage.expected.is_some();
         if unborn || attached.lineage.clones.len() >= CLONES_MAX || held > HOLDS_MAX {
@@ -92,7 +93,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Starts to give a new channel the sockets of its parent. If this is refused, returns `link`
+    /// Starts to give a new channel the sockets of its parent. If this is rejected, returns `link`
     /// and `newcomer`.
     pub(crate) fn clone_channel(
         &mut self,
@@ -112,8 +113,8 @@ impl Processes {
         let Some(parent) = self.channels.get_mut(id) else { return Ok(()) };
         let listed = std::mem::take(&mut parent.listed);
         parent.lineage.clones.push(newcomer);
-        // exec(2) keeps the process ID. A process created by fork(2) or posix_spawn(3) sends its
-        // own ID later.
+        // exec(2) does not change the process ID. A process created by fork(2) or posix_spawn(3)
+        // will send its own.
         let pid = if wanted == purpose::EXEC { parent.pid } else { 0 };
         let held = parent.held;
         if let Some(attached) = self.channels.get_mut(newcomer) {
@@ -129,8 +130,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Handles the command SETTLED: a forked child has listed its sockets, and sends its process
-    /// ID.
+    /// Handles the command SETTLED of a forked child, which has listed its sockets and sends its
+    /// process ID.
     pub(crate) fn settled(&mut self, sockets: &mut Sockets, id: ChannelId, pid: u32) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.pid = pid;
@@ -152,14 +153,15 @@ impl Processes {
                 attached.lineage.parent = None;
                 self.to_restrict.push_back((until, clone));
             } else if let Some(parent) = self.channels.get_mut(id) {
-                // A forked child has no deadline for HELLO, because it lists its own sockets. So it
-                // stays a clone.
+                // A forked child lists its own sockets, so it needs no deadline for HELLO. Record
+                // it as a clone (new process) of its parent.
                 parent.lineage.clones.push(clone);
             }
         }
     }
 
-    /// Detaches an ended process from its clones, which get no further sockets from it.
+    /// Detaches an ended process from the new processes that it has created. They get no more
+    /// sockets from it.
     pub(crate) fn orphan_clones(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         for clone in std::mem::take(&mut attached.lineage.clones) {
@@ -169,8 +171,8 @@ impl Processes {
         }
     }
 
-    /// Detaches a channel from its parent, so that it gets no further sockets that the parent
-    /// opens. Called when its process has sent HELLO or SETTLED, or has ended.
+    /// Detaches a channel from its parent, so that it gets no more sockets that the parent opens.
+    /// Called when its process has sent HELLO or SETTLED, or has ended.
     pub(crate) fn end_cloning(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.lineage.expected = None;
@@ -185,8 +187,8 @@ impl Processes {
         }
     }
 
-    /// Detaches clones whose processes have not begun in time from their parents, so that they get
-    /// no further sockets.
+    /// Detaches new processes that have not begun before the deadline from their parents. They get
+    /// no more sockets that the parents open.
     pub(crate) fn disinherit_unborn(&mut self, now: Instant) {
         while let Some(&(until, id)) = self.to_disinherit.front() {
             if until > now {
@@ -194,7 +196,7 @@ impl Processes {
             }
             self.to_disinherit.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
-            // Skip this entry if the channel ID was reused for another process.
+            // Skip this entry if the channel ID belongs to another process now.
             if attached.lineage.unborn_until.take_if(|it| *it == until).is_none() {
                 continue;
             }
@@ -210,8 +212,8 @@ impl Processes {
         }
     }
 
-    /// For programs that have not sent HELLO in time, releases all sockets except those that they
-    /// inherit.
+    /// Handles programs that have not sent HELLO before the deadline: releases all their sockets
+    /// except inherited ones.
     pub(crate) fn restrict_strangers(&mut self, sockets: &mut Sockets) {
         let now = sockets.now;
         while let Some(&(until, id)) = self.to_restrict.front() {
@@ -220,7 +222,7 @@ impl Processes {
             }
             self.to_restrict.pop_front();
             let Some(attached) = self.channels.get_mut(id) else { continue };
-            // Skip this entry if the channel ID was reused for another process.
+            // Skip this entry if the channel ID belongs to another process now.
             let expected = attached.lineage.expected.take_if(|it| it.until == Some(until));
             let Some(expected) = expected else { continue };
             // Count the program in the first shard only, because every shard notices it.

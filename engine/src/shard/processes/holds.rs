@@ -15,7 +15,7 @@ impl Processes {
         self.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
     }
 
-    /// Records that a process has a descriptor of the socket in `slot`.
+    /// Records that a process has the socket in `slot` open.
     pub(crate) fn hold(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         sockets.counters.work(1);
         let (Some(entry), Some(attached)) =
@@ -24,8 +24,8 @@ impl Processes {
             return;
         };
         let is_new = attached.holds.insert(slot);
-        // If the slot is in `former`, the process is still in the socket's `holders` list. Then
-        // only cancel the pending release.
+        // If the slot is in `former`, the socket's `holders` list still contains the process.
+        // Removing it from `former` cancels the pending release.
         if is_new && !attached.former.remove(slot) {
             entry.holders.push(id);
             attached.held += 1;
@@ -34,8 +34,8 @@ impl Processes {
         }
         let clones = attached.lineage.clones.len();
         sockets.end_flight(slot);
-        // Processes that were just forked may have inherited the socket. So record it for them,
-        // until they list their own sockets.
+        // Child processes that were just forked may have inherited the socket. Record it for them
+        // as well, until they have listed their own sockets.
         for at in 0..clones {
             let Some(&clone) = self.channels.get(id).and_then(|it| it.lineage.clones.get(at))
             else {
@@ -45,8 +45,8 @@ impl Processes {
         }
     }
 
-    /// Records that a process has got a descriptor of a socket by accept, by SCM_RIGHTS, or from
-    /// its parent.
+    /// Records that a process has received a descriptor of a socket: by accept(2), by SCM_RIGHTS,
+    /// or from its parent.
     pub(crate) fn adopt(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
         if sockets.slots.get(slot).is_some_and(|entry| entry.unclaimed().is_some()) {
             self.claim(sockets, net, id, slot);
@@ -55,10 +55,11 @@ impl Processes {
         }
     }
 
-    /// Records that a process has removed a connection from an accept queue.
+    /// Records that a process has accepted a connection, which it has removed from an accept queue.
     pub(crate) fn claim(&mut self, sockets: &mut Sockets, net: &mut Net, id: ChannelId, slot: u32) {
-        // Ignore a connection that is being closed, because the listener was closed or the claim is
-        // too late. Otherwise the process would still be recorded for the slot when it is reused.
+        // Ignore a connection that is being closed, because its listener was closed or the ACCEPTED
+        // command came too late. Otherwise the process would still be recorded when the slot is
+        // reused.
         let entry = sockets.slots.get(slot).filter(|entry| !entry.closing);
         let Some((listener, generation)) = entry.and_then(|entry| entry.unclaimed()) else {
             sockets.counters.commands_stale += 1;
@@ -74,8 +75,8 @@ impl Processes {
         sockets.slots.post(slot, event::RX);
     }
 
-    /// Records that a process no longer has a descriptor of a socket. If it was the last process,
-    /// closes the socket.
+    /// Records that a process has closed its last descriptor of a socket. Closes the socket if no
+    /// other process has it open.
     pub(crate) fn let_go(
         &mut self,
         sockets: &mut Sockets,
@@ -91,7 +92,7 @@ impl Processes {
             attached.held -= 1;
             self.holds -= 1;
             attached.closed.insert(slot);
-            // Remove the slot from the lists, because it may be reused for another socket.
+            // Remove the slot from these lists, because it may be reused for another socket.
             attached.listed.remove(slot);
             if let Some(expected) = &mut attached.lineage.expected {
                 expected.inherits.remove(slot);
@@ -102,8 +103,9 @@ impl Processes {
         if !entry.holders.is_empty() {
             sockets.catch_up(net, slot);
         } else if entry.unclaimed().is_none() {
-            // Close the socket, unless a message with it is in flight to another process. Ignore
-            // such a message if it was counted by a process that was cut off (has no link).
+            // Close the socket, unless it is in flight to another process (SCM_RIGHTS). A process
+            // without a link was removed for a protocol violation, so do not trust its count of
+            // messages in flight.
             let is_honest = self.channels.get(id).is_some_and(|attached| attached.link.is_some());
             if !is_honest || !sockets.keep_in_flight(id, slot) {
                 sockets.close(net, slot);
@@ -111,8 +113,8 @@ impl Processes {
         }
     }
 
-    /// Gives a socket to the clone that is being created, before the parent releases the socket. A
-    /// clone gets all sockets that its parent had at the CLONE request.
+    /// Gives a socket to the channel that is being cloned, before the parent releases the socket.
+    /// The new process gets all sockets that its parent had at the time of the CLONE request.
     pub(crate) fn give_to_clone(&mut self, sockets: &mut Sockets, id: ChannelId, slot: u32) {
         let Some(attached) = self.channels.get(id) else { return };
         let Some(Batch { what: BatchWork::Give { clone, only_listed }, .. }) = attached.batch
@@ -134,7 +136,7 @@ impl Processes {
         self.begin_end_of_holds(sockets, id);
     }
 
-    /// Queues a process so that the sockets in its `former` set are released in batches.
+    /// Queues a process, so that its sockets in `former` are released in batches.
     pub(crate) fn begin_end_of_holds(&mut self, sockets: &mut Sockets, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.is_ending, true) {

@@ -1,5 +1,5 @@
-//! Counts the data of ended programs that was not sent or acknowledged yet, and decides how long
-//! the engine waits for it.
+//! Counts unsent and unacknowledged data of ended programs, and decides how long the engine waits
+//! for it.
 
 use std::time::Duration;
 
@@ -12,12 +12,11 @@ use crate::shard::net::Net;
 use crate::shard::processes::Processes;
 use crate::shard::sockets::Sockets;
 
-/// Minimum time between two counts of unsent data, multiplied by the number of sockets. Counting
-/// one socket takes some 100 ns. So counting takes a twentieth of the time, however many sockets
-/// there are.
+/// Minimum time between two counts of unsent data, per socket. Counting a socket takes about 100
+/// ns, so counting uses at most a twentieth of the time.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
-/// Progress of sending the data of programs that have ended.
+/// Progress of sending the remaining data of ended programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving {
     /// Smallest value that [`Processes::unsent`] has returned since the wait began.
@@ -32,10 +31,10 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
-    /// Returns the time at which the wait ends if `unsent` does not fall until then. For streams,
-    /// this is `stalled` after the last progress. If only packets wait for devices and neighbors,
-    /// it is [`RESOLUTION_TIME`], in which the address for a last datagram can be resolved. The
-    /// number of these packets need not fall, because they include replies to unrelated hosts.
+    /// Returns the time at which the wait ends unless `unsent` decreases before. For streams, this
+    /// is `stalled` after the last progress. If only packets wait for devices and neighbors, it is
+    /// [`RESOLUTION_TIME`], enough to resolve the address for a last datagram. Their number may not
+    /// decrease, because it includes replies to unrelated hosts.
     fn until(&self, stalled: Duration) -> Instant {
         self.moved + if self.unsent == 0 { RESOLUTION_TIME } else { stalled }
     }
@@ -54,8 +53,8 @@ impl Processes {
         (self.departure.number, self.departure.progress) = (Some(number), None);
         self.departure.left_behind = match whose {
             Leavers::All => None,
-            // Wait only for sockets that are closing now, not for those that other processes close
-            // later.
+            // Wait only for sockets that are closing now, and not for sockets that other processes
+            // close later.
             Leavers::Gone => {
                 let closing = sockets.slots.iter().filter(|(_, entry)| entry.closing);
                 Some(closing.filter_map(|(_, entry)| entry.id).collect())

@@ -1,5 +1,4 @@
-//! Opens the channels of processes, connects them with the rings of process images, and removes
-//! them.
+//! Opens the channels of processes, connects them with the rings of programs, and removes them.
 
 use std::os::fd::AsFd;
 
@@ -13,7 +12,7 @@ use crate::shard::sockets::Sockets;
 
 impl Processes {
     /// Opens the channel of a process, which has no sockets yet. From now on the end of the process
-    /// is detected. Its commands are read once it has rings.
+    /// is detected. Its commands are read after it has received its rings.
     pub(crate) fn open(&mut self, sockets: &mut Sockets, net: &mut Net, newcomer: Newcomer) {
         let id = newcomer.id;
         sockets.payers.set(id, newcomer.family);
@@ -21,7 +20,8 @@ impl Processes {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.is_watched = net.poller.add(attached.life.as_fd(), ShardSource::Gone(id)).is_ok();
         if !attached.is_watched {
-            // The poller cannot watch the process, so its end would not be detected. Cut it off.
+            // The poller cannot watch the process, so its end would not be detected. Remove the
+            // process.
             self.channels.to_cut_off.push(id);
         }
     }
@@ -49,7 +49,7 @@ impl Processes {
         self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
     }
 
-    /// Removes a channel. The registry may then reuse its ID.
+    /// Removes a channel, whose ID the registry may then reuse.
     pub(crate) fn forget(&mut self, net: &mut Net, id: ChannelId) {
         let Some(mut attached) = self.channels.remove(id) else { return };
         if let Some(link) = attached.link.take() {

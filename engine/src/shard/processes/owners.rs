@@ -1,9 +1,9 @@
-//! Sends SIGURG to processes of the run, as the kernel reports them.
+//! Sends SIGURG to processes, after checking with the kernel that they are part of the run.
 //!
 //! Processes write their ids, and owners of sockets, into shared memory. Both may be forged, and
-//! the engine may have more rights than the writer. So we check with the kernel that the process is
-//! this one or a descendant, as all processes of a run are. No process on the path may have another
-//! user than its parent, unless the parent is root.
+//! the engine may have more privileges than the writer. Therefore this module checks in /proc that
+//! the process is this one or a descendant, as all processes of a run are. No process in between
+//! may have a different user than its parent, unless the parent is root.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::read;
@@ -12,10 +12,10 @@ use rustix::process::{
 };
 use towpath_shm::Fd;
 
-/// Maximum number of generations between the engine's process and a descendant that gets signals.
+/// Maximum number of generations between the engine's process and a descendant that gets SIGURG.
 const DEPTH_MAX: usize = 256;
 
-/// The process that was signaled last, which is usually the next one to be signaled, too.
+/// The process that was signaled last. It is usually signaled again next.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     last: Option<(Pid, Fd)>,
@@ -46,10 +46,10 @@ impl Owners {
     }
 }
 
-/// Returns whether process `pid` descends from `top`. Returns false if a process in between has
-/// more rights than its parent.
+/// Returns whether process `pid` is a descendant of `top`. Returns false if a process in between
+/// has more privileges than its parent.
 fn is_below(pid: Pid, top: Pid, of: impl Fn(Pid) -> Option<ProcessStatus>) -> bool {
-    // Check that /proc shows `top` under its own ID. In another PID namespace, /proc contains
+    // Check that /proc shows `top` under its own ID. In another PID namespace, /proc would show
     // different IDs.
     let Some(mut child) = of(pid).filter(|_| of(top).is_some_and(|it| it.pid == top)) else {
         return false;
@@ -145,8 +145,8 @@ mod tests {
         assert_eq!((own.pid, own.parent), (getpid(), rustix::process::getppid()));
     }
 
-    /// Process IDs that processes send are not trusted, so unrelated processes and ancestors get no
-    /// signal.
+    /// Tests that unrelated processes and ancestors get no signal, although a program can send any
+    /// process ID.
     #[test]
     fn only_descendants_are_signalled() {
         let mut owners = Owners::default();

@@ -15,10 +15,10 @@ impl Processes {
         }
     }
 
-    /// Sends SIGURG to the owner of a socket, which F_SETOWN has set (`sk_send_sigurg` of Linux).
-    /// The owner is a process, or all processes of a process group that are part of the run.
+    /// Sends SIGURG to the owner of a socket as set by F_SETOWN, like Linux's `sk_send_sigurg`. The
+    /// owner is a process, or all processes of a process group that are part of the run.
     ///
-    /// Programs of the run can set any owner, and claim any process id. Therefore,
+    /// Programs can set any owner, and send any process ID. Therefore,
     /// [`Owners`](crate::shard::processes::owners::Owners) checks with the kernel that the process
     /// is part of the run. SIGURG never ends a process, because it is ignored by default.
     fn signal_owner(&mut self, sockets: &mut Sockets, slot: u32) {
@@ -28,7 +28,7 @@ impl Processes {
             1.. => *member == pid,
             _ => getpgid(Some(*member)) == Ok(pid),
         };
-        // Remove duplicates: two processes may have sent the same process ID, but that process must
+        // Remove duplicates: if two processes have sent the same process ID, the process must still
         // get only one signal.
         let mut meant: Vec<Pid> = self.channels.pids().filter(is_meant).collect();
         meant.sort_unstable_by_key(|member| member.as_raw_pid());

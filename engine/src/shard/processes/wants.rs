@@ -1,4 +1,4 @@
-//! Handles requests of processes that arrived on their control sockets and that the registry has
+//! Handles requests that processes have sent on their control sockets, and that the registry has
 //! forwarded.
 
 use crate::errno::{EPROTO, Errno};

@@ -6,12 +6,12 @@ use crate::ids::ChannelId;
 use crate::shard::processes::channels::Attached;
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Maximum number of commands that are read from the rings of one family of processes before other
-/// families are served. Handling them takes some 12 µs, about as long as waking a program.
+/// Maximum number of commands that are read from one family of processes before other families are
+/// served. Handling them takes about 12 µs, as long as waking a program.
 pub(crate) const COMMANDS_A_TURN: usize = 128;
 /// Maximum number of work steps for commands of one family of processes before other families are
-/// served. A command may take several steps: a process with clones gives each of them the sockets
-/// that it opens.
+/// served. A command may take several steps, for example if a new socket is also given to child
+/// processes that have not begun.
 const WORK_A_TURN: u64 = 256;
 
 impl Requests {
@@ -28,8 +28,8 @@ impl Requests {
         more
     }
 
-    /// Reads commands from those rings that have unread ones from before the last
-    /// [`Channels::mark`]. Usually the limit allows to read them all.
+    /// Reads the commands that were in the rings at the last [`Channels::mark`], as far as the
+    /// limit of work allows.
     pub(crate) fn drain_marked(&mut self, cx: &mut RequestCx<'_>) {
         for id in cx.processes.channels.ids() {
             let link = cx.processes.channels.get(id).and_then(|attached| attached.link.as_ref());
@@ -39,9 +39,9 @@ impl Requests {
         }
     }
 
-    /// Reads commands of a process: at least one, and at most its share of the limit for its
-    /// family. So a program does not get more of the engine's time by creating processes. Returns
-    /// true if more are left.
+    /// Reads commands of a process: at least one, and at most its part of the limit for its family.
+    /// Therefore a program does not get more of the engine's time by creating processes. Returns
+    /// true if commands are left.
     pub(crate) fn drain_share(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) -> bool {
         let kin = cx.processes.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
@@ -95,8 +95,8 @@ impl Requests {
 }
 
 impl Requests {
-    /// Handles a command about a socket. Ignores it if the process does not have the socket,
-    /// because it then came too late or is forged.
+    /// Handles a command about a socket. Ignores it if the process does not have the socket open,
+    /// because the command is late or forged.
     pub(crate) fn about_socket(
         &mut self,
         cx: &mut RequestCx<'_>,

@@ -17,15 +17,15 @@ use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::{AF_INET, AF_INET6};
 
-/// Maximum number of connections without a slot that are listed for each shard. Each request skips
-/// those listed by earlier ones, so more of them would delay a turn of the event loop.
+/// Maximum number of connections without a slot that are listed per shard. Each request must skip
+/// those that were already listed, so a longer list would delay an iteration of the event loop.
 const WITHOUT_MAX: usize = 4096;
 /// Maximum number of sockets in one reply.
 const ROWS: usize = DATA_MAX / size_of::<SocketRow>();
 
 impl Requests {
-    /// Returns as many sockets as fit one reply: first those with a slot, then connections without
-    /// one.
+    /// Returns as many sockets as fit in one reply: first those with a slot, then connections
+    /// without one.
     pub(crate) fn socket_rows(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -47,8 +47,8 @@ impl Requests {
         for (local, remote, at) in &some {
             append(&mut reply, &row_without_socket(*local, *remote, *at));
         }
-        // Count skipped connections as work steps, too. Otherwise a long list could delay the turn
-        // of the event loop.
+        // Count skipped connections as work steps, so that a long list is continued in the next
+        // iteration of the event loop.
         cx.sockets.counters.work(skipped + ENTRY * some.len());
         (reply.a, reply.b) = match more {
             true => (cx.sockets.slots.first(), (skipped + some.len()) as u32 + 1),
@@ -57,8 +57,8 @@ impl Requests {
         reply
     }
 
-    /// Appends sockets to a reply, by slot. Returns true if more slots are left; `reply.a` is then
-    /// the first of them.
+    /// Appends sockets to a reply in the order of their slots. Returns true if more slots are left;
+    /// `reply.a` is then the first of these.
     fn rows_of_slots(
         &mut self,
         cx: &mut RequestCx<'_>,

@@ -16,7 +16,7 @@ use crate::shard::sockets::linux::{state, state_number};
 use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::slots::SlotEntry;
 
-/// Maximum number of slots that one SOCKETS request checks. Each takes some nanoseconds.
+/// Maximum number of slots examined by one SOCKETS request. Each takes some nanoseconds.
 pub(crate) const SLOTS_A_REQUEST: u32 = 4096;
 /// Number of work steps that one entry of a listing counts as.
 pub(crate) const ENTRY: usize = 8;
@@ -75,7 +75,7 @@ impl ShardView<'_> {
         sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
     }
 
-    /// Returns the entry of the socket in a slot. `None` if the slot is free.
+    /// Returns the listing entry of the socket in a slot; `None` if the slot is free.
     pub(crate) fn entry(&self, slot: u32) -> Option<SocketEntry> {
         self.sockets.slots.get(slot).map(|entry| self.show(slot, entry))
     }
@@ -122,8 +122,7 @@ impl ShardView<'_> {
         let output = self.net.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.sockets.slots.len() as u64),
-            // The values of this counter and the next one are 0 here, because the registry adds
-            // them.
+            // The registry adds the values of this counter and the next one, so they are 0 here.
             ("channels", 0),
             ("descriptors_to_close", 0),
             ("events_lost", self.channels.events_lost()),

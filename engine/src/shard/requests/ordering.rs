@@ -1,27 +1,26 @@
-//! Orders requests: decides which earlier work must be done before a request is answered.
+//! Decides which earlier work must be done before a request is answered.
 //!
 //! Earlier commands of the same process must be handled first, so a request waits until the command
 //! ring of its process is empty.
 //!
-//! The process may also know of earlier actions of other processes. For example, one has ended and
-//! was waited for, or one has closed a socket and reported it. On Linux such an action is done when
-//! the call returns. If a reply has to reflect this, requests are answered in rounds. A round
-//! begins after all descriptors were polled, because only the hang-up of its control socket may
-//! show that a process has ended. Then the write position of each command ring is marked, and the
-//! queued ends of sockets are counted. We answer the round's requests once all rings are read up to
-//! their marks and these ends are done. Both proceed in batches, so that connections do not wait
-//! for them. Later commands belong to the next round, so that a request waits for a bounded amount
-//! of work.
+//! The process may also know of earlier actions of other processes: for example, that a process has
+//! ended (waitpid(2)), or has closed a socket. On Linux such an action is complete when the call
+//! returns. If a reply depends on them, the request is answered in a round. A round begins after
+//! all descriptors were polled, because the end of a process may only be visible as the hang-up of
+//! its control socket. Then the write position of each command ring is recorded, and the queued
+//! closes of sockets are counted. The round's requests are answered when all rings are read up to
+//! these positions and these closes are done. Both proceed in batches, so that connections do not
+//! wait for them. Later commands belong to the next round, so that a request waits for a bounded
+//! amount of work.
 //!
 //! With several shards, a port or a listener may belong to a socket of a peer shard. Then each of
-//! these shards runs a round, and the request waits for all of them, identified by a number. Rounds
-//! never wait for each other, except for connections that were closed with their listener in a peer
-//! shard.
+//! these shards runs a round, and the request waits for all of them. Rounds never wait for each
+//! other, except for connections that were closed with their listener in a peer shard.
 //!
 //! Most replies need no round ([`Sockets::depends_on_shards`]). Unread commands of other processes
-//! can only free resources. So the request is tried first, and waits for a round if it fails for
-//! lack of a resource. Shared ports are an exception, because a socket may have left the port or
-//! stopped sharing it.
+//! can only free resources. Therefore the request is tried first, and waits for a round if it fails
+//! for lack of a resource. Shared ports are an exception, because a socket may have left the port
+//! or stopped sharing it.
 
 use towpath_shm::control::{Request, call, goes_by_socket};
 use towpath_stack::ShardId;
@@ -34,14 +33,14 @@ use crate::shard::peers::message::PeerMessage;
 use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
 use crate::shard::requests::{RequestCx, Requests};
 
-/// Maximum number of work steps in one turn of the event loop for requests that are not part of a
-/// round. The same limit applies separately to those of a round. The limit allows for some 50 µs of
-/// work, or for one longer request.
+/// Maximum number of work steps per iteration of the event loop for requests that do not wait for a
+/// round (pass over earlier work). The same limit applies separately to those that do. It allows
+/// about 50 µs of work, or one longer request.
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Answers requests that are due. `looked` tells that the descriptors were just polled, and
-    /// ended processes were detached.
+    /// Answers requests that are due. `looked` is true if the descriptors were just polled, and
+    /// ended processes were removed.
     pub(crate) fn answer_due(&mut self, cx: &mut RequestCx<'_>, looked: bool) {
         if !self.rounds.has_work() {
             return;
@@ -74,8 +73,8 @@ impl Requests {
         if cx.sockets.ends.done() < ends || !cx.sockets.ends.is_settled(&self.rounds.awaited) {
             return;
         }
-        // Limit the work for this round separately, so that new requests cannot delay the end of
-        // the round.
+        // Limit the work for requests of this round separately, so that new requests cannot delay
+        // them.
         let before = cx.sockets.counters.work;
         while cx.sockets.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
@@ -108,7 +107,7 @@ impl Requests {
         number
     }
 
-    /// Records that the shard `from` has finished the round with this number.
+    /// Records that the shard `from` has finished its round for the request with this number.
     pub(crate) fn note_done(&mut self, from: ShardId, number: u64) {
         let Some(waiting) = self.rounds.waiting.get_mut(&number) else { return };
         waiting.left &= !(1 << from.0);
@@ -179,8 +178,8 @@ impl Requests {
         }
     }
 
-    /// Reads one request, and answers it unless it must wait for a round or go to the registry. The
-    /// request may have been written after the descriptors were polled.
+    /// Reads a request and answers it, unless it must wait for earlier work or is for the registry.
+    /// The request may have been written after the descriptors were polled.
     fn read_request(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) {
         cx.sockets.counters.work(1);
         let Some(attached) = cx.processes.channels.get_mut(id) else { return };
@@ -251,7 +250,7 @@ impl Requests {
         }
     }
 
-    /// Queues a request from a control socket until earlier commands of all processes are handled.
+    /// Queues a request from a control socket until earlier commands of all processes are executed.
     /// CLONE is executed at once, because its [`Want::MayClone`] has already waited.
     pub(crate) fn note_want(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, want: Box<Want>) {
         if matches!(*want, Want::Clone { .. } | Want::NoClone(_)) {
@@ -267,7 +266,7 @@ impl Requests {
         }
     }
 
-    /// Forwards a request that a process has written to its request slot to the registry.
+    /// Forwards a request from a process's request slot to the registry.
     fn pass_on(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = cx.processes.channels.get(id) {
             cx.processes.notices.push(ShardReport::Asks(
@@ -285,8 +284,8 @@ fn is_want(Errno(errno): &Errno) -> bool {
     matches!(*errno, EADDRINUSE | EADDRNOTAVAIL | EAGAIN | ENOBUFS)
 }
 
-/// Returns whether a request may need a resource, such as a port, that another process may have
-/// released.
+/// Returns whether a request may fail for lack of a resource, such as a port, that another process
+/// may have released.
 fn wants(request: &Request) -> bool {
     matches!(
         request.call,
@@ -328,7 +327,7 @@ mod tests {
         id: ChannelId,
         control: OwnedFd,
         channel: Channel,
-        /// Number of the last request that the program has written to its request slot.
+        /// Number of the program's last request in its request slot.
         asked: Cell<Option<u32>>,
         _bell: OwnedFd,
     }
@@ -397,7 +396,7 @@ mod tests {
             push_command(&self.channel, &command).expect("it fits");
         }
 
-        /// Writes commands that have no effect, more than the engine reads in one turn of its event
+        /// Writes more commands without effect than the engine reads in one iteration of its event
         /// loop.
         fn chatter(&self, of: &ControlReply) {
             (0..2 * COMMANDS_A_TURN + 9).for_each(|_| self.tell(of, op::SETTING, setting::NODELAY));
@@ -435,8 +434,8 @@ mod tests {
         }
     }
 
-    /// Requests whose reply contains descriptors must be sent on the control socket, all others in
-    /// the request slot.
+    /// Tests that requests whose reply contains descriptors are accepted only on the control
+    /// socket, and all others only in the request slot.
     #[test]
     fn each_request_has_one_way() {
         let mut engine = engine();
@@ -470,8 +469,8 @@ mod tests {
         assert_eq!((addresses_of_loopback, engine.shard.sockets.counters.requests), (Some(2), 2));
     }
 
-    /// A request in the request slot in shared memory does not delay another one on the control
-    /// socket.
+    /// Tests that a request in shared memory and a request on the control socket do not delay each
+    /// other.
     #[test]
     fn each_way_has_a_request_at_a_time() {
         let mut engine = engine();
@@ -484,7 +483,8 @@ mod tests {
         assert!(program.answer_on_socket().is_some() && program.answer().is_some());
     }
 
-    /// Threads that wait for a reply must wake up if their process is cut off.
+    /// Tests that threads that wait for a reply wake up if their process is removed for a protocol
+    /// violation.
     #[test]
     fn who_is_cut_off_waits_for_no_answer() {
         let mut engine = engine();
@@ -499,8 +499,8 @@ mod tests {
         assert!(program.answer().is_none());
     }
 
-    /// Only the hang-up of its control socket tells that the process has ended, and a busy engine
-    /// polls that socket rarely.
+    /// Tests that the sockets of an ended process are closed before a later request is answered. A
+    /// busy engine rarely polls the control socket, whose hang-up shows the end.
     #[test]
     fn a_process_that_ended_before_holds_nothing() {
         let mut engine = engine();
@@ -517,7 +517,8 @@ mod tests {
         assert_eq!(asks.answer().map(|reply| reply.errno), Some(0));
     }
 
-    /// Requests that are answered at once must not delay the end of a round of other requests.
+    /// Tests that requests which are answered at once do not delay requests that wait for earlier
+    /// work.
     #[test]
     fn a_round_ends_beside_any_number_of_requests() {
         let mut engine = engine();
@@ -573,8 +574,8 @@ mod tests {
         assert_eq!(other.answered(&mut engine, &bind(&second, port)).errno, EADDRINUSE);
     }
 
-    /// A program may move the write position of its command ring back. If a round waited for these
-    /// withdrawn commands, it would never end.
+    /// Tests a program that moves the write position of its command ring back. Requests of other
+    /// processes must not wait for the withdrawn commands, which never arrive.
     #[test]
     fn commands_that_are_taken_back_hold_up_nobody() {
         let mut engine = engine();

@@ -19,8 +19,8 @@ use crate::shard::requests::{RequestCx, Requests};
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Runs a query, and sends its answer to the registry. If it is not finished, it continues in
-    /// the next turn of the event loop.
+    /// Runs a query, and sends its answer to the registry. If the answer is incomplete, the query
+    /// continues in the next iteration of the event loop.
     pub(crate) fn ask(&mut self, cx: &mut RequestCx<'_>, mut query: Box<dyn ShardQuery>) {
         let answer = query.ask(cx);
         if !answer.is_last {
@@ -29,7 +29,7 @@ impl Requests {
         cx.processes.notices.push(ShardReport::Answered(answer));
     }
 
-    /// Runs the first unfinished query again, for the next portion of its answer.
+    /// Runs the first unfinished query again, which returns the next portion of its answer.
     pub(crate) fn continue_query(&mut self, cx: &mut RequestCx<'_>) {
         if let Some(query) = self.unfinished.pop_front() {
             self.ask(cx, query);

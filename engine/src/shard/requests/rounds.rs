@@ -1,5 +1,5 @@
-//! Requests that wait for a round in this shard or in peer shards. A round is one pass in which all
-//! earlier work is done.
+//! Requests that wait until earlier work is done, in this shard or in peer shards. A round is a
+//! pass in which all earlier work is done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,23 +14,23 @@ use crate::shard::processes::channels::Channels;
 /// The result of a request: a reply, or the errno with which it fails.
 pub(crate) type Answer = Result<ControlReply, Errno>;
 
-/// Recipient of the answer to a request that waits for a round.
+/// Recipient of the answer to a request that waits until earlier work is done.
 #[derive(Debug)]
 pub(crate) enum Asker {
-    /// A process that wrote a request to its request slot in shared memory. Contains its channel,
+    /// A process that has written a request to its request slot in shared memory: its channel ID,
     /// and the channel's serial number.
     Process(ChannelId, u64),
-    /// A process that sent a request on its control socket. Contains its channel, and the channel's
+    /// A process that has sent a request on its control socket: its channel ID, and the channel's
     /// serial number.
     Want(ChannelId, u64),
-    /// Another thread that sent a query through the registry, for example for `towpath ss`.
+    /// A thread of the engine's process that has sent a query through the registry, for example for
+    /// `towpath ss`.
     Job(ShardJob),
-    /// A shard, possibly this one. Contains the key of the request in that shard's
-    /// [`Rounds::waiting`].
+    /// A shard, possibly this one, with the key of the request in its [`Rounds::waiting`].
     Shard(ShardId, u64),
 }
 
-/// A request that waits until peer shards have finished a round.
+/// A request that waits until peer shards have finished earlier work.
 #[derive(Debug)]
 pub(crate) struct RoundWait {
     /// Bit set of the shards that have not finished yet.
@@ -38,39 +38,39 @@ pub(crate) struct RoundWait {
     pub then: Then,
 }
 
-/// Step to do when all shards have finished their round.
+/// What to do when all shards have finished earlier work.
 #[derive(Debug)]
 pub(crate) enum Then {
-    /// Answer the request.
+    /// Execute and answer the request.
     Ask(Asker),
-    /// Send this answer to a process, which is identified by its channel and the channel's serial
+    /// Send this answer to a process, which is given by its channel ID and the channel's serial
     /// number.
     Give(ChannelId, u64, Box<Answer>),
 }
 
-/// Requests that have not been answered yet. Each is queued once.
+/// Requests that are not answered yet. Each is in one queue.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
-    /// Processes that may have written a request to their request slots. Each is listed once.
+    /// Processes that may have written a request to their request slot. Each is listed once.
     pub heard: VecDeque<ChannelId>,
-    /// Requests that are answered at the end of the current round.
+    /// Requests that are answered at the end of the current round (pass over earlier work).
     pub now: VecDeque<Asker>,
-    /// Whether the current round has begun. The descriptors must be polled before it begins.
+    /// Whether the current round (pass over earlier work) has begun. Before it begins, the
+    /// descriptors must be polled.
     pub has_begun: bool,
-    /// Requests that are answered at the end of the next round.
+    /// Requests that are answered at the end of the next round (pass over earlier work).
     pub next: VecDeque<Asker>,
-    /// Number of finished entries in the queue [`Ends`](crate::shard::sockets::ends::Ends) with
-    /// which the round ends. Set after all command rings were read up to their marks. `None`: some
-    /// rings were not read that far yet.
+    /// Number of finished entries in the queue [`Ends`](crate::shard::sockets::ends::Ends) at which
+    /// the round ends. `None` until all command rings are read up to their marks.
     pub ends: Option<u64>,
-    /// Requests that wait for peer shards, by number. The peers return the number with their
-    /// answers.
+    /// Requests that wait for peer shards, by number. The peer shards return the number in their
+    /// replies.
     pub waiting: BTreeMap<u64, RoundWait>,
-    /// Steps to do now, because all shards have finished; moved here from `waiting`.
+    /// Steps to execute now, because all shards have finished; moved here from `waiting`.
     pub ready: VecDeque<Then>,
-    /// Key of the next entry that is added to `waiting`.
+    /// Key for the next entry of `waiting`.
     pub count: u64,
-    /// For each peer shard, the number of connections that it had been asked to end when
+    /// For each peer shard, the number of connections that it had been asked to close when
     /// [`Self::ends`] was set.
     pub awaited: BTreeMap<ShardId, u64>,
 }
@@ -88,26 +88,27 @@ impl Rounds {
         asks || !self.heard.is_empty() || !self.ready.is_empty()
     }
 
-    /// Returns whether a round must begin. The descriptors must be polled before it begins.
+    /// Returns whether a round (pass over earlier work) must begin. Before it begins, the
+    /// descriptors must be polled.
     pub fn is_due(&self) -> bool {
         let asks = !self.now.is_empty() || !self.next.is_empty();
         asks && !self.has_begun
     }
 
-    /// Moves waiting requests to the round that begins next, just before the descriptors are
-    /// polled. The poll finds every process that ended before these requests were written.
+    /// Moves waiting requests to the next round, just before the descriptors are polled. The poll
+    /// detects all processes that ended before these requests were written.
     pub fn gather(&mut self) {
         if !self.has_begun {
             self.now.append(&mut self.next);
         }
     }
 
-    /// Begins a round. Its number of finished entries, [`Self::ends`], is set later.
+    /// Begins a round (pass over earlier work). [`Self::ends`], with which it ends, is set later.
     pub fn begin(&mut self) {
         (self.has_begun, self.ends) = (true, None);
     }
 
-    /// Records that a process may have written a request to its request slot.
+    /// Records that a process may have written a request to its request slot, so that it is read.
     pub fn note_request(&mut self, channels: &mut Channels, id: ChannelId) {
         let Some(attached) = channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.asks.is_heard, true) {

@@ -62,8 +62,8 @@ impl Requests {
         }
     }
 
-    /// Returns the slot of the socket that a request names. Fails unless the process has the
-    /// socket, except for ADOPT.
+    /// Returns the slot of the socket that a request names. Fails if the process does not have the
+    /// socket open, except for ADOPT.
     fn named(
         &mut self,
         cx: &mut RequestCx<'_>,
@@ -77,8 +77,8 @@ impl Requests {
         Ok(request.slot)
     }
 
-    /// Opens a socket, and further ones in advance if the request allows it. Opens only one if the
-    /// process has clones, or few slots are left.
+    /// Opens a socket, and more in advance if the request allows it. Opens only one if the process
+    /// has child processes that have not begun, or if few slots are free.
     fn open_sockets(
         &mut self,
         cx: &mut RequestCx<'_>,

@@ -10,8 +10,8 @@ use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::ends::PendingEnd;
 
 impl Sockets {
-    /// Removes a connection that a peer shard serves from the list of its listener's connections.
-    /// With `place`, also frees the connection's place in the backlog.
+    /// Removes a connection of a peer shard from its listener's list of connections. If `place` is
+    /// true, also frees the connection's place in the backlog.
     pub(crate) fn free_child(
         &mut self,
         net: &mut Net,
@@ -19,15 +19,15 @@ impl Sockets {
         child: (u32, u32),
         place: bool,
     ) {
-        // Free a place only if the connection was in the list. A program may pass any connection
-        // here, also one that has no place in the backlog.
+        // Free a place only if the connection was in the list. A program may name any connection
+        // here, even one without a place in the backlog.
         if self.remove_child(listener, child) && place {
             self.free_place(net, listener);
         }
     }
 
-    /// Removes a connection from the list of its listener's connections, because a process has
-    /// claimed it or it has ended. Returns false if it was not in the list.
+    /// Removes a connection from its listener's list of connections, because a process has accepted
+    /// it or it has ended. Returns false if it was not in the list.
     fn remove_child(&mut self, listener: (u32, u32), child: (u32, u32)) -> bool {
         let Some(entry) = self.slots.find(listener.0, listener.1) else { return false };
         let children = &mut entry.owned().children;
@@ -44,8 +44,8 @@ impl Sockets {
         }
     }
 
-    /// Removes a connection from the list of its listener's connections, even if a peer shard
-    /// serves the listener. With `place`, also frees the connection's place in the backlog.
+    /// Removes a connection from its listener's list of connections, even if the listener is in a
+    /// peer shard. If `place` is true, also frees the connection's place in the backlog.
     pub(crate) fn leave_listener(
         &mut self,
         net: &mut Net,
@@ -61,8 +61,8 @@ impl Sockets {
         match self.place.elsewhere(listener.0) {
             Some(shard) => net.tell_shard(shard, word),
             None => {
-                // A connection whose accept is deferred until bytes arrive has a place in the
-                // backlog, but is not in the list. So ignore the result.
+                // Ignore the result: a connection that is not accepted until bytes arrive has a
+                // place in the backlog, but is not in the list.
                 self.remove_child(listener, child);
                 if place {
                     self.free_place(net, listener);
@@ -71,8 +71,8 @@ impl Sockets {
         }
     }
 
-    /// Resets a connection that a process has removed from the accept queue, unless a process has
-    /// claimed it.
+    /// Resets a connection that a process has removed from the accept queue, unless the process has
+    /// reported that it has accepted it.
     pub(crate) fn end_unclaimed(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let Some(entry) = self.slots.find(slot, generation) else { return };
         let Some(listener) = entry.unclaimed() else { return };
@@ -92,7 +92,7 @@ impl Sockets {
         }
     }
 
-    /// Ends a connection that no process will accept, even if a peer shard serves it.
+    /// Closes a connection that no process will accept, even if it is in a peer shard.
     pub(crate) fn end_child(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let Some(shard) = self.place.elsewhere(slot) else {
             return self.ends.push(PendingEnd::Connection(slot, generation));
@@ -101,16 +101,16 @@ impl Sockets {
         net.tell_shard(shard, PeerMessage::End(slot, generation));
     }
 
-    /// Reports to peer shards that the connections which they asked to end have ended. Called after
-    /// the stack has run a turn since they were closed.
+    /// Tells peer shards that connections are closed, as they requested. Called after the stack has
+    /// run since the close.
     pub(crate) fn acknowledge_ends(&mut self, net: &mut Net) {
         for shard in self.ends.take_acknowledged() {
             net.tell_shard(shard, PeerMessage::Ended);
         }
     }
 
-    /// Offers connections whose accept was deferred to their listeners in peer shards, because
-    /// their first bytes have arrived.
+    /// Offers connections with TCP_DEFER_ACCEPT to their listeners in peer shards, because their
+    /// first bytes have arrived.
     pub(crate) fn offer_deferred(&mut self, net: &mut Net) {
         let now = self.now;
         for (slot, generation, listener) in std::mem::take(&mut self.deferred.to_offer) {
@@ -123,8 +123,8 @@ impl Sockets {
         }
     }
 
-    /// Asks peer shards to offer their connections again, because there was no memory to queue them
-    /// earlier.
+    /// Asks peer shards to offer their connections to this shard's listeners again. Before, there
+    /// was no memory to queue them.
     pub(crate) fn offer_again(&mut self, net: &mut Net) {
         let now = self.now;
         if self.deferred.offer_again_at.is_none_or(|at| at > now) {

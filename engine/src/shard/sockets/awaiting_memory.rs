@@ -10,18 +10,18 @@ use crate::shard::sockets::slot_set::SlotSet;
 /// Time until the first retry if a program's thread holds the lock of the FIFO, as during a copy.
 pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);
 
-/// Sockets whose programs wait for send buffer memory, in the order of their requests.
+/// Sockets whose programs wait for send buffer memory, in the order of the requests.
 #[derive(Debug)]
 pub(crate) struct AwaitingMemory {
     /// Slots of sockets that wait because no memory was free.
     pub memory: VecDeque<u32>,
     pub memory_at: Instant,
-    /// Slots of sockets that wait because a program's thread holds their lock.
+    /// Slots of sockets that wait because a thread of a program holds their lock.
     pub locked: VecDeque<u32>,
     pub locked_at: Instant,
     pub locked_pause: Duration,
-    /// Slots that are in either queue. Each is queued only once, even if the slot is reused
-    /// meanwhile.
+    /// Slots that are in either queue, so that each is queued only once, even if the slot is
+    /// reused.
     pub queued: SlotSet,
 }
 
@@ -48,7 +48,7 @@ impl AwaitingMemory {
         memory.into_iter().chain(locked).min()
     }
 
-    /// Schedules a retry after [`LOCK_AGAIN`], because a program's thread holds the lock of a slot.
+    /// Schedules a retry after [`LOCK_AGAIN`], because a thread of a program holds a slot's lock.
     pub fn try_locked_soon(&mut self, now: Instant) {
         self.locked_pause = LOCK_AGAIN;
         self.locked_at = self.locked_at.min(now + LOCK_AGAIN);

@@ -1,4 +1,4 @@
-//! Creates the slots, options and buffers of connections that arrive at a listener.
+//! Creates the slots, options and buffers of connections to a listener.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,8 +13,7 @@ use crate::shard::sockets::option_bits::has_bit;
 use crate::shard::sockets::queues::Swept;
 use crate::shard::sockets::slots::{AF_INET6, Holders, Rare, SlotEntry, UNPACED, inherit, present};
 
-/// Properties that connections inherit from their listener, except those that are stored in the
-/// listener's slot.
+/// Properties that connections inherit from their listener, besides those in the listener's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub slot: u32,
@@ -133,9 +132,9 @@ impl Sockets {
         u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
     }
 
-    /// Creates the engine's ends of a stream's receive and send buffers. If memory is ample,
-    /// allocates the send buffer now, so that the first write need not request it. `near` tells
-    /// that the peer is on this host.
+    /// Creates the engine's side of a stream's receive and send FIFOs. If much memory is free,
+    /// allocates the send buffer now, so that the first write need not request it. `near` is true
+    /// if the peer is on this host.
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) = self
             .slots
@@ -147,14 +146,14 @@ impl Sockets {
         let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
         let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
         if near {
-            // On Linux, a new connection has space for twenty segments of loopback's size. Programs
-            // rely on this, because they often write to themselves before they read.
+            // As on Linux, a new connection over loopback can buffer twenty segments. Programs rely
+            // on this, because they often write to themselves before they read.
             send.set_generous(true);
         }
         send.set_scarce(has_bit(self.slots.shared(slot), option_bit::NOTSENT_LOWAT));
         if self.windows.is_ample() {
-            // No thread holds the lock of a new slot. If memory is short, the program requests it
-            // with its first write.
+            // Ignore a failure: if memory is short, the program requests it with its first write.
+            // No thread can hold the lock of a new slot.
             send.attach();
             self.watch_memory(slot);
         }
@@ -200,8 +199,8 @@ impl Sockets {
         Some(slot)
     }
 
-    /// Creates the slot and buffers of a connection that arrived at a listener. Publishes the slot,
-    /// so that programs can use it.
+    /// Creates the slot and buffers of a connection to a listener, and publishes the slot for
+    /// programs.
     pub(super) fn make_child(
         &mut self,
         parent: &Parent,
@@ -211,7 +210,7 @@ impl Sockets {
     ) -> Option<(u32, EngineRecv, EngineSend)> {
         let slot = self.new_child(parent, child, local, remote)?;
         let (recv, send) = self.stream_buffers(slot, is_near(local, remote));
-        // Publish the slot before the connection is added to the accept queue, because the program
+        // Publish the slot before adding the connection to the accept queue, because the program
         // that accepts it uses the slot at once.
         self.slots.publish(slot);
         Some((slot, recv, send))

@@ -1,4 +1,4 @@
-//! Closes sockets: the stack first ends the connection, then the slot is freed.
+//! Closes sockets: first the stack ends the connection, then the slot is freed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use towpath_stack::Linger;
 use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 
-/// Number of work steps that closing one socket counts as, in the stack and for its slot.
+/// Number of work steps (of about 100 ns) for closing a socket in the stack and freeing its slot.
 const END: usize = 4;
 
 impl Sockets {
@@ -26,8 +26,8 @@ impl Sockets {
         }
     }
 
-    /// Closes the stack's socket after all queued data was passed to the stack. If the stack has no
-    /// socket for the slot, queues the slot to be freed.
+    /// Closes the stack's socket after all queued data was passed to the stack. If the slot has no
+    /// socket of the stack, queues the slot to be freed.
     pub(crate) fn end_of_closing(&mut self, net: &mut Net, slot: u32, linger: Linger) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -44,9 +44,9 @@ impl Sockets {
         }
     }
 
-    /// Resets a socket in whose slot a program wrote invalid values. From now on, the engine
-    /// ignores what programs write to the slot. No process is cut off, because it is unknown which
-    /// one wrote: all processes of a run can.
+    /// Resets a socket because a program wrote invalid values to its slot. From now on, the engine
+    /// ignores what programs write to the slot. No process is removed, because all processes of the
+    /// run can write to it.
     pub(crate) fn reset_socket(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(slot) else { return };
@@ -55,8 +55,8 @@ impl Sockets {
         }
         self.counters.hostile_sockets += 1;
         if let (false, Some(id)) = (entry.closing, entry.id) {
-            // Processes that have the socket keep its slot. The processes get the reset as an event
-            // when the stack has closed the socket.
+            // The slot is kept until all processes have closed the socket. They get the reset as an
+            // event after the stack has closed it.
             net.stack.close(now, id, Linger::Abort);
         }
     }

@@ -30,8 +30,8 @@ const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Sockets {
-    /// Returns a bit set of the shards whose earlier messages may change the answer to this
-    /// request. The request must wait for them.
+    /// Returns a bit set of the peer shards whose earlier messages may change the reply to this
+    /// request. The request must wait for these messages.
     pub(crate) fn depends_on_shards(&self, net: &Net, id: ChannelId, request: &Request) -> u16 {
         let (own, all) = (self.place.own(), self.place.all());
         match request.call {
@@ -57,7 +57,7 @@ impl Sockets {
         let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
-            // Another process may have closed the listener. Its shard must handle the close before
+            // Another process may have closed the listener. Its shard must process the close before
             // this connect.
             call::CONNECT => return shared | self.listening_shards(net, request),
             _ => false,
@@ -65,8 +65,8 @@ impl Sockets {
         shared | if others { all } else { 0 }
     }
 
-    /// Returns a bit set of the shards that have a listener for the destination of a stream's
-    /// connect, if that is on this host.
+    /// Returns a bit set of the shards with a listener for the destination of a stream's connect,
+    /// if the destination is on this host.
     pub(crate) fn listening_shards(&self, net: &Net, request: &Request) -> u16 {
         let entry = self.slots.get(request.slot);
         let is_stream = entry.is_some_and(|entry| !entry.is_datagram());
@@ -75,7 +75,7 @@ impl Sockets {
         addr.map_or(0, |addr| net.stack.listening_shards(addr))
     }
 
-    /// Opens a socket that no process has yet. Returns its slot and generation.
+    /// Opens a socket for which no process is recorded yet. Returns its slot and generation.
     pub(crate) fn open(
         &mut self,
         net: &mut Net,
@@ -113,8 +113,8 @@ impl Sockets {
         }
         let generation = entry.generation;
         if kind == Kind::Echo {
-            // Set SO_REUSEADDR: on Linux, ping sockets share identifiers (INET_PROTOSW_REUSE)
-            // unless the program disables that.
+            // Set SO_REUSEADDR: as on Linux (INET_PROTOSW_REUSE), ping sockets share identifiers
+            // unless the program disables it.
             let bits = &self.slots.shared(slot).option_bits;
             bits.fetch_or(option_bit::REUSEADDR, Relaxed);
         }
@@ -215,8 +215,8 @@ impl Sockets {
             }
             false => self.connect_stream(net, slot, remote, request.b == FAST_OPEN)?,
         };
-        // Read the socket again, because the slot has a new one in the stack if an earlier connect
-        // failed.
+        // Look up the stack's socket again. If an earlier connect has failed, the slot has a new
+        // one.
         let id = self.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         let info = net.stack.info(now, id);
         // Return the port that the program passed to connect from getpeername(2), although ping
@@ -238,9 +238,8 @@ impl Sockets {
             return Ok(ControlReply { a: FAST_OPEN, slot: room, ..ControlReply::default() });
         } else {
             self.slots.set_flags(slot, flags::CONNECTING, 0);
-            // Complete the handshake over loopback now, because on Linux it is complete when
-            // connect(2) returns. Programs rely on this: they fill an accept queue to make the next
-            // connect wait.
+            // Complete the handshake over loopback now. On Linux it is complete when connect(2)
+            // returns, and programs rely on this to fill an accept queue.
             if net.stack.is_near(remote.ip()) {
                 self.counters.work(STACK_TURN);
                 self.turn_packets(net, peers);

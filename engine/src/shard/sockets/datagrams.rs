@@ -1,4 +1,4 @@
-//! Sends the datagrams that programs have queued, and fills the error queues of their sockets.
+//! Sends datagrams that programs have queued, and fills the error queues of their sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Release;
@@ -16,9 +16,9 @@ use crate::shard::sockets::children::fits;
 use crate::shard::sockets::slots::{Owned, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
-/// Maximum number of datagrams that are sent for one socket in one turn of the event loop.
+/// Maximum number of datagrams that are sent for one socket in one iteration of the event loop.
 const DATAGRAMS_A_TURN: u32 = 64;
-/// Maximum number of sockets in the queue `to_send` that continue to send in one turn of the event
+/// Maximum number of sockets in the queue `to_send` that are served in one iteration of the event
 /// loop. Together they may send as many packets as all connections together.
 const BACKLOG_A_TURN: usize = 4;
 /// Length in bytes of the beginning of an error report: address and scope id of the host that
@@ -26,20 +26,20 @@ const BACKLOG_A_TURN: usize = 4;
 const REPORTER: usize = 16 + 4;
 
 impl Sockets {
-    /// Sends datagrams that a program has queued in its socket's send buffer.
+    /// Sends the datagrams that a program has queued in its socket's send buffer.
     pub(crate) fn send_datagrams(&mut self, net: &mut Net, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
-        // Do not send for a socket in `to_send`, which has its turn there. Otherwise extra
-        // notifications would let it send more than other sockets.
+        // Do not send here for a socket in `to_send`, which is served from that queue. Otherwise a
+        // program could send more than others by extra notifications.
         if tx.pull() && !owned.backlogged && self.send_some(net, slot, true) {
             self.put_off(slot);
         }
     }
 
-    /// Adds a socket to the queue `to_send`, to continue in the next turn of the event loop. A
-    /// socket is in the queue at most once, so extra notifications do not let it send more.
+    /// Adds a socket to the queue `to_send`, to be served in the next iteration of the event loop.
+    /// A socket is in the queue at most once, so that extra notifications have no effect.
     pub(crate) fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {
@@ -56,7 +56,7 @@ impl Sockets {
     pub(crate) fn send_put_off(&mut self, net: &mut Net) {
         for _ in 0..self.outgoing.to_send.len().min(BACKLOG_A_TURN) {
             let Some(slot) = self.outgoing.to_send.pop_front() else { return };
-            // Skip a slot that was reused for another socket.
+            // The entry is outdated if the slot was reused for another socket.
             let Some(backlogged) = self.is_put_off(slot) else { continue };
             *backlogged = false;
             let is_closing = self.slots.get(slot).is_some_and(|entry| entry.closing);
@@ -68,9 +68,9 @@ impl Sockets {
         }
     }
 
-    /// Sends the queued datagrams of a socket that is about to be closed. Returns false if more are
-    /// left; a later turn then closes the socket after the last one. Does not wait for devices:
-    /// drops datagrams that do not fit a device's queue.
+    /// Sends the queued datagrams of a socket that is about to be closed. Returns false if some are
+    /// left; the socket is then closed after the last one in a later iteration. Drops datagrams
+    /// that do not fit in a device's queue.
     pub(crate) fn flush_datagrams(&mut self, net: &mut Net, slot: u32) -> bool {
         self.send_datagrams(net, slot);
         if self.is_put_off(slot).is_none() && self.send_some(net, slot, false) {
@@ -79,11 +79,10 @@ impl Sockets {
         self.is_put_off(slot).is_none()
     }
 
-    /// Adds sockets to the queue `to_send` again, because devices have sent half of their queued
-    /// packets.
+    /// Adds sockets to the queue `to_send` again, because devices have space in their queues.
     fn resume_senders(&mut self) {
         for slot in std::mem::take(&mut self.outgoing.to_resume) {
-            // If the slot was reused, this is harmless, because the new socket has no datagrams to
+            // This is harmless if the slot was reused, because the new socket has no datagrams to
             // send.
             self.put_off(slot);
         }
@@ -115,8 +114,8 @@ impl Sockets {
     }
 
     /// Removes and returns the oldest report of a socket's error queue. As on Linux, the error of
-    /// the next report becomes the pending error, if it came from the network. Errors found on this
-    /// host do not, because the failing call has already returned them.
+    /// the next report becomes the socket's pending error if it came from the network. Errors of
+    /// this host do not, because the failing call has already returned them.
     pub(crate) fn take_report(&mut self, net: &mut Net, slot: u32) -> Result<ControlReply, Errno> {
         let entry = self.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
@@ -213,8 +212,8 @@ impl Sockets {
         }
     }
 
-    /// Frees bytes in send buffers of datagram sockets that packets referred to during the turn.
-    /// Queues sockets that waited for space in a device's queue.
+    /// Frees bytes in datagram send buffers to which packets of this iteration referred. Queues
+    /// sockets that waited for space in a device's queue.
     pub(crate) fn return_lent(&mut self) {
         self.resume_senders();
         for slot in std::mem::take(&mut self.outgoing.to_return) {
@@ -369,8 +368,8 @@ mod tests {
                 && engine.shard.sockets.is_put_off(slot).is_none()
         );
         assert!(engine.shard.flush_datagrams(now, slot));
-        // Close the socket while it is queued to send. The slot must be freed only after its last
-        // datagram.
+        // Close the socket while it is queued for sending. The slot must be freed only after its
+        // last datagram is sent.
         engine.shard.sockets.put_off(slot);
         assert!(!engine.shard.flush_datagrams(now, slot));
         engine.shard.sockets.slots.get_mut(slot).expect("it is there").closing = true;

@@ -1,4 +1,4 @@
-//! Connections that can be accepted only when their first bytes have arrived (TCP_DEFER_ACCEPT).
+//! Connections that cannot be accepted until their first bytes have arrived (TCP_DEFER_ACCEPT).
 
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::shard::sockets::slots::Child;
 pub(super) const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
 
 impl Sockets {
-    /// Defers the accept of a new connection, if its listener has set TCP_DEFER_ACCEPT. Returns
-    /// false if it can be accepted at once.
+    /// Delays the accept of a new connection if its listener has set TCP_DEFER_ACCEPT. Returns
+    /// false if the connection can be accepted now.
     pub(super) fn defer(
         &mut self,
         parent: &Parent,
@@ -35,8 +35,8 @@ impl Sockets {
         true
     }
 
-    /// Records that the accept of a connection is no longer deferred. Returns false if it was not
-    /// deferred.
+    /// Records that a connection with TCP_DEFER_ACCEPT can be accepted now. Returns false if it was
+    /// not delayed.
     pub fn end_deferral(&mut self, slot: u32) -> bool {
         let Some(entry) = self.slots.get_mut(slot) else { return false };
         let Some(until) = entry.rare().waits.deferred else { return false };
@@ -60,7 +60,7 @@ impl Sockets {
         }
     }
 
-    /// Moves a connection whose accept was deferred to its listener's accept queue.
+    /// Moves a connection with TCP_DEFER_ACCEPT to its listener's accept queue.
     fn accept_deferred(&mut self, slot: u32) {
         let to_offer = self.slots.get(slot).and_then(|entry| entry.rare().waits.to_offer);
         if !self.end_deferral(slot) {
@@ -80,16 +80,16 @@ impl Sockets {
         if !self.push_accepted(listener, &record)
             && let Some(entry) = self.slots.get_mut(slot)
         {
-            // The connection has its place in the backlog, but there is no memory for the accept
-            // queue at the moment.
+            // The connection has a place in the backlog, but there is no memory for its entry in
+            // the accept queue now. Try again later.
             let again = self.now + DEFERRAL_RETRY;
             entry.set_rare(|rare| rare.waits.deferred = Some(again));
             self.deferred.to_accept.insert((again, slot), generation);
         }
     }
 
-    /// Makes deferred connections acceptable that have received no bytes within their listener's
-    /// timeout.
+    /// Moves connections with TCP_DEFER_ACCEPT to the accept queue if they have received no bytes
+    /// within the listener's timeout.
     pub fn accept_long_deferred(&mut self) {
         while let Some(entry) = self.deferred.to_accept.first_entry()
             && entry.key().0 <= self.now

@@ -1,5 +1,5 @@
-//! Makes a stream socket unconnected again, in the same slot. Needed for connect(2) to AF_UNSPEC,
-//! shutdown(2) of a listener or of a pending connect, and a retry after a failed connect.
+//! Makes a stream socket unconnected, in the same slot. Used for connect(2) with AF_UNSPEC,
+//! shutdown(2) of a listener or of a pending connect, and after a failed connect.
 
 use std::sync::atomic::Ordering::Release;
 
@@ -65,8 +65,8 @@ impl Sockets {
         self.replace(net, slot, id)
     }
 
-    /// Replaces the stack's socket of a slot by a new one with the same local address and options.
-    /// Closes the old one.
+    /// Replaces the stack's socket of a slot by a new one with the same local address and options,
+    /// and closes the old one.
     pub(crate) fn replace(
         &mut self,
         net: &mut Net,
@@ -78,7 +78,7 @@ impl Sockets {
         let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
         let fresh = net.stack.open(SocketKind::Stream, family, slot)?;
         entry.id = Some(fresh);
-        // Count the old socket, so that its `Closed` event is ignored.
+        // Count the replaced socket of the stack, so that its later `Closed` event is ignored.
         entry.former += 1;
         if entry.rare().stamps.is_some() {
             entry.set_rare(|rare| rare.stamps.iter_mut().for_each(|it| it.forget_sends()));
@@ -86,8 +86,8 @@ impl Sockets {
         let (family, congestion) = (entry.family, entry.rare().congestion);
         net.stack.hand_over(old, fresh);
         net.stack.close(now, old, Linger::Abort);
-        // Send written bytes now, before their buffer is detached and other connections send. The
-        // program may connect to the same peer from the same port next.
+        // Send the written bytes now, before their buffer is detached and other connections send.
+        // The program may connect from the same port to the same peer next.
         net.stack.send_now(now, self, old, &mut net.pool);
         retire_buffers(net, old);
         let shared = self.slots.shared(slot);
@@ -107,7 +107,7 @@ impl Sockets {
     }
 }
 
-/// Detaches a socket of the stack from its FIFOs, because its slot is about to get new ones. The
+/// Detaches a socket of the stack from its FIFOs, because the slot is about to get new ones. The
 /// stack may keep the socket until its reset is sent.
 fn retire_buffers(net: &mut Net, old: SocketId) {
     if let Some(recv) = net.stack.recv_buffer(old).and_then(SocketRecv::slot) {
@@ -118,7 +118,7 @@ fn retire_buffers(net: &mut Net, old: SocketId) {
     }
 }
 
-/// Returns whether a disconnect in this state makes calls of other threads and processes on the
+/// Returns whether a disconnect in this state must make other threads' and processes' calls on the
 /// connection fail.
 fn is_cut_off(at: SocketState) -> bool {
     let SocketState::Tcp(at) = at else { return false };
@@ -161,8 +161,8 @@ mod tests {
             .expect("a fresh socket");
     }
 
-    /// The old connection may end after the new one exists, because the work of the stack in one
-    /// turn is limited. The end must not free the new connection's memory.
+    /// Tests that an old connection that ends after the new one exists does not free the new
+    /// connection's memory. The end may be late, because the stack's work per iteration is limited.
     #[test]
     fn an_old_connection_leaves_the_new_one_its_memory() {
         let (mut engine, slot) = connecting();
@@ -179,7 +179,8 @@ mod tests {
         assert_eq!(engine.shard.sockets.windows.usage().assigned, 1);
     }
 
-    /// More connections have data to send than the stack can handle in one turn.
+    /// Tests a disconnect while more connections have data to send than the stack handles in one
+    /// iteration.
     #[test]
     fn a_disconnected_socket_connects_again_while_others_wait_for_their_turn() {
         let (mut engine, slot) = connecting();
@@ -224,7 +225,7 @@ mod tests {
         let shared = engine.shard.sockets.slots.shared(slot);
         assert_eq!(shared.tx_cap.load(Relaxed), 0, "memory comes when nobody is inside");
         assert_eq!(shared.tx_lock.load(Relaxed), owner | LOCK_ENGINE);
-        // The thread completes its send, and so publishes bytes for the old connection.
+        // A thread completes its send, which publishes bytes for the old connection.
         shared.tx_tail.store(5, Relaxed);
         let fresh =
             engine.shard.sockets.slots.get(slot).and_then(|entry| entry.id).expect("it is open");

@@ -1,5 +1,5 @@
-//! Queue of processes and connections to be ended. A few of them are handled in each turn of the
-//! event loop (`turn.rs`).
+//! Queue of processes and connections to be ended, a few per iteration of the event loop
+//! (`turn.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,19 +7,19 @@ use towpath_stack::ShardId;
 
 use crate::ids::ChannelId;
 
-/// Maximum number of turns of the event loop until a closed connection has sent its reset, if many
-/// connections have data to send.
+/// Maximum number of iterations of the event loop until a closed connection has sent its reset, if
+/// many connections have data to send.
 const SETTLING_TURNS: u8 = 8;
 
-/// An entry of the queue [`Ends`]: something that must be ended.
+/// An entry of the queue [`Ends`]: a process or connection to be ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PendingEnd {
-    /// The sockets of a process that has ended, or those that a live process has released.
+    /// The sockets of an ended process, or sockets that a running process has released.
     Holds(ChannelId),
-    /// A connection that no process accepted, identified by slot and generation.
+    /// A connection that no process has accepted, given by slot and generation.
     Connection(u32, u32),
-    /// A shard that asked to end the connection in the previous entry. The shard is notified when
-    /// that connection has ended.
+    /// A peer shard that has requested the close of the connection in the previous entry. It is
+    /// notified when the connection has ended.
     Told(ShardId),
 }
 
@@ -27,21 +27,22 @@ pub(crate) enum PendingEnd {
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     queue: VecDeque<PendingEnd>,
-    /// Total number of entries added to the queue so far.
+    /// Total number of entries ever added to the queue.
     begun: u64,
-    /// Whether an entry was added that no turn of the event loop has handled yet.
+    /// Whether an entry was added since the last iteration of the event loop.
     pub is_new: bool,
-    /// For each peer shard, the number of connections that it was asked to end, and the number that
-    /// it has reported as ended.
+    /// For each peer shard, the number of connections that it was asked to close, and the number
+    /// that it has reported as closed.
     pub elsewhere: BTreeMap<ShardId, (u64, u64)>,
-    /// Shards to notify after the stack's next turn, because connections that they asked to end
-    /// have ended here. Each is listed once.
+    /// Shards to notify after the stack has run next, because connections that they asked to close
+    /// have ended. Each is listed once.
     acknowledged: Vec<ShardId>,
-    /// Maximum number of turns until the ports of closed connections are free. Each close sets it
-    /// to `SETTLING_TURNS`, and each turn of the stack decrements it (`settle`).
+    /// Maximum number of iterations until the ports of closed connections are free. A close sets it
+    /// to `SETTLING_TURNS`, and each iteration of the stack decrements it (`settle`).
     unsettled: u8,
-    /// Number of turns until the connections that were closed for the current round have ended.
-    /// Later closes do not change it. `None` while entries from before the round are in the queue.
+    /// Number of iterations until the connections closed for the current round of requests have
+    /// ended. Later closes do not change it. `None` while the queue contains entries from before
+    /// the round.
     settling: Option<u8>,
 }
 
@@ -79,13 +80,13 @@ impl Ends {
         self.begun += 1;
     }
 
-    /// Records that the connections which a shard asked to end have ended.
+    /// Records that connections have ended whose close a peer shard has requested.
     pub fn acknowledge(&mut self, shard: ShardId) {
         self.acknowledged.push(shard);
     }
 
-    /// Returns the shards to notify that connections which they asked to end have ended. Each is
-    /// returned once.
+    /// Returns the peer shards to notify that connections have ended whose close they have
+    /// requested. Each is returned once.
     pub fn take_acknowledged(&mut self) -> Vec<ShardId> {
         std::mem::take(&mut self.acknowledged)
     }
@@ -95,30 +96,31 @@ impl Ends {
         !self.queue.is_empty() || !self.acknowledged.is_empty()
     }
 
-    /// Records that a connection was closed. The stack keeps its port until the stack's next turn.
+    /// Records that a connection was closed. The stack needs its port until the stack has run
+    /// again.
     pub fn unsettle(&mut self) {
         self.unsettled = SETTLING_TURNS;
     }
 
-    /// Records that the stack has run a turn. `more` tells that the turn did not handle all
+    /// Records that the stack has run an iteration. `more` is true if it did not handle all
     /// connections.
     pub fn settle(&mut self, more: bool) {
         self.unsettled = after_turn(self.unsettled, more);
         self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Begins a round, which is over when all entries that were in the queue before have finished.
+    /// Begins a round. It ends when all entries that are in the queue now are finished.
     pub fn begin_round(&mut self) {
         self.settling = None;
     }
 
-    /// Returns, for each peer shard, the number of connections that it was asked to end so far.
+    /// Returns the number of connections that each peer shard was asked to close so far.
     pub fn told_elsewhere(&self) -> BTreeMap<ShardId, u64> {
         self.elsewhere.iter().map(|(shard, it)| (*shard, it.0)).collect()
     }
 
-    /// Returns whether the connections of a round have ended: those of this shard, and as many in
-    /// each peer shard as `awaited` contains. All entries of this shard must have been handled
+    /// Returns whether the connections of a round have ended: those of this shard, and in each peer
+    /// shard as many as `awaited` contains. All entries of this shard must have been handled
     /// before.
     pub fn is_settled(&mut self, awaited: &BTreeMap<ShardId, u64>) -> bool {
         let is_done = |(shard, told): (&ShardId, &u64)| {

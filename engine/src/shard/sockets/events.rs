@@ -1,19 +1,19 @@
-//! Notifies programs of socket events. Each costs one event per socket and process, one eventfd
-//! write per process, and one futex wake per socket.
+//! Notifies programs of socket events. The cost is one ring entry per socket and process, one
+//! notification per process, and one futex wake-up per socket.
 //!
-//! Thousands of processes may share a listener. The processes are notified in batches, alternating
-//! with other sockets, so that the work of one turn of the event loop is bounded.
+//! Thousands of processes may share a listener. They are notified in batches, alternating with
+//! other sockets, so that the work per iteration of the event loop is bounded.
 
 use crate::shard::net::Net;
 use crate::shard::processes::channels::Channels;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::queues::Telling;
 
-/// Maximum number of processes that are notified of a socket's event in one batch. Most sockets
-/// belong to one process.
+/// Maximum number of processes that are notified of a socket's event in one batch. Most sockets are
+/// open in one process.
 const EVENTS_A_PORTION: usize = 16;
-/// Maximum number of notifications in one turn of the event loop for sockets with several batches.
-/// Each takes some 50 ns.
+/// Maximum number of notifications per iteration of the event loop for sockets that need several
+/// batches. Each takes about 50 ns.
 const EVENTS_A_TURN: usize = 4096;
 
 impl Sockets {
@@ -40,10 +40,10 @@ impl Sockets {
 
     fn begin_telling(&mut self, channels: &mut Channels, slot: u32) {
         let Some(entry) = self.slots.get_mut(slot) else { return };
-        // If there are no event bits, the socket has ended and its slot was reused.
+        // Without event bits, the socket has ended and its slot was reused.
         if entry.news != 0 {
             // If some processes have not been notified of the previous event yet,
-            // `continue_telling` notifies them of this one afterwards.
+            // `continue_telling` will notify them of this one as well.
             if !self.telling.queued.contains(slot) {
                 let bits = std::mem::take(&mut entry.news);
                 let (generation, left) = (entry.generation, entry.holders.len());
@@ -54,8 +54,8 @@ impl Sockets {
         }
     }
 
-    /// Continues to notify processes of sockets that many processes share, up to the limit of one
-    /// turn.
+    /// Continues to notify the processes of shared sockets, up to the limit per iteration of the
+    /// event loop.
     fn continue_telling(&mut self, channels: &mut Channels) {
         let mut budget = EVENTS_A_TURN;
         while budget > 0
@@ -64,16 +64,16 @@ impl Sockets {
             self.telling.queued.remove(telling.slot);
             let told = self.tell_portion(channels, telling);
             if !self.telling.queued.contains(telling.slot) {
-                // Post the event bits again. The bits may belong to this socket, or to the next one
-                // in the slot.
+                // Queue the remaining event bits for notification. They may belong to this socket,
+                // or to the next one in the slot.
                 self.slots.post_again(telling.slot);
             }
             budget = budget.saturating_sub(told.max(1));
         }
     }
 
-    /// Notifies one batch of the processes that share a socket, and queues the remaining ones.
-    /// Returns the number of processes notified.
+    /// Notifies one batch of the processes that share a socket, and queues the others. Returns the
+    /// number of notified processes.
     fn tell_portion(&mut self, channels: &mut Channels, telling: Telling) -> usize {
         let Telling { slot, generation, bits, left } = telling;
         let entry = self.slots.get_mut(slot);
@@ -127,8 +127,8 @@ mod tests {
         let first = engine.shard.sockets.counters.events;
         assert!(first <= most && first >= SOCKETS * portion, "{first}");
         assert!(!engine.shard.sockets.telling.to_tell.is_empty());
-        // A socket of one process is notified completely in this turn. New events of a queued
-        // socket reach its processes in later turns.
+        // The process of an unshared socket is notified in this iteration. New events of a shared
+        // socket that is still queued reach its processes in later iterations.
         let alone = engine.shard.sockets.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         engine.shard.hold(ids[0], alone);
         engine.shard.sockets.slots.post(alone, event::RX);

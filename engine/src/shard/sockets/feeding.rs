@@ -1,5 +1,5 @@
 //! Provides send buffer memory to sockets whose programs wait for it, in the order of their
-//! requests. Tries a limited number of sockets in each turn of the event loop.
+//! requests. Tries a limited number of sockets per iteration of the event loop.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ const SWEEP_WITHIN: Duration = Duration::from_millis(20);
 /// Interval between attempts to provide memory while none is free. Memory becomes free when a
 /// program reads, or by the sweep of idle sockets.
 const MEMORY_AGAIN: Duration = Duration::from_millis(5);
-/// Maximum interval between attempts while a thread that holds the lock is stopped. The interval
-/// doubles after each attempt, so a program waits at most twice as long as the lock is held.
+/// Maximum interval between attempts to take a lock whose holder is stopped. The interval doubles
+/// after each attempt, so that a program waits at most twice as long as the lock is held.
 const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
-/// Maximum number of sockets for which memory is tried in one turn of the event loop, for each of
+/// Maximum number of sockets for which memory is tried per iteration of the event loop, for each of
 /// the two queues.
 const TRIES_A_TURN: usize = 64;
 /// Number of sockets without success after which a turn stops trying to provide memory. The number
@@ -64,7 +64,7 @@ impl Sockets {
         self.try_memory(net, slot)
     }
 
-    /// Provides send buffer memory to queued sockets whose programs wait for it.
+    /// Provides send buffer memory to the queued sockets whose programs wait for it.
     pub(crate) fn give_memory(&mut self, net: &mut Net) {
         let now = self.now;
         if now >= self.starved.locked_at {
@@ -74,8 +74,8 @@ impl Sockets {
                 self.try_again(net, slot);
             }
             self.starved.locked_at = now + self.starved.locked_pause;
-            // If more sockets wait than one turn tries, try the next ones soon, so that locked ones
-            // at the front do not delay them.
+            // If more sockets wait than were tried, try the next ones soon. Otherwise locked ones
+            // at the front of the queue would delay them.
             let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
             self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
         }
@@ -123,12 +123,12 @@ impl Sockets {
         } else {
             entry.id.and_then(|id| net.stack.send_buffer(id).and_then(SocketSend::slot))
         };
-        // A socket without a send buffer is not connected, so it cannot send.
+        // A socket without a send FIFO is not connected, so it needs no memory.
         let Some(send) = send else { return Attach::Done };
         let had = send.is_attached();
         let attached = match send.attach() {
             Attach::Done if had => match send.enlarge() {
-                // `NoMemory` is no error for a socket that already has memory, which it keeps.
+                // The socket already has memory, so a failure to enlarge it is not an error.
                 Attach::NoMemory => Attach::Done,
                 enlarged => enlarged,
             },
@@ -142,7 +142,8 @@ impl Sockets {
                 self.watch_memory(slot);
                 self.slots.post(slot, event::TX);
             }
-            // Set the flag, so that nonblocking writes and poll(2) see that a write would block.
+            // Set the flag, so that nonblocking writes return EAGAIN and poll(2) reports the socket
+            // as not writable.
             Attach::NoMemory if !was_starved => {
                 self.slots.set_flags(slot, flags::TX_AWAITS_MEMORY, 0);
                 self.slots.post(slot, event::TX);

@@ -29,7 +29,7 @@ const _: () =
     assert!(Stack::<Sockets>::STREAM_BYTES <= 520 && Stack::<Sockets>::SOCKET_BYTES <= 40);
 
 impl Sockets {
-    /// Sets the pending error of a socket (SO_ERROR), which its next call returns.
+    /// Sets the pending error of a socket (SO_ERROR), which the program's next call returns.
     pub fn set_error(&mut self, slot: u32, errno: Errno) {
         self.slots.shared(slot).error.store(errno.0, Release);
         self.slots.post(slot, event::ERROR);
@@ -64,7 +64,7 @@ impl Sockets {
         if entry.closing || entry.holders.is_empty() {
             self.released.to_free.push(slot);
         } else {
-            // The stack has reset the socket, but processes still have it.
+            // The stack has reset the socket, but processes still have it open.
             self.slots.fail(slot, ECONNRESET);
         }
     }
@@ -157,8 +157,7 @@ impl towpath_stack::Host for Sockets {
     }
 
     fn listener_gone(&mut self, listener: &Elsewhere) {
-        // Connections of a service's listener need no slot, because the service handles them
-        // itself.
+        // A service handles connections to its listener itself, so they need no slot.
         if private_index(listener.user).is_some() {
             return;
         }
@@ -234,8 +233,9 @@ impl towpath_stack::Host for Sockets {
         private_index(user).is_none() && has_bit(self.slots.shared(user), option_bit::UDP_GRO)
     }
 
-    /// Returns the account of the process that has a socket; the processes that it forks share it.
-    /// So a program does not get more of the engine's time by creating processes.
+    /// Returns the account that sending for this socket is charged to. Processes share an account
+    /// with the processes that they fork. Therefore a program does not get more of the engine's
+    /// time by creating processes.
     fn payer(&self, user: u32) -> u64 {
         let holders = self.slots.get(user).and_then(|entry| entry.holders.first());
         holders.map_or(0, |holder| self.payers.of(holder.id))
@@ -248,8 +248,8 @@ impl towpath_stack::Host for Sockets {
         }
     }
 
-    // The stack never calls this in an engine, because the configuration allows no interface that
-    // accepts any destination address.
+    // The stack does not call this in an engine, because no interface is configured to accept any
+    // destination address.
     fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {
         self.counters.unexpected += 1;
     }

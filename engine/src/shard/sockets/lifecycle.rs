@@ -14,20 +14,21 @@ use crate::shard::sockets::Sockets;
 use crate::shard::sockets::ends::PendingEnd;
 use crate::shard::sockets::slots::Child;
 
-/// Time for which a connection that was removed from an accept queue can still be claimed after its
-/// listener was closed or a process died. The claim may be in another process's ring.
+/// Time in which a process can still report that it has accepted a connection, after the listener
+/// was closed or a process died. The report may be in the ring of another process.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of unclaimed connections that are reset in one turn of the event loop. To find
-/// one in its listener's queue takes some microseconds.
+/// Maximum number of connections, removed from an accept queue but not reported as accepted, that
+/// are reset per iteration of the event loop. Finding one in its listener's list takes some
+/// microseconds.
 const ORPHANS_A_TURN: usize = 16;
 
-/// Maximum number of overdue sockets in flight that are closed in one turn of the event loop.
+/// Maximum number of overdue sockets in flight that are closed per iteration of the event loop.
 const IN_FLIGHT_A_TURN: usize = 64;
 
 impl Sockets {
-    /// Closes sockets in flight that no process has received in time. `is_alone` tells that no
-    /// process is left which could receive them.
+    /// Closes sockets in flight that no process has received in time. `is_alone` is true if no
+    /// process is left that could receive them.
     pub(crate) fn close_overdue_in_flight(&mut self, net: &mut Net, is_alone: bool) {
         let now = self.now;
         for _ in 0..IN_FLIGHT_A_TURN {
@@ -55,9 +56,9 @@ impl Sockets {
         self.close(net, slot);
     }
 
-    /// Handles changes of a socket for which the command may be missing. A process may be killed,
-    /// or call exec, after it wrote to shared memory and before it sends the command. Other
-    /// processes do not repeat the command, so the engine handles the change now.
+    /// Handles changes of a socket whose command may be missing: a process may be killed, or call
+    /// exec, between its write to shared memory and the command. Other processes will not send the
+    /// command.
     pub(crate) fn catch_up(&mut self, net: &mut Net, slot: u32) {
         if self.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             self.expect_claims(slot);
@@ -67,9 +68,9 @@ impl Sockets {
         }
     }
 
-    /// Closes a socket when the last process that has it closes it. A stream sends the written
-    /// bytes and then a FIN. If bytes are unread, or with SO_LINGER 0, it sends what the windows
-    /// allow and then an RST.
+    /// Closes a socket, because no process has it open any more. A stream sends the written bytes,
+    /// then a FIN. If bytes are unread, or with SO_LINGER 0, it sends what the windows allow, then
+    /// an RST.
     pub(crate) fn close(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(kind) = self.slots.get(slot).map(|entry| entry.kind) else { return };
@@ -97,8 +98,8 @@ impl Sockets {
         self.end(net, slot, if abort { Linger::Abort } else { Linger::Default });
     }
 
-    /// Ends all connections in an accept queue. Connections that a process has removed from the
-    /// queue can still be claimed within [`CLAIM_WITHIN`].
+    /// Closes all connections in an accept queue. For connections that a process has removed from
+    /// the queue, waits [`CLAIM_WITHIN`] for the report that it has accepted them.
     pub(crate) fn close_queue(&mut self, net: &mut Net, listener: u32) {
         self.expect_claims(listener);
         let entry = self.slots.get_mut(listener);
@@ -158,7 +159,7 @@ impl Sockets {
         }
     }
 
-    /// Resets sockets whose programs have written invalid FIFO positions to their slots.
+    /// Resets sockets because their programs have written invalid FIFO positions to the slots.
     pub(crate) fn reset_hostile_sockets(&mut self, net: &mut Net) {
         for slot in self.windows.take_hostile() {
             self.counters.work(1);
@@ -166,8 +167,8 @@ impl Sockets {
         }
     }
 
-    /// Resets connections that failed while their accept was deferred, and frees their places in
-    /// the backlog.
+    /// Resets connections that failed while TCP_DEFER_ACCEPT delayed their accept, and frees their
+    /// places in the backlog.
     pub(crate) fn reset_failed(&mut self, net: &mut Net) {
         while let Some(slot) = self.deferred.to_reset.pop() {
             self.free_place_of(net, slot);
@@ -175,8 +176,8 @@ impl Sockets {
         }
     }
 
-    /// Frees the place of a deferred connection in the backlog. Before it is queued, a connection
-    /// has a place only if its listener is in this shard.
+    /// Frees the place in the backlog of a connection with TCP_DEFER_ACCEPT. Before it is in the
+    /// accept queue, it has a place only if its listener is in this shard.
     fn free_place_of(&mut self, net: &mut Net, slot: u32) {
         let unclaimed = self.slots.get(slot).and_then(|entry| entry.unclaimed());
         unclaimed.inspect(|listener| self.free_place(net, *listener));
@@ -187,7 +188,7 @@ impl Sockets {
         while let Some(slot) = self.released.to_free.pop() {
             self.counters.work(1);
             // If a connection ends while it is in an accept queue, keep its slot, because the
-            // queue's record refers to it.
+            // queue's entry refers to it.
             let deferred = self.end_deferral(slot);
             if deferred {
                 self.free_place_of(net, slot);
@@ -198,8 +199,8 @@ impl Sockets {
                 continue;
             }
             if entry.kind == Kind::Listener && !entry.closing {
-                // The listener was reset while it was in flight, so no process has closed its
-                // accept queue.
+                // The listener was reset while it was in flight (SCM_RIGHTS), so its accept queue
+                // was not closed yet.
                 self.close_queue(net, slot);
             }
             self.forget_unclaimed(net, slot);
@@ -236,7 +237,8 @@ mod tests {
             engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
             engine.shard.sockets.telling.lingering.push_back(slot);
         }
-        // Half of the sockets end, the others keep lingering. Three turns must check all of them.
+        // Half of the sockets end, and the others continue to linger. Three iterations must check
+        // all of them.
         for slot in (0..3 * LINGERING_A_TURN as u32).step_by(2) {
             engine.shard.sockets.slots.shared(slot).state.store(state::FIN_WAIT2, Relaxed);
         }
@@ -254,8 +256,8 @@ mod tests {
         assert_eq!(engine.shard.sockets.telling.lingering_at, None);
     }
 
-    /// A server may pass connections to other processes and close each at once. Usually this
-    /// happens before the receiver takes the connection from the message.
+    /// Tests a server that sends connections to other processes and closes them at once, usually
+    /// before the receiver has read the message.
     #[test]
     fn sockets_in_messages_count_until_they_arrive_or_end() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -291,8 +293,8 @@ mod tests {
         );
     }
 
-    /// A process may close a shared listener and receive it again any number of times. An unclaimed
-    /// connection of it must be recorded only once.
+    /// Tests a process that repeatedly closes a shared listener and receives it again. A connection
+    /// that is not reported as accepted must be recorded only once.
     #[test]
     fn a_connection_that_nobody_claims_is_noted_once() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -314,8 +316,8 @@ mod tests {
         assert_eq!(engine.shard.sockets.counters.unclaimed, 1);
     }
 
-    /// If a listener is reset while it is in flight, no process has it, so the engine must close
-    /// its accept queue.
+    /// Tests a listener that is reset while it is in flight. No process has it open, so the engine
+    /// must close its accept queue.
     #[test]
     fn a_listener_that_is_reset_in_a_message_takes_its_queue_along() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
@@ -348,8 +350,7 @@ mod tests {
         [listener, slot]
     }
 
-    /// A program removes a connection from the accept queue after the listener was closed, so its
-    /// claim must have no effect.
+    /// Tests that a connection cannot be accepted after its listener was closed.
     #[test]
     fn what_is_ending_is_not_claimed_any_more() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");

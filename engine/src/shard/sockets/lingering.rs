@@ -1,4 +1,4 @@
-//! Publishes the TCP states of sockets to programs, also those of closed sockets whose close(2)
+//! Publishes the TCP states of sockets to programs. This includes closed sockets whose close(2)
 //! waits for the peer (SO_LINGER).
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,8 +11,8 @@ use crate::shard::net::Net;
 use crate::shard::sockets::Sockets;
 use crate::shard::sockets::linux::{state, state_number};
 
-/// Maximum number of lingering sockets (whose close(2) waits) that are checked in one turn of the
-/// event loop. Each takes some 100 ns.
+/// Maximum number of sockets with a waiting close(2) (SO_LINGER) that are checked per iteration of
+/// the event loop. Each takes about 100 ns.
 pub(super) const LINGERING_A_TURN: usize = 256;
 
 /// Time between two checks if more sockets linger than one turn of the event loop can check.

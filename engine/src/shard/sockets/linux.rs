@@ -1,9 +1,9 @@
-//! TCP states as Linux numbers them.
+//! TCP states with Linux's numbers.
 
 use towpath_stack::SocketState;
 use towpath_tcp::State;
 
-/// TCP states as Linux numbers them, for [`Slot::state`](towpath_shm::layout::Slot::state).
+/// TCP states with Linux's numbers, for [`Slot::state`](towpath_shm::layout::Slot::state).
 pub(crate) mod state {
     pub(crate) const ESTABLISHED: u32 = 1;
     pub(crate) const SYN_SENT: u32 = 2;

@@ -1,4 +1,4 @@
-//! Options whose values programs store in their sockets' slots.
+//! Socket options whose values programs store in their sockets' slots in shared memory.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,5 +1,5 @@
 //! Socket options that affect the stack. Options that only the program's library needs are stored
-//! in the slot.
+//! in the slot in shared memory.
 
 mod device;
 pub(crate) mod filter_room;
@@ -47,7 +47,7 @@ mod number {
     pub(super) const IPV6_FREEBIND: u32 = 78;
 }
 
-/// Minimum of SO_RCVBUF in bytes on Linux. [`SNDBUF_MIN`] is that of SO_SNDBUF.
+/// Minimum values in bytes of SO_RCVBUF and, below, SO_SNDBUF on Linux.
 const RCVBUF_MIN: u32 = 2304;
 const SNDBUF_MIN: u32 = 4608;
 /// Maximum size of a buffer in bytes. Linux limits it to 212992 by default; the stack allows as
@@ -72,8 +72,8 @@ impl Sockets {
 }
 
 impl SocketOptions<'_> {
-    /// Sets an option whose errors the program does not see. If it does not apply to this kind of
-    /// socket, the stack ignores it.
+    /// Sets an option without returning errors to the program. The stack ignores an option that
+    /// does not apply to the kind of socket.
     pub(crate) fn set(&mut self, what: u32, value: u64) {
         let option = plain(what, value).or_else(|| self.option_of_slot(what, value));
         let Some(option) = option else { return self.set_here(what, value) };
@@ -85,8 +85,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Converts an option to that of the stack, if it depends on the slot or is also stored in the
-    /// slot for later connections.
+    /// Converts an option to the stack's option. Handles options whose result depends on the slot,
+    /// or whose value is also stored in the slot for later connections.
     fn option_of_slot(&mut self, what: u32, value: u64) -> Option<SocketOption> {
         let shared = self.sockets.slots.shared(self.slot);
         let on = value != 0;
@@ -151,10 +151,10 @@ impl SocketOptions<'_> {
             setting::WINDOW_CLAMP => self.set_window_clamp(clamp(value)),
             setting::RCVBUF => self.set_recv_capacity(clamp(value)),
             setting::SNDBUF => self.set_send_capacity(clamp(value)),
-            // Wake waiting threads, which read the value from the slot.
+            // Wake waiting threads, which read the new value from the slot.
             setting::RCVLOWAT => self.sockets.slots.post(self.slot, event::RX),
             setting::NOTSENT_LOWAT => self.set_notsent_lowat(value != 0),
-            // Nothing to do now: the value in the slot is read when the socket is closed.
+            // Do nothing now: the value is read from the slot when the socket is closed.
             setting::LINGER => {}
             // Ignore these without a connection, because only a connection has urgent data and
             // records.
@@ -184,8 +184,8 @@ impl SocketOptions<'_> {
         }
     }
 
-    /// Applies the options that the program has set to a new socket of the stack, which replaces
-    /// another one.
+    /// Applies all options set by the program to a new socket of the stack, which replaces the
+    /// previous one of the slot.
     pub(crate) fn set_again(&mut self, congestion: Option<CongestionKind>) {
         let shared = self.sockets.slots.shared(self.slot);
         let Some(entry) = self.sockets.slots.get(self.slot) else { return };
@@ -193,7 +193,7 @@ impl SocketOptions<'_> {
         let (rate, places, save_syn) = (rare.max_pacing_rate, rare.fast_open_queue, rare.save_syn);
         let fast_open_keys = rare.fast_open_keys;
         let values = [
-            // Setting SO_REUSEADDR also applies SO_REUSEPORT and IPV6_V6ONLY.
+            // SO_REUSEADDR also applies the values of SO_REUSEPORT and IPV6_V6ONLY.
             (setting::REUSEADDR, 1),
             (setting::NODELAY, has_bit(shared, option_bit::NODELAY).into()),
             (setting::KEEPALIVE, has_bit(shared, option_bit::KEEPALIVE).into()),
@@ -391,7 +391,7 @@ impl SocketOptions<'_> {
     }
 }
 
-/// Converts an option to that of the stack, if it depends only on the value.
+/// Converts an option to the stack's option, if the result depends only on the value.
 fn plain(what: u32, value: u64) -> Option<SocketOption> {
     let on = value != 0;
     Some(match what {

@@ -34,8 +34,8 @@ impl SocketOptions<'_> {
         Ok(())
     }
 
-    /// Binds the socket to the interface of a link-local peer when it connects. Linux does so in
-    /// `__ip6_datagram_connect`. Does nothing for addresses of this host, because they are reached
+    /// Binds a socket that connects to a link-local address to the interface of that address, like
+    /// Linux's `__ip6_datagram_connect`. Does nothing for addresses of this host, which are reached
     /// over loopback.
     pub(crate) fn bind_to_scope(&mut self, id: SocketId, peer: &SocketAddr) {
         if let Some(iface) = scope_of(peer).filter(|_| !self.net.stack.net.is_local(peer.ip())) {

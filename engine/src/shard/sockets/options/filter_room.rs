@@ -7,21 +7,21 @@ use towpath_cbpf::{INSTRUCTIONS_MAX, Instruction, Program};
 
 use crate::errno::{EINVAL, Errno};
 
-/// Maximum total number of filter instructions in a shard: 256 filters of maximum length, some 20
-/// MB.
+/// Maximum total number of instructions in the socket filters of a shard: 256 filters of maximum
+/// length, about 20 MB.
 const ROOM: usize = 1 << 20;
-/// Number of instructions that a short filter counts as. The minimum limits the number of filters,
-/// which are all visited when there is no room for another one.
+/// Minimum number of instructions that a filter counts as. It limits the number of filters, which
+/// are all visited when the limit is reached.
 const LEAST: usize = 64;
 /// Maximum number of incomplete filters, of which only some parts were received. A thread usually
 /// sends all parts without a pause.
 const DRAFTS_MAX: usize = 64;
 
-/// Counts the instructions of all socket filters in a shard.
+/// Counts the instructions of all socket filters (BPF) of a shard.
 #[derive(Debug)]
 pub(crate) struct Filters {
     /// Number of instructions that further filters may have. When it is too low, the instructions
-    /// of filters that were dropped are added again.
+    /// of dropped filters are added again.
     room: usize,
     attached: Vec<Weak<Program>>,
     /// For each socket slot, the instructions received so far of a filter that is sent in several
