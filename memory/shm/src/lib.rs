@@ -1,18 +1,18 @@
 //! The memory shared by programs and the engine (the process with the network stack). The crate has
 //! the mappings, the layout of their content, and the messages that set up a channel.
 //!
-//! Read [`layout`] first, the interface between the two sides. All code assumes that the other side
-//! is hostile. The engine copies a value before it validates it, and never has a reference to
+//! Read [`layout`] first, the interface between programs and the engine. The engine assumes that
+//! programs are hostile: it copies a value before it validates it, and never has a reference to
 //! memory that a program can write.
 //!
 //! - [`Mapping`]: a memfd or private memory, accessed only by copying and by atomic operations.
 //! - [`layout`]: the region (slots and byte FIFOs) and the channel (command and event rings).
 //! - [`control`]: requests and replies, in the request slot or on the Unix socket.
 //! - [`token`]: the kernel objects that a program's socket descriptors refer to.
-//! - [`image`]: checks whether an executable can use our network stack.
-//! - [`futex`]: sleeping on a word in a mapping.
+//! - [`image`]: checks whether an executable can use this network stack.
+//! - [`futex`]: waiting for changes of a word in a mapping.
 //! - [`syscall`]: system calls without libc; [`Fd`]: descriptors that are closed without libc.
-//! - [`atomic`]: the atomics of a socket, replaced by loom's in models.
+//! - [`atomic`]: the atomics of a socket's shared state, or those of loom in models.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Memory that another process may write at any time. Therefore no `&[u8]` to it is ever created.
+//! Memory that another process may write at any time. Therefore this module never creates a `&[u8]`
+//! to it.
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,8 +63,8 @@ impl Mapping {
         Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Creates a shared mapping that only the returned value can write. Other processes with the
-    /// memfd can only read it, and map it by [`Mapping::read_only`].
+    /// Creates a shared mapping that only the returned value can write. Other processes that
+    /// receive the memfd can only read the memory; they map it by [`Mapping::read_only`].
     ///
     /// # Errors
     /// Returns `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE, and the errors of
@@ -86,8 +87,9 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of a memfd received from the other side, and closes the
-    /// descriptor. The mapping does not need it, and the program does not know about it.
+    /// Maps the first `len` bytes of a memfd received from another process, and closes the
+    /// descriptor. The mapping stays valid without it, and the program would not expect this
+    /// descriptor.
     ///
     /// # Errors
     /// Returns `InvalidInput` if the file is shorter than `len`, because access beyond its end
@@ -97,8 +99,8 @@ impl Mapping {
         Self::received(file.into(), len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps a memfd created by [`Mapping::published`], in the same way as [`Mapping::from_file`].
-    /// Writing to the mapping raises SIGSEGV.
+    /// Maps a memfd created by [`Mapping::published`] read-only. Otherwise like
+    /// [`Mapping::from_file`]. Writing to the mapping raises SIGSEGV.
     ///
     /// # Errors
     /// Returns the errors of [`Mapping::from_file`].
@@ -120,7 +122,7 @@ impl Mapping {
         // SAFETY: this is a new mapping at an address chosen by the kernel, so nothing else uses
         // that range.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &*file, 0)? };
-        // Exclude the memory from core dumps. Otherwise the core file of a program would contain
+        // Exclude the memory from core dumps. Otherwise the core file of one program would contain
         // the data of all programs. The call fails only before Linux 3.4. SAFETY: the range is the
         // mapping that was just created, and the advice does not change its content.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
@@ -144,8 +146,8 @@ impl Mapping {
         Ok(Self { base, len, file: None })
     }
 
-    /// Creates `len` zero bytes of private memory, for a stack whose sockets are not shared. After
-    /// fork(2), the child process has its own copy.
+    /// Creates `len` zero bytes of private memory, for a stack whose sockets are used by one
+    /// process. After fork(2), the child process has its own copy.
     ///
     /// # Errors
     /// Returns errors of mmap(2): `OutOfMemory` if the limit of address space (RLIMIT_AS) is too
@@ -169,8 +171,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Returns the memfd of a shared mapping, to be passed to the other side. Returns `None` for
-    /// private memory, and for a mapping of a received memfd.
+    /// Returns the memfd of a shared mapping, so that another process can map it. Returns `None`
+    /// for private memory, and for a mapping of a received memfd.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_deref()
     }
@@ -187,8 +189,8 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies bytes from `offset` on to `to`. If the other side writes at the same time, the result
-    /// may be a mixture of old and new bytes.
+    /// Copies `to.len()` bytes from `offset` to `to`. If another process writes at the same time,
+    /// the result may be a mixture of old and new bytes.
     ///
     /// # Panics
     /// Panics if the range exceeds the mapping. Callers validate offsets first.
@@ -202,8 +204,8 @@ impl Mapping {
         }
     }
 
-    /// Copies bytes to `offset` of the mapping. The other side may see them in any order, until it
-    /// reads an atomic that publishes them.
+    /// Copies bytes to `offset` of the mapping. Other processes may see them in any order, until
+    /// they read an atomic that publishes them.
     ///
     /// # Panics
     /// Panics if the range exceeds the mapping.
@@ -217,8 +219,8 @@ impl Mapping {
         }
     }
 
-    /// Copies `len` bytes from `from_offset` of the mapping `from`, which may be this one, to
-    /// `offset`.
+    /// Copies `len` bytes to `offset` of this mapping, from `from_offset` of the mapping `from`.
+    /// Both may be the same mapping.
     ///
     /// # Panics
     /// Panics if either range exceeds its mapping.
@@ -269,8 +271,8 @@ impl Mapping {
     /// Panics if the offset is not aligned for `T`, or the struct exceeds the mapping.
     ///
     /// # Safety
-    /// `T` must consist only of atomics and padding. Every bit pattern must be valid, because the
-    /// other side may write any field at any time.
+    /// `T` must consist only of atomics and padding. Every bit pattern must be valid, because
+    /// another process may write any field at any time.
     #[inline]
     pub unsafe fn view<T>(&self, offset: usize) -> &T {
         assert!(offset.is_multiple_of(align_of::<T>()));
@@ -279,15 +281,14 @@ impl Mapping {
         unsafe { &*self.at(offset, size_of::<T>()).cast::<T>() }
     }
 
-    /// Returns the pages of a range to the kernel; they read as zeros afterwards. The range is
-    /// reduced to whole pages. Only the process that created the mapping may call this.
+    /// Frees the pages of a range, which read as zeros afterwards. The range is reduced to whole
+    /// pages. Only the process that created the mapping may call this.
     ///
-    /// Another process with the memfd of a shared mapping can keep its inode locked for as long as
-    /// it likes. The call blocks until then.
+    /// Blocks while another process that has the memfd locks its inode, which can take any time.
     ///
     /// # Errors
     /// Returns errors of fallocate(2) and madvise(2): EINTR if a signal handler ran, EPERM if the
-    /// memfd is sealed against writing. Some pages may have been returned nevertheless.
+    /// memfd is sealed against writing. Some pages may have been freed nevertheless.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
         let start = offset.next_multiple_of(PAGE);
@@ -319,21 +320,21 @@ impl Drop for Mapping {
     }
 }
 
-/// Owner of memory to which [`Fragments`] refer. An owner is a mapping, or an object that keeps a
-/// part of a mapping in place while fragments of it exist.
+/// Owner of memory to which [`Fragments`] refer: a mapping, or an object that reserves a part of a
+/// mapping as long as fragments refer to it.
 pub trait Backing: Debug + Send + Sync {
-    /// Returns the mapping to which the offsets of fragments refer. The result must always be the
-    /// same mapping.
+    /// Returns the mapping to which the fragments' offsets refer. Must always return the same
+    /// mapping.
     fn mapping(&self) -> &Mapping;
 
     /// Called when [`Fragments`] that refer to the memory are created.
     fn hold(&self) {}
 
-    /// Called when [`Fragments`] are dropped, after their last read.
+    /// Called when [`Fragments`] are dropped and do not read the memory any more.
     fn leave(&self) {}
 
-    /// Returns whether only fragments keep the memory, so that it would be freed if their bytes
-    /// were copied.
+    /// Returns whether the memory is kept only by fragments, so that copying their bytes would free
+    /// it.
     fn is_forsaken(&self) -> bool {
         false
     }
@@ -346,8 +347,8 @@ impl Backing for Mapping {
     }
 }
 
-/// A range of bytes in a mapping, which it keeps alive. The other side may change the bytes at any
-/// time.
+/// A range of bytes in a mapping, which stays mapped as long as this value exists. Another process
+/// may change the bytes at any time.
 #[derive(Debug, Clone)]
 pub struct Stretch {
     backing: Arc<dyn Backing>,
@@ -426,24 +427,24 @@ impl Part<'_> {
         self.mapping.read(self.offset + skip as usize, to);
     }
 
-    /// Copies `len` bytes of the range, from offset `skip` on, to `to_offset` of another mapping.
+    /// Copies `len` bytes, starting at offset `skip` of this range, to `to_offset` of the mapping
+    /// `to`.
     ///
     /// # Panics
-    /// Panics if the range has fewer bytes, or they do not fit in the other mapping.
+    /// Panics if this range has fewer bytes, or if they do not fit in `to`.
     pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
         to.copy_from(to_offset, self.mapping, self.offset + skip as usize, len as usize);
     }
 }
 
-/// At most two ranges of one mapping, which together are a range of a ring buffer. Fragments keep
-/// the memory mapped. The ring buffer keeps the content: a transmit FIFO does not reuse the space
-/// until the fragments are dropped. However, the program that owns the bytes can still overwrite
-/// them.
+/// A range of a ring buffer, as one or two ranges of a mapping, which stays mapped. A transmit FIFO
+/// does not reuse the space until the fragments are dropped. However, the program that owns the
+/// bytes can still overwrite them.
 #[derive(Debug, Default)]
 pub struct Fragments {
-    /// Owner of the memory; `None` if there are no bytes. The owner is notified by
-    /// [`Backing::hold`] when fragments are created.
+    /// Owner of the memory; `None` if there are no bytes. [`Backing::hold`] tells the owner when
+    /// fragments are created.
     backing: Option<Arc<dyn Backing>>,
     offsets: [usize; 2],
     lens: [u32; 2],
@@ -453,7 +454,7 @@ pub struct Fragments {
 const _: () = assert!(size_of::<Fragments>() == 40);
 
 impl Fragments {
-    /// Creates fragments that have no bytes.
+    /// Creates fragments without bytes.
     pub const fn empty() -> Self {
         Self { backing: None, offsets: [0; 2], lens: [0; 2] }
     }
@@ -489,8 +490,8 @@ impl Fragments {
         self.len() == 0
     }
 
-    /// Returns whether only fragments keep the memory, so that it would be freed if their bytes
-    /// were copied.
+    /// Returns whether the memory is kept only by fragments, so that copying their bytes would free
+    /// it.
     pub fn is_forsaken(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.is_forsaken())
     }

@@ -1,7 +1,7 @@
-//! A macro that defines lists of message numbers.
+//! A macro that defines modules of message numbers.
 
-/// Defines a module of numbered constants, and a list of them called `ALL`. Code that iterates over
-/// all numbers, such as tests, uses the list and cannot miss a new one.
+/// Defines a module of numbered constants, and a list `ALL` of them. Code that iterates over all
+/// constants, such as tests, uses the list.
 macro_rules! numbered {
     (
         $(#[$about:meta])*
@@ -12,9 +12,9 @@ macro_rules! numbered {
         $(#[$about])*
         pub mod $name {
             $($(#[$what])* pub const $number: u32 = $value;)*
-            /// All constants of this module, as pairs of name and number.
+            /// All constants of this module, as pairs of name and value.
             pub const ALL: &[(&str, u32)] = &[$((stringify!($number), $number)),*];
-            /// The largest number of this module.
+            /// The largest constant of this module.
             pub const LAST: u32 = ALL[ALL.len() - 1].1;
         }
     };

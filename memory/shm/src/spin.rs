@@ -4,17 +4,17 @@
 
 use core::time::Duration;
 
-/// Number of attempts to take the lock of a slot or process before the first sleep. An owner that
-/// is running holds it for less than a microsecond. With loom it is 0, because loom explores every
-/// interleaving anyway.
+/// Number of attempts to take a lock before the first sleep. A running owner holds a lock in shared
+/// memory or of a process for less than a microsecond. 0 with loom, which explores every
+/// interleaving.
 pub const LOCK_ATTEMPTS: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// Number of times that a program's thread reads a word that the engine changes, before it sleeps
-/// or yields. All reads together take about 10 µs.
+/// Number of times that a program's thread polls a word written by the engine, before it sleeps or
+/// yields. The polls together take about 10 µs.
 pub const LOOKS: u32 = 200;
 
-/// Number of times that a program's thread checks for the reply to a request before it sleeps. The
-/// checks take about 20 µs, and an engine that is awake replies in less time.
+/// Number of times that a program's thread polls for the reply to a request, before it sleeps. The
+/// polls take about 20 µs, in which an engine that is awake replies.
 pub const LOOKS_FOR_ANSWER: u32 = 400;
 
 /// Time for which an engine thread polls for work before it sleeps.

@@ -1,5 +1,5 @@
-//! System calls by number, for those that rustix does not offer, or not for the required type of
-//! memory. libc is not used, because a library built on this crate may replace its functions.
+//! System calls by number, for calls that rustix does not offer, or only for other types of memory.
+//! libc is not used, because a library that uses this crate may replace libc's functions.
 
 /// Executes the system call with this number, and returns its result. Unused arguments should be 0.
 ///

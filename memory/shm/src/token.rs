@@ -1,11 +1,11 @@
-//! Tokens: the kernel objects that a program's socket descriptors refer to. All are O_PATH
-//! descriptors of an anonymous Unix socket that no process has open.
+//! Tokens: the kernel objects to which a program's socket descriptors refer. A token is an O_PATH
+//! descriptor of an anonymous Unix socket that no process has open.
 //!
-//! A program's descriptor number needs an object in the kernel. Otherwise numbers would collide,
-//! and dup, close-on-exec, fork and SCM_RIGHTS would not work. The object must not *do* anything.
-//! On an O_PATH descriptor, read(2), write(2), ioctl(2), poll(2) and all socket calls fail with
-//! EBADF (open(2)). fstat(2) reports a socket, and reopening it through /proc fails with ENXIO, as
-//! for any socket.
+//! A descriptor of the stack's sockets needs an object in the kernel. Otherwise its number could be
+//! used twice, and dup, close-on-exec, fork and SCM_RIGHTS would not work. The object must have no
+//! effect of its own. On an O_PATH descriptor, read(2), write(2), ioctl(2), poll(2) and all socket
+//! calls fail with EBADF (open(2)). fstat(2) reports a socket, and reopening it through /proc fails
+//! with ENXIO, as for any socket.
 //!
 //! There are two kinds, distinguished only by the timestamps of the object:
 //! - the *blank* token, of which a process has only one. The descriptors of its sockets are
@@ -13,10 +13,10 @@
 //! - *named* tokens: separate objects, created when a descriptor is passed to another program.
 //!   Their timestamps identify the socket and the run. Reading them takes two system calls and no
 //!   /proc. Any process can set such times on a descriptor of its own, but cannot guess the random
-//!   number of the run. Outside the run, only a process that received a token knows it.
+//!   number of the run. Outside of the run, only a process that received a token knows this number.
 //!
-//! The kernel reuses the memory of sockets without resetting their times. The times of open
-//! sockets, such as a program's own, are therefore meaningless, and those of a blank token are
+//! The kernel reuses the memory of sockets without resetting their timestamps. The timestamps of
+//! open sockets, such as a program's own, are therefore arbitrary, and those of a blank token are
 //! cleared.
 
 use std::io;
@@ -32,8 +32,8 @@ use crate::{Fd, opened};
 const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
-/// Random number that identifies a run in its tokens. A descriptor may come from another run, in
-/// which the same slot is a different socket, or may be a forged token.
+/// Random number that identifies a run in its tokens. It distinguishes them from forged tokens, and
+/// from tokens of other runs, whose slot numbers belong to other sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run(i64);
 
@@ -63,19 +63,19 @@ impl Run {
     }
 }
 
-/// The socket that a named token identifies, stored in the timestamps of the token.
+/// The socket that a named token identifies. It is stored in the token's timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     /// The run to which the socket belongs.
     pub run: Run,
-    /// Slot of the socket.
+    /// Slot (number) of the socket.
     pub slot: u32,
-    /// Generation of the slot.
+    /// Generation of the slot, which changes when the slot is reused.
     pub generation: u32,
 }
 
-/// Creates a blank token: the kernel object that all socket descriptors of a process refer to. The
-/// token does not identify a socket. The descriptor is close-on-exec.
+/// Creates a blank token: the kernel object to which all socket descriptors of a process refer. It
+/// does not identify a socket. The returned descriptor is close-on-exec.
 ///
 /// # Errors
 /// Returns errors of socket(2), and of open_tree(2) or, if that fails, of opening /proc/self/fd.
@@ -85,8 +85,8 @@ pub fn blank() -> io::Result<Fd> {
     token(NEVER, NEVER)
 }
 
-/// Creates a token that identifies a socket. The descriptor is close-on-exec; its object takes more
-/// than 1 KiB of kernel memory.
+/// Creates a token: a kernel object that identifies a socket of the stack. The returned descriptor
+/// is close-on-exec. The object takes more than 1 KiB of kernel memory.
 ///
 /// # Errors
 /// Returns the errors of [`blank`].
@@ -103,7 +103,7 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Fd> {
 }
 
 /// Returns the socket that a named token identifies; `None` for any other descriptor. The caller
-/// must check the run, because a process that knows the number of a run can forge its tokens.
+/// must compare the run's number. A process that knows the number can forge tokens of the run.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()
@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    /// Tests that new sockets are not taken for tokens: the kernel reuses the memory of sockets
-    /// with its timestamps.
+    /// Tests that new sockets are not mistaken for tokens. The kernel reuses the memory of closed
+    /// sockets, including their timestamps.
     #[test]
     fn sockets_after_tokens_are_none() {
         for _ in 0..20 {

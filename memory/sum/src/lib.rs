@@ -1,6 +1,6 @@
-//! Adds up bytes with SIMD registers, as part of the Internet checksum (RFC 1071). The available
-//! registers are only known at run time, and calling code that uses them is unsafe. The crates that
-//! compute checksums forbid unsafe code, so this is a separate crate.
+//! Sums up bytes with SIMD instructions, for the Internet checksum (RFC 1071). The CPU's
+//! instructions are only known at run time, and calling code that uses them is unsafe. The crates
+//! that compute checksums forbid unsafe code, so this is a separate crate.
 //!
 //! ```
 //! let data: Vec<u8> = (0..=255).collect();
@@ -38,7 +38,7 @@ mod avx2 {
 
     use super::BLOCK;
 
-    /// Adds both halves of each 64-bit word to different sums, so that no carry is lost.
+    /// Adds the two 32-bit halves of each 64-bit word to separate sums, so that no carry is lost.
     #[target_feature(enable = "avx2")]
     pub(super) fn sum(blocks: &[[u8; BLOCK]]) -> u64 {
         let mut sums = [_mm256_setzero_si256(); 4];

@@ -73,11 +73,12 @@ pub struct Slot {
     pub tx_limit: AtomicU32,
     /// Local address of the socket. Written before the socket enters a state in which it is used.
     pub local: SharedAddr,
-    /// Maximum to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`. The value has
-    /// no effect unless it is above `tx_limit`.
+    /// Maximum to which [`op::TX_WINDOW`](super::op::TX_WINDOW) may raise `tx_limit`. Ignored if it
+    /// is not above `tx_limit`.
     pub tx_goal: AtomicU32,
     /// 1 if the last write had MSG_MORE, so that a write without it must notify the engine. Written
-    /// by the program under `tx_lock`, because the next write may be by another process.
+    /// by the program under `tx_lock`. The word is shared, because another process may make the
+    /// next write.
     pub more: AtomicU32,
     /// Unix time in nanoseconds at which the newest unread bytes of a stream arrived; 0 if there
     /// are none. Written before the corresponding `rx_tail`.
@@ -86,22 +87,22 @@ pub struct Slot {
     // Cache line 2: often written, by the program.
     /// Start of the unread bytes.
     pub rx_head: AtomicU32,
-    /// Position after the last byte in the transmit FIFO.
+    /// End of the bytes in the transmit FIFO: the position for the next byte.
     pub tx_tail: AtomicU32,
-    /// 1 if the engine was notified of new bytes, or is about to be. Both sides change it by atomic
-    /// swaps.
+    /// 1 if the engine was notified of new bytes, or is about to be. Both the program and the
+    /// engine change it by atomic swaps.
     pub tx_dirty: AtomicU32,
-    /// 1 if the program wants a notification of free space. Set before a write fails or waits. When
-    /// there is space, the engine swaps it to 0 and reports [`event::TX`].
+    /// 1 if the program requests a notification of free space. The program sets it before a write
+    /// fails or waits. When there is space, the engine swaps it to 0 and reports [`event::TX`].
     pub tx_wanted: AtomicU32,
     /// Nonzero if threads sleep on `event_seq`, or are about to. At an event, the engine swaps it
-    /// to 0 and wakes all of them. Each thread sets it again before it sleeps on. The word is not
+    /// to 0 and wakes all of them. A thread that continues to sleep sets it again. It is not
     /// cleared when the slot gets a new socket, because threads may still be sleeping.
     pub asleep: AtomicU32,
-    /// Lock of the read end: 0 if free, otherwise the owner | [`LOCK_CONTENDED`]. The owner is a
-    /// channel number, from bit [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine
-    /// releases the lock if the process of that channel no longer exists. For itself, the engine
-    /// only tries to take it ([`LOCK_ENGINE`]), and never waits.
+    /// Lock of the read end: 0 if free, otherwise its owner | [`LOCK_CONTENDED`]. The owner
+    /// consists of a process's channel number, from bit [`LOCK_CHANNEL_SHIFT`] on, and bits of a
+    /// thread id. If that process has died, the engine releases the lock. The engine itself tries
+    /// to take the lock ([`LOCK_ENGINE`]), but never waits for it.
     pub rx_lock: AtomicU32,
     /// Lock of the write end, in the format of `rx_lock`.
     pub tx_lock: AtomicU32,
@@ -123,7 +124,8 @@ pub struct Slot {
     /// SO_SNDBUF in bytes as set by the program; 0 if it was never set.
     pub sndbuf: AtomicU32,
     /// Number of messages with SCM_RIGHTS that contain this socket and were not received yet.
-    /// Written by programs. The engine checks it when no process has the socket open any more.
+    /// Written by programs. The engine checks it before it closes a socket that no process has
+    /// open.
     pub in_flight: AtomicU32,
 
     // Cache line 3: rarely written, by the engine.
@@ -152,22 +154,22 @@ pub struct Slot {
     /// TCP_NOTSENT_LOWAT in bytes; 0 if not set. Valid if [`option_bit::NOTSENT_LOWAT`] is set.
     /// Written by the program.
     pub notsent_lowat: AtomicU32,
-    /// SO_PEEK_OFF plus 1; 0 if it is off. Valid if [`option_bit::PEEK_OFF`] is set. Written by the
-    /// program.
+    /// Value of SO_PEEK_OFF plus 1; 0 if the option is off. Valid if [`option_bit::PEEK_OFF`] is
+    /// set. Written by the program.
     pub peek_off: AtomicU32,
     /// Position and value of received urgent data, see [`urgent`]; 0 if there is none. Valid if
     /// [`flags::URGENT`] is set. The engine writes it for new urgent data; the program records that
-    /// it was read or skipped. Swap: both sides write it.
+    /// the data was read or skipped. Swap: both the program and the engine write it.
     pub urgent: AtomicU64,
 }
 
-/// Kind of the socket in a slot.
+/// Kind of the socket that uses a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
     /// The slot has no socket.
     Free = 0,
-    /// A TCP socket that is unconnected, connecting or connected.
+    /// A TCP socket that is unconnected, connecting or connected, but not listening.
     Stream = 1,
     /// A TCP listener, whose receive FIFO contains [`AcceptRecord`](super::AcceptRecord)s.
     Listener = 2,
@@ -206,7 +208,7 @@ pub mod flags {
     pub const TX_CLOSED: u32 = 8;
     /// The socket is bound to a local address.
     pub const BOUND: u32 = 16;
-    /// The engine's connection has ended. The slot only keeps the error and the unread bytes.
+    /// The engine's connection has ended. The slot contains only the error and the unread bytes.
     pub const DEAD: u32 = 32;
     /// The engine has no memory for the socket's transmit FIFO. The engine reports
     /// [`super::event::TX`] when it has attached some.
@@ -214,12 +216,13 @@ pub mod flags {
     /// Set in addition to CONNECTED: the SYN carries data, but the handshake is not complete (RFC
     /// 7413).
     pub const OPENING: u32 = 256;
-    /// The socket's error queue has reports ([`crate::control::call::ERROR_QUEUE`]).
+    /// The socket's error queue contains reports ([`crate::control::call::ERROR_QUEUE`]).
     pub const ERRORS: u32 = 128;
-    /// The socket has received urgent data; [`Slot::urgent`](super::Slot::urgent) has its position.
-    /// Set before bytes that follow the urgent byte are published.
+    /// The socket has received urgent data; [`Slot::urgent`](super::Slot::urgent) contains its
+    /// position. The engine sets this flag before it publishes bytes after the urgent byte.
     pub const URGENT: u32 = 512;
-    /// The remote address is one of the stack's own addresses, so the peer is a program of the run.
+    /// The remote address is one of the stack's own addresses, so the peer is a program of the same
+    /// run.
     pub const NEAR: u32 = 1024;
 
     /// Assert that all flags are distinct bits.
@@ -257,8 +260,8 @@ pub mod connect_asked {
     pub const DEFERRED: u8 = 2;
 }
 
-/// Parts of [`Slot::urgent`], the position of urgent data. The parts correspond to Linux's
-/// `urg_seq` and `urg_data`.
+/// Bit fields of [`Slot::urgent`], which describes urgent data. They correspond to Linux's
+/// `urg_seq` and `urg_data`. The gap is an earlier urgent byte that reads skip.
 ///
 /// ```text
 ///    63 ─ 44           43      42        41         40        39 ─ 32     31 ─ 0
@@ -266,7 +269,7 @@ pub mod connect_asked {
 ///   gap to the mark                                           the byte    the receive FIFO
 /// ```
 pub mod urgent {
-    /// Flag: there is urgent data, whose position is in the lower 32 bits.
+    /// Flag: there is urgent data. Its position is in the lower 32 bits.
     pub const PRESENT: u64 = 1 << 40;
     /// Flag: the urgent byte has arrived.
     pub const VALID: u64 = 1 << 41;
@@ -275,11 +278,11 @@ pub mod urgent {
     /// Flag: reads skip an earlier byte, called the gap (`tcp_check_urg`). The gap was the previous
     /// urgent byte, and the reader was just before it when newer urgent data arrived.
     pub const GAP: u64 = 1 << 43;
-    /// Position of the bits that contain the distance from the gap (the skipped byte) to the urgent
-    /// byte.
+    /// Shift of the bits that contain the distance in bytes from the gap to the urgent byte. The
+    /// gap is an earlier urgent byte that reads skip.
     pub const DISTANCE_SHIFT: u32 = 44;
-    /// Maximum distance from the gap (the skipped byte) to the urgent byte. If it is further away,
-    /// the byte is read like any other.
+    /// Maximum distance in bytes from the gap (an earlier urgent byte that reads skip) to the
+    /// urgent byte. If the distance is larger, the earlier byte is not skipped.
     pub const DISTANCE_MAX: u32 = (1 << 20) - 1;
 
     /// Creates the word for an urgent byte at `position`, with the value of the byte if it has
@@ -302,7 +305,7 @@ pub mod urgent {
         (word >> 32) as u8
     }
 
-    /// Returns the position of the gap (an earlier urgent byte that reads skip), if there is one.
+    /// Returns the position of an earlier urgent byte that reads skip (the gap), if there is one.
     pub const fn gap(word: u64) -> Option<u32> {
         if word & GAP == 0 {
             return None;
@@ -385,17 +388,18 @@ pub mod option_bit {
     pub const RXQ_OVFL: u32 = 1 << 22;
     /// The socket option UDP_GRO is set.
     pub const UDP_GRO: u32 = 1 << 23;
-    /// SO_TIMESTAMPING is set to report sent bytes of a stream. The same bit as UDP_GRO, which
-    /// streams do not have.
+    /// SO_TIMESTAMPING is set so that sent bytes of a stream are reported. The bit is the same as
+    /// that of UDP_GRO, which streams do not have.
     pub const STAMPED_STREAM: u32 = 1 << 23;
     /// The socket option SO_ZEROCOPY is set.
     pub const ZERO_COPY: u32 = 1 << 24;
-    /// IPV6_MTU is set, so even datagrams that fit the MTU of every link may be too long.
+    /// IPV6_MTU is set, so that a datagram may be too long although it fits the MTU of every link.
     pub const FRAGMENT_SIZE: u32 = 1 << 25;
-    /// IPV6_MTU_DISCOVER is set to reject datagrams that are too long, as for [`REFUSE_LONG`].
+    /// IPV6_MTU_DISCOVER is set so that datagrams are rejected if they are too long, as for
+    /// [`REFUSE_LONG`].
     pub const REFUSE_LONG_V6: u32 = 1 << 26;
-    /// IP_MTU_DISCOVER is set to reject datagrams that are too long (IP_PMTUDISC_DO, _PROBE and
-    /// _INTERFACE).
+    /// IP_MTU_DISCOVER is set so that datagrams are rejected if they are too long (IP_PMTUDISC_DO,
+    /// _PROBE and _INTERFACE).
     pub const REFUSE_LONG: u32 = 1 << 31;
     /// The socket option SO_NO_CHECK is set.
     pub const NO_CHECK: u32 = 1 << 27;
@@ -407,10 +411,11 @@ pub mod option_bit {
     pub const TIMESTAMPING_RX: u32 = 1 << 30;
 }
 
-/// Flag of a lock word: a thread sleeps until the lock is released.
+/// Flag of a lock word: a thread sleeps until the lock is released, so the owner must wake it.
 pub const LOCK_CONTENDED: u32 = 1 << 31;
-/// Flag of a lock word. Without an owner, the engine holds the lock. With an owner, the engine
-/// waits for the lock, and the thread that releases it sends [`op::UNLOCKED`](super::op::UNLOCKED).
+/// Flag of a lock word. Without an owner in the word: the engine holds the lock. With an owner: the
+/// engine waits for the lock, and the owner sends [`op::UNLOCKED`](super::op::UNLOCKED) when it
+/// releases the lock.
 pub const LOCK_ENGINE: u32 = 1 << 30;
 /// Position of the channel number in a lock word. Below it are the lowest bits of the owner's
 /// thread id.
@@ -419,9 +424,9 @@ pub const LOCK_CHANNEL_SHIFT: u32 = 18;
 /// fit in a lock word.
 pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
-/// Events of a socket, in an entry of the event ring: bits above the index of the slot. Further
-/// events are added to the entry until the program takes it, so the ring has one entry per socket.
-/// An entry of 0 has been taken.
+/// Events of a socket in an entry of the event ring. The event bits are above the index of the
+/// socket's slot. Until the program takes the entry, further events are added to it, so the ring
+/// has one entry per socket. Taking sets the entry to 0.
 pub mod event {
     /// Position of the event bits in an entry; below is the index of the slot.
     pub const SHIFT: u32 = 24;
@@ -442,9 +447,9 @@ pub mod event {
 
     /// Bytes, a datagram or a connection to accept has arrived, or the stream has ended.
     pub const RX: u8 = 1;
-    /// There is space to send, or a connect(2) has completed.
+    /// The socket may have space to send, or a connect(2) has completed.
     pub const TX: u8 = 2;
-    /// The peer has closed its send direction (EPOLLRDHUP).
+    /// The peer has shut down its send direction (EPOLLRDHUP).
     pub const RDHUP: u8 = 4;
     /// The connection was reset, was refused or has timed out; see [`super::Slot::error`].
     pub const ERROR: u8 = 8;
