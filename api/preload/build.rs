@@ -6,7 +6,7 @@ fn main() {
     // this soname.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnss_towpath.so.2");
     // Bind calls between exported functions inside this library. Otherwise the dynamic linker would
-    // bind them to functions of the same names in the program. Such a function may call this
-    // library, which would result in infinite recursion.
+    // bind them to functions of the same names in the program. If a function of the program calls
+    // this library in turn, the recursion would be infinite.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
 }

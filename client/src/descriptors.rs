@@ -38,8 +38,8 @@ pub struct Descriptors {
     engines_from: AtomicU32,
 }
 
-/// Value in `holds` for a slot with more descriptors than one byte can count. It stays until the
-/// last of them is closed.
+/// Value in `holds` for a slot with more descriptors than one byte can count. The value stays until
+/// the last descriptor is closed.
 const MANY: u8 = u8::MAX;
 
 const KIND_SHIFT: u32 = 60;

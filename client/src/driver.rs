@@ -129,14 +129,14 @@ impl Driver {
         Some(DriverLock::new(self, me, signals))
     }
 
-    /// Counts this thread as waiting for the driver lock. It is about to sleep on the hand-off
-    /// futex word, and will take the lock when the word changes. Returns `None` if the lock can be
-    /// taken now.
+    /// Counts this thread as waiting for the driver lock. The thread is about to sleep on the
+    /// hand-off futex word, and will take the lock when the word changes. Returns `None` if the
+    /// lock can be taken now.
     pub(crate) fn follow(&self) -> Option<Following<'_>> {
         self.relay.follow().map(|handoff| Following { driver: self, handoff })
     }
 
-    /// Counts this thread as waiting for the driver lock. It is about to sleep on a list of
+    /// Counts this thread as waiting for the driver lock. The thread is about to sleep on a list of
     /// descriptors that includes an eventfd, and will take the lock when the eventfd wakes it.
     /// Returns `None` if the lock can be taken now. The holder of the lock must not call this.
     pub fn sleep_in_list(&self) -> Option<ListSleeper<'_>> {

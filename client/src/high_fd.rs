@@ -1,5 +1,5 @@
-//! Internal descriptors of this library. They have high numbers, which programs are unlikely to
-//! use.
+//! Internal descriptors of this library. The numbers are high, so that programs are unlikely to use
+//! them.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};

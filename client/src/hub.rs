@@ -29,8 +29,8 @@ pub struct Reactor {
     /// the lock. The next thread that takes the lock removes the watches (registered interests) of
     /// the descriptor.
     pub(crate) has_deferred: AtomicBool,
-    /// Whether the process is a forked child without a connection to the engine. It must not wait
-    /// for the lock, which a thread of the parent may have held at the fork.
+    /// Whether the process is a forked child without a connection to the engine. The child must not
+    /// wait for the lock, which a thread of the parent may have held at the fork.
     is_disowned: AtomicBool,
 }
 
@@ -136,9 +136,9 @@ pub struct NestedSet {
     pub fresh: bool,
 }
 
-/// Internal kernel epoll set on which threads sleep. It contains the program's kernel epoll set,
-/// the notification descriptor, the control socket and an eventfd. The program's set cannot contain
-/// these descriptors, because forked children share it.
+/// Internal kernel epoll set on which threads sleep. The set contains the program's kernel epoll
+/// set, the notification descriptor, the control socket and an eventfd. The program's set cannot
+/// contain these descriptors, because forked children share it.
 #[derive(Debug)]
 pub(crate) struct SleepPlace {
     pub(crate) epoll: HighFd,

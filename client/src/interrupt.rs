@@ -32,8 +32,8 @@ struct InterruptedThread {
     any: AtomicU32,
     // Number of signal handlers without SA_RESTART that have run on this thread.
     firm: AtomicU32,
-    // Outermost cancellation point in which this thread is, or null. It may be stale after a
-    // siglongjmp.
+    // Outermost cancellation point in which this thread is, or null. The pointer may be stale after
+    // a siglongjmp.
     point: AtomicPtr<CancellationPoint>,
     cancelled: AtomicBool,
     // ID of the thread; 0 before its first cancellation point.
@@ -110,8 +110,8 @@ pub struct CancellationPoint {
 }
 
 impl CancellationPoint {
-    /// Value of `mark` in a cancellation point in which a thread is. It is neither an address nor
-    /// common on call stacks, so an overwritten stack frame hardly ever contains it.
+    /// Value of `mark` in a cancellation point in which a thread is. The value is neither an
+    /// address nor common on call stacks, so an overwritten stack frame hardly ever contains it.
     const MARK: u32 = 0x9e4b_71d3;
 
     /// Creates a cancellation point that is not entered yet.

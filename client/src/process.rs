@@ -13,8 +13,8 @@ use crate::hub::Reactor;
 /// The tables and the reactor of a process. Both outlive its connection to the engine (the network
 /// stack), because a forked child creates a new connection.
 ///
-/// This crate has no static `Process`. The library that is loaded into a program has one. A program
-/// with several engines has a [mapped](crate::MappedProcess) one for each.
+/// There is no static `Process` in this crate. The library that is loaded into a program has one. A
+/// program with several engines has a [mapped](crate::MappedProcess) one for each.
 ///
 /// ```
 /// static PROCESS: towpath_client::Process = towpath_client::Process::new();

@@ -2,8 +2,8 @@
 //!
 //! The engine (the network stack) reports events of all sockets of a process through one ring and
 //! one notification descriptor. A thread that checks for events takes all events out of the ring,
-//! under one lock, and passes them to the *watches* (registered interests) of their sockets. A
-//! watch has one of three targets:
+//! under one lock. Then the thread passes them to the *watches* (registered interests) of their
+//! sockets. A watch has one of three targets:
 //! - a *set*, the interest list of epoll(7): sockets, each with the wanted events. Its kernel
 //!   descriptors are in a kernel epoll set. The event is added to the ready list of the set, and
 //!   wakes a thread that waits for the set;

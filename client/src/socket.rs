@@ -5,7 +5,8 @@
 pub struct Socket {
     /// Index of the socket's slot in shared memory.
     pub slot: u32,
-    /// Generation of the slot when the socket was opened. It changes whenever the slot is reused.
+    /// Generation of the slot when the socket was opened. The generation changes whenever the slot
+    /// is reused.
     pub generation: u32,
 }
 

@@ -1,11 +1,11 @@
 //! Lets a thread wait for an event of one or a few sockets.
 //!
 //! A waiting thread sleeps on several futex words at once by futex_waitv(2), since Linux 5.16. The
-//! shared state of each socket has such a word. One more word changes when the engine (the network
+//! shared state of each socket has such a word. Another word changes when the engine (the network
 //! stack) ends ([`towpath_ring::Life`]). A waiting thread takes no CPU time.
 //!
 //! If the kernel lacks futex_waitv, or the program filters its system calls, a thread can wait for
-//! one socket only. It sleeps on the word in the socket's slot by futex(2). Every
+//! one socket only. The thread sleeps on the word in the socket's slot by futex(2). Every
 //! [`LIVENESS_SLICE`] it checks that the engine is alive, so that it does not wait for ever.
 
 use std::cell::Cell;
@@ -82,7 +82,7 @@ pub fn until_any<T>(
     let began = client.process().forks();
     let (mut has_slept, mut patience) = (false, Patience::default());
     loop {
-        // This thread may run the engine itself. The engine then need not wake it.
+        // If this thread may run the engine itself, the engine need not wake it.
         let turns = !patience.has_ended()
             && client.driver().is_some_and(|driver| driver.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];

@@ -49,7 +49,8 @@ pub(crate) enum WatchTarget {
     /// A thread that waits for a list of descriptors (poll, select). The value is an index in
     /// `Hub::lists`.
     List(usize),
-    /// A task of an async runtime. It has no waker after it was woken, until it polls again.
+    /// A task of an async runtime. After the task was woken, there is no waker until it polls
+    /// again.
     Task(WaitingTask<Waker>),
 }
 

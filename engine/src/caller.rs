@@ -199,7 +199,7 @@ pub fn renumber_inherited(kept: &[RawFd], first: RawFd, end: RawFd) -> io::Resul
     Ok(())
 }
 
-/// Lowest number for duplicates of inherited descriptors. It is above the numbers that parents
+/// Lowest number for duplicates of inherited descriptors. The number is above those that parents
 /// usually choose for inherited sockets.
 const ABOVE_INHERITED: RawFd = 64;
 

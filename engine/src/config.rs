@@ -11,9 +11,9 @@ use towpath_tcp::TcpDefaults;
 use towpath_wire::Prefix;
 
 /// Maximum time without progress in sending the remaining data of programs that have ended. Linux
-/// keeps a connection without a process for the same time if the peer's window is zero: it probes
-/// the window after 200 ms, then at intervals that double up to `TCP_RTO_MAX` (`tcp_probe_timer`,
-/// `tcp_orphan_retries`).
+/// keeps a connection without a process for the same time if the peer's window is zero. Linux
+/// probes the window after 200 ms, then at intervals that double up to `TCP_RTO_MAX`
+/// (`tcp_probe_timer`, `tcp_orphan_retries`).
 const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
 /// Configuration of an engine (a network stack, its interfaces, and the programs that use it).

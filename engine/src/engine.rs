@@ -309,8 +309,8 @@ impl Engine {
     }
 
     /// Sets the function `trace` that is called for every dropped packet. With several shards
-    /// (event loops), several threads call it. It gets a copy of the packet, so dropping a packet
-    /// costs less without it.
+    /// (event loops), several threads call it. The function gets a copy of the packet, so dropping
+    /// a packet costs less without it.
     pub fn trace_drops(&mut self, trace: impl Fn(DroppedPacket<'_>) + Send + Sync + 'static) {
         let trace: DropTrace = Arc::new(trace);
         for shard in std::iter::once(&mut self.shard).chain(&mut self.others) {
@@ -377,8 +377,8 @@ impl Engine {
     }
 
     /// Sets the function `gatekeeper` that is called before a process executes a program that
-    /// cannot use the stack. The program is executed only if it returns true. It runs on the thread
-    /// that manages processes, and delays all of them.
+    /// cannot use the stack. The program is executed only if it returns true. The function runs on
+    /// the thread that manages processes, and delays all of them.
     pub fn on_unintercepted(
         &mut self,
         gatekeeper: impl FnMut(UninterceptedProgram<'_>) -> bool + Send + 'static,

@@ -5,8 +5,8 @@
 pub(crate) struct ChannelId(pub u32);
 
 impl ChannelId {
-    /// Returns the channel number for programs and lock words. It begins at 1, because 0 in a lock
-    /// word means unlocked.
+    /// Returns the channel number for programs and lock words. Numbers begin at 1, because 0 in a
+    /// lock word means unlocked.
     pub fn number(self) -> u32 {
         self.0 + 1
     }

@@ -8,7 +8,7 @@
 //!
 //! The engine has two kinds of components. A `shard` is the data path: an event loop with a stack,
 //! its ports, the sockets, and the rings of the programs that use them. The `registry` manages
-//! processes, their control sockets, and the descriptors that are sent and closed. They exchange
+//! processes, their control sockets, and the descriptors that are sent and closed. Both exchange
 //! messages (`mail`) through `control`: between threads in [`Engine::run`], or on one thread if the
 //! host program runs the engine.
 //!

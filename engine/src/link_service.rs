@@ -83,8 +83,8 @@ impl<S: LinkService> SharedLinkService<S> {
     }
 
     /// Calls the service from another thread, to read or set its parameters. The call must not
-    /// result in frames to send or change timeouts. It must be short, because the engine's thread
-    /// may wait for it.
+    /// result in frames to send or change timeouts. Keep the call short, because the engine's
+    /// thread may wait for it.
     pub fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
         call(&mut self.lock())
     }
@@ -104,8 +104,8 @@ pub struct LinkServicePort<P: Port, S: LinkService> {
     shared: SharedLinkService<S>,
     /// Frames of the service that wait until the port accepts them.
     frames: Batch,
-    /// Whether this is the port's first queue. It reports the counters of the service, and closes
-    /// the service.
+    /// Whether this is the port's first queue. The first queue reports the counters of the service,
+    /// and closes it.
     is_first: bool,
     /// Time of the last poll in nanoseconds.
     polled_ns: u64,
@@ -218,8 +218,8 @@ mod tests {
 
     use super::*;
 
-    /// Test service for frames that begin with 1. It answers each frame, one at a time. The stack
-    /// does not receive frames whose second byte is 1.
+    /// Test service for frames that begin with 1. The service answers each frame, one at a time.
+    /// The stack does not receive frames whose second byte is 1.
     struct Answers {
         frames: VecDeque<Vec<u8>>,
         at: Option<Instant>,

@@ -29,7 +29,7 @@ use crate::query::{ShardAnswer, ShardJob, ShardQuery};
 /// Commands of the registry to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardCommand {
-    /// A new process has attached. It has no sockets yet.
+    /// A new process has attached. The process has no sockets yet.
     Open(Newcomer),
     /// A request of a process, in which this shard takes part. A process has only one such request
     /// at a time. The shard answers it by [`ShardReport::Done`] or [`ShardReport::Refused`].
@@ -126,7 +126,7 @@ pub(crate) enum ShardReport {
     Finished,
 }
 
-/// Which processes' unsent data delays the end of the engine.
+/// Processes whose unsent data delays the end of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leavers {
     /// All processes. All of them have ended.
@@ -191,8 +191,8 @@ impl<T> Mailbox<T> {
         std::mem::take(&mut *queue)
     }
 
-    /// Returns the eventfd that is written when a message arrives in an empty queue. It is never
-    /// read, because the receiver watches it edge-triggered.
+    /// Returns the eventfd that is written when a message arrives in an empty queue. The eventfd is
+    /// never read, because the receiver watches it edge-triggered.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

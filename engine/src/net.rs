@@ -193,7 +193,8 @@ mod tests {
         }
     }
 
-    /// Test port that is always readable. It counts polls, and records the thread that drops it.
+    /// Test port that is always readable. The port counts polls, and records the thread that drops
+    /// it.
     struct NotedPort {
         fd: OwnedFd,
         polls: Arc<AtomicU64>,

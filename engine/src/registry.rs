@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The registry runs on its own thread, or on a shard's thread between two iterations of its event
-//! loop. It queues commands for the shards (event loops) in [`Registry::orders`], and receives
-//! their reports by [`Registry::heed`].
+//! loop. The registry queues commands for the shards (event loops) in [`Registry::orders`], and
+//! receives their reports by [`Registry::heed`].
 //!
 //! All shards know each process, because each shard may contain some of its sockets. A request is
 //! executed, or rejected, by all shards. If one shard detects the end of a process, all shards
@@ -49,8 +49,8 @@ use crate::report::EngineCounters;
 
 pub(crate) type Gatekeeper = Box<dyn FnMut(UninterceptedProgram<'_>) -> bool + Send>;
 
-/// A program that a process is about to execute. It will use the kernel's sockets, because it
-/// cannot load the stack's library.
+/// A program that a process is about to execute. The program will use the kernel's sockets, because
+/// it cannot load the stack's library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UninterceptedProgram<'a> {
     /// Process ID of the process, as sent by the process itself.

@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::shard::Shard;
 use crate::team::{self, Team, Threads};
 
-/// What to do after an iteration ([turn](Engine::turn)) of the event loop.
+/// Next step of the caller after an iteration ([turn](Engine::turn)) of the event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Run another iteration now, because more work is left.

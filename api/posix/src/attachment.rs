@@ -22,8 +22,8 @@ pub(crate) struct ProcessAttachment {
     page: AtomicPtr<AtomicPtr<Client>>,
     is_active: AtomicBool,
     /// List of this process's connections to engines, including those copied from its parents by
-    /// fork(2). They are never freed. Without this list LeakSanitizer would report them, because it
-    /// does not search mapped pages for pointers.
+    /// fork(2). Connections are never freed. Without this list LeakSanitizer would report them,
+    /// because it does not search mapped pages for pointers.
     kept: AtomicPtr<Kept>,
 }
 

@@ -194,13 +194,13 @@ pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> 
         return real_close_range(first, last, flags);
     }
     if flags & CLOSE_RANGE_UNSHARE != 0 {
-        // No descriptor has the number u32::MAX, so this call closes nothing. It only gives this
-        // thread its own copy of the descriptor table (CLOSE_RANGE_UNSHARE). The code below closes
-        // the descriptors in this copy.
+        // No descriptor has the number u32::MAX, so this call closes nothing. The effect is only to
+        // give this thread its own copy of the descriptor table (CLOSE_RANGE_UNSHARE). The code
+        // below closes the descriptors in this copy.
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
-    // Do not close the descriptors of an engine that runs in this process. They have the highest
-    // numbers.
+    // Do not close the descriptors of an engine that runs in this process. The engine's descriptors
+    // have the highest numbers.
     let last = match posix.process.descriptors.engines_from() {
         0 => last,
         lowest if lowest <= first => return Ok(()),

@@ -343,8 +343,8 @@ unsafe fn sleep(
     let engine = driver_lock.map_or(-1, DriverLock::descriptor);
     let deadline = driver_lock.map_or(deadline, |driver_lock| driver_lock.until(deadline));
     let mask = driver_lock.filter(|_| sigmask.is_null()).map_or(sigmask.addr(), DriverLock::mask);
-    // Use ppoll(2). It can wait for an epoll set, and it takes a pointer to its time limit, which
-    // `SleepLimit` may shorten.
+    // Use ppoll(2), which can wait for an epoll set. The call takes a pointer to its time limit,
+    // which `SleepLimit` may shorten.
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [wanted(place), wanted(engine)];
@@ -395,8 +395,8 @@ unsafe fn sleep(
 
 /// Returns whether an epoll set contains ready sockets of the stack. Called by poll(2).
 pub(crate) fn is_ready(posix: &'static Posix, client: &Client, number: u32) -> bool {
-    // This may be a signal handler that interrupted a holder of the lock, so the set cannot be
-    // checked. poll(2) calls this function again every millisecond.
+    // A signal handler that interrupted a holder of the lock cannot check the set. poll(2) calls
+    // this function again every millisecond.
     let Ok(mut hub) = posix.process.lock_reactor() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)

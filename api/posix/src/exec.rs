@@ -22,7 +22,8 @@ pub use crate::spawns::Pipe;
 
 /// Lowest number for a reserved descriptor, at which a spawned program finds its control socket.
 /// The number must be low: a spawn action that closes all descriptors from N on is replaced by an
-/// action for each number below it. It must also be above the numbers that small programs use.
+/// action for each number below it. However, the number must be above those that small programs
+/// use.
 const RESERVED_FD_LOWEST: i32 = 900;
 /// A descriptor number that is never open, because the kernel's limit (fs.nr_open) is below 2^31.
 const NOWHERE: i32 = i32::MAX;
@@ -49,8 +50,8 @@ pub unsafe fn exec<T>(
     }
     list_inheritable(posix, client, false);
     // Open a channel (connection to the engine) for the new program, so that it keeps the sockets
-    // that it inherits. This program's channel ends at exec. If no channel is available, the new
-    // program takes over this program's.
+    // that it inherits. The channel of this program ends at exec. If no channel is available, the
+    // new program takes over this program's.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: `envp` is null or a null-terminated array of C strings, by the contract of this

@@ -4,7 +4,7 @@
 //! The locks of the library are held while the process is copied, so that the child's copies of the
 //! protected data are consistent. The program's pthread_atfork(3) handlers may use sockets, or wait
 //! for threads that do. If the locks were held, they would wait for ever. Therefore handlers of
-//! this library take and release the locks ([`prepare`], [`parent`], [`child`]). They are
+//! this library take and release the locks ([`prepare`], [`parent`], [`child`]). The handlers are
 //! registered first, so that libc runs them closest to the fork. Steps that can make fork fail come
 //! before all handlers ([`fork`]). If libc forks internally, [`prepare`] executes these steps. If
 //! it cannot open a channel, the child's socket calls fail.
@@ -199,9 +199,8 @@ pub fn child(posix: &'static Posix) {
     held.hub.forked();
 }
 
-/// Tells the engine the child's process ID and sockets. These may differ from the list at the
-/// creation of the channel, because other threads of the parent may have opened or closed sockets
-/// since.
+/// Tells the engine the child's process ID and sockets. The sockets may differ from the list at the
+/// creation of the channel, because other threads may have opened or closed sockets since.
 fn settle(posix: &'static Posix, client: &Client) {
     for (_, entry) in posix.process.descriptors.ours(0) {
         if let DescriptorKind::Socket(socket) = entry {

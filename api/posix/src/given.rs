@@ -2,12 +2,9 @@
 //! (`--add-host`).
 //!
 //! The engine returns these names as a text, see [`call::NAMES`]. libc's lookups find the names
-//! through [`crate::names`]. etc/hosts themselves: for them this library opens a memory file that
-//! contains the run's lines, followed by those of the real file./Some programs read /etc/hosts
-//! themselves. For them, this library opens a memory file that contains these names, followed by
-//! the lines of the real file./etc/hosts themselves: for them this library opens a memory file that
-//! contains the run's lines, followed by those of the real file. [`crate::resolver`] does the same
-//! for /etc/resolv.conf.
+//! through [`crate::names`]. Some programs read /etc/hosts themselves. For them, this library opens
+//! a memory file that contains these names, followed by the lines of the real file.
+//! [`crate::resolver`] does the same for /etc/resolv.conf.
 
 use std::ffi::CStr;
 use std::net::IpAddr;

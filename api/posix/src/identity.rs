@@ -14,8 +14,8 @@ use towpath_shm::layout::SLOTS_MAX;
 use crate::{Posix, descriptor};
 
 /// First inode number of the stack's sockets: 2³¹, half of the 32-bit range in /proc/net and
-/// NETLINK_SOCK_DIAG. The kernel's own inode numbers begin at 1. They reach 2³¹ only after two
-/// thousand million pipes and sockets.
+/// NETLINK_SOCK_DIAG. The kernel's own inode numbers begin at 1. Numbers of 2³¹ are reached only
+/// after two thousand million pipes and sockets.
 const FIRST_INODE: u32 = 1 << 31;
 /// Number of low bits of an inode number that contain the index of the socket's slot. The slot's
 /// generation is in the bits above them.

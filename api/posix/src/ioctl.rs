@@ -190,7 +190,7 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         return Ok(0);
     }
     let len = row[..NAME].iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    // As on Linux, a name such as lo:1 selects the interface lo. It selects none of its addresses,
+    // As on Linux, a name such as lo:1 selects the interface lo. None of its addresses is selected,
     // because no address has this label.
     let alias = row[..len].iter().position(|&byte| byte == b':');
     let name = &row[..alias.unwrap_or(len)];

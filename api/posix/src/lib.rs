@@ -1,9 +1,9 @@
 //! Socket calls that behave as those of Linux, implemented with [`towpath_client`].
 //!
-//! Each function implements a C function and takes its arguments (raw descriptors and pointers). It
-//! behaves as on Linux, and returns errors as [`Errno`]. The caller first checks that a descriptor
-//! belongs to the stack ([`descriptor::is_ours`]); for other descriptors these functions return
-//! EBADF or ENOTSOCK.
+//! Each function implements a C function and takes its arguments (raw descriptors and pointers).
+//! The behaviour is that of Linux, and errors are returned as [`Errno`]. The caller first checks
+//! that a descriptor belongs to the stack ([`descriptor::is_ours`]); for other descriptors these
+//! functions return EBADF or ENOTSOCK.
 //!
 //! A [`Posix`] contains the state of these functions in a process. Each function takes it as its
 //! first argument, or in an [`handle::OpenSocket`]. The crate itself has no static variable for it.

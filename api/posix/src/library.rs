@@ -78,8 +78,8 @@ impl Library {
     }
 
     /// Returns whether the dynamic loader of another program would find the unwinding library
-    /// (libgcc_s). It may be at the path that this program uses, in a standard folder, or in a
-    /// folder configured in ld.so.conf(5).
+    /// (libgcc_s). The library may be at the path that this program uses, in a standard folder, or
+    /// in a folder configured in ld.so.conf(5).
     pub fn unwinder_is_there(&self) -> bool {
         let ours = self.unwinder.load(Ordering::Relaxed);
         if ours.is_null() {

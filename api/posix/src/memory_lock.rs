@@ -3,9 +3,9 @@
 //!
 //! The shared memory with the engine (the network stack) takes 65 GiB of address space, most of
 //! which is never touched. The kernel would allocate all of it, or refuse the call because of
-//! RLIMIT_MEMLOCK. Therefore this module locks the mappings of the program one by one. Those of
+//! RLIMIT_MEMLOCK. Therefore this module locks the mappings of the program one by one. Mappings of
 //! this library are neither locked nor counted. MCL_FUTURE is passed to the kernel, because it does
-//! not affect this library: its memory is mapped before the program starts, and a forked child
+//! not affect this library. Its memory is mapped before the program starts, and a forked child
 //! inherits no locks.
 
 use std::ops::Range;
@@ -163,7 +163,7 @@ fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> Result<()> {
     unsafe { syscall(number as usize, [a, b, c, 0, 0, 0]) }.map(drop).map_err(Errno)
 }
 
-/// Part of a memory mapping. It belongs entirely either to the program or to this library.
+/// Part of a memory mapping. The part belongs entirely either to the program or to this library.
 struct MemoryPart {
     range: Range<usize>,
     /// Whether the memory belongs to the program, and not to this library.

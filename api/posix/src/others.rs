@@ -3,7 +3,7 @@
 //!
 //! To the kernel, all sockets of the stack look alike ([`towpath_shm::token`]). A process has a
 //! table in its memory that maps descriptors to the stack's sockets. The header of its channel
-//! (memory shared with the engine) contains the table's address. This module reads the table from
+//! (memory shared with the engine) contains the table's address. The table is read from
 //! /proc/PID/mem. Only processes that may trace the process can read it: root, and those of the
 //! same user unless kernel.yama.ptrace_scope forbids it.
 //!

@@ -1,9 +1,9 @@
 //! Detects, before execve(2), programs that cannot load this library and would therefore use the
 //! kernel's sockets.
 //!
-//! This module notifies the engine (the network stack), which warns the user or forbids the
-//! execution. Files that cannot be examined, because they are not readable or were moved, are
-//! executed without a check.
+//! The engine (the network stack) is notified, and warns the user or forbids the execution. Files
+//! that cannot be examined, because they are not readable or were moved, are executed without a
+//! check.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};

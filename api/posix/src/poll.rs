@@ -17,9 +17,8 @@ use crate::{Errno, Posix, Result, epoll};
 /// Maximum number of descriptors for which poll and select use an array on the stack. More
 /// descriptors need an allocation.
 const SMALL: usize = 64;
-/// Number of descriptors that this library appends to the program's list for ppoll(2): the
-/// notification descriptor, the control socket, the wake-up descriptor, and the descriptor of an
-/// engine in this process.
+/// Number of descriptors that this library appends to a ppoll(2) list of the program: for
+/// notifications, the control socket, wake-ups, and an engine in this process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
@@ -366,7 +365,7 @@ unsafe fn sleep<'a>(
         // of the parent's threads, so do not update them.
         return fail(libc::EINTR);
     }
-    // This thread does not hold the lock here, so taking it cannot deadlock.
+    // Taking the lock cannot deadlock, because this thread does not hold it here.
     let mut hub = posix.process.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);

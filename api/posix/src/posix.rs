@@ -7,7 +7,7 @@
 //! cost is one register.
 //!
 //! Parts of the state that are more than a lock or a number have their own types in separate files.
-//! These files depend neither on this file nor on the socket calls.
+//! The files depend neither on this file nor on the socket calls.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -71,7 +71,7 @@ pub struct Posix {
     /// Descriptor numbers of files that replace those in /proc/net; see
     /// [`crate::proc_net::reread`].
     pub(crate) shown: Numbers,
-    /// This library's socket, from which answers are sent to the program's netlink sockets. Locked
+    /// Socket of this library, from which answers are sent to the program's netlink sockets. Locked
     /// while an answer is sent, because it is connected to one socket at a time.
     pub(crate) answering: ProcessLock<Option<HighFd>>,
 }

@@ -42,7 +42,7 @@ pub(crate) struct TableGuard {
 /// Takes the lock for changes of descriptors. A signal handler that interrupted the holder
 /// continues without the lock.
 pub(crate) fn lock(posix: &'static Posix) -> TableGuard {
-    // In a child forked without this library, do not take the lock: the holder may be a thread of
+    // Do not take the lock in a child forked without this library. The holder may be a thread of
     // the parent, which does not exist here. The child has a single thread, so it needs no lock.
     let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
     TableGuard { descriptors: &posix.process.descriptors, _lock: lock }

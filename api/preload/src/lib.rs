@@ -1,8 +1,8 @@
 //! `libtowpath_preload.so`: the library that is preloaded into programs (LD_PRELOAD), so that their
 //! sockets use the stack.
 //!
-//! Exports the functions of [`towpath_symbols`]. These only call libc's functions if
-//! TOWPATH_CONTROL is not in the environment, or in a set-user-id program.
+//! Exports the functions of [`towpath_symbols`]. The functions only call libc's if TOWPATH_CONTROL
+//! is not in the environment, or in a set-user-id program.
 
 #![warn(missing_docs)]
 

@@ -2,9 +2,8 @@
 //! program did not open these descriptors, and close(2), fcntl(2) and fstat(2) report them as
 //! closed.
 //!
-//! proc/self/fd is covered./If an entry has the number of an internal descriptor, the directory's
-//! path is read by readlink(2). Therefore every path to /proc/self/fd is recognized./proc/self/fd
-//! is covered.
+//! If an entry has the number of an internal descriptor, the directory's path is read by
+//! readlink(2). Therefore every path to /proc/self/fd is recognized.
 
 use std::ffi::CStr;
 

@@ -1,5 +1,5 @@
-//! Exports the functions that list network interfaces. They return the interfaces of the stack
-//! instead of the kernel's.
+//! Exports the functions that list network interfaces. The result contains the interfaces of the
+//! stack instead of the kernel's.
 
 use std::ffi::CStr;
 

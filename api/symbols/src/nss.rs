@@ -1,11 +1,9 @@
 //! The service `towpath` of glibc's name service switch: resolves hostnames by DNS over the stack.
 //!
-//! preload` and `api/inline`. Functions and their contracts are those of nss.h. Results are
-//! allocated from the caller's buffer./glibc loads a service as `libnss_NAME.so.2`, unless a
-//! library with this soname is already loaded. This library has the soname of the service
-//! `towpath`, which `build.rs` of `api/preload` and `api/inline` sets. The functions are declared
-//! in nss.h. They allocate results in the caller's buffer./preload` and `api/inline`. Functions and
-//! their contracts are those of nss.h. Results are allocated from the caller's buffer.
+//! glibc loads a service as `libnss_NAME.so.2`, unless a library with this soname is already
+//! loaded. The soname of this library is that of the service `towpath`, as set in `build.rs` of
+//! `api/preload` and `api/inline`. The functions are declared in nss.h, and allocate results in the
+//! caller's buffer.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -17,8 +17,8 @@ const THERE: u8 = 1;
 const NONE: u8 = 2;
 
 /// Registers this library's pthread_atfork handlers, and returns whether libc calls them on fork.
-/// They must be registered before all other handlers, even those that an earlier library registers
-/// in its constructor.
+/// The handlers must be registered before all other handlers, even those that an earlier library
+/// registers in its constructor.
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
         // musl lacks __register_atfork. There, fork is handled without pthread_atfork handlers.
@@ -62,8 +62,8 @@ fn malloc_is_libcs() -> bool {
     object(libc::malloc as *const c_void) == object(libc::abort as *const c_void)
 }
 
-/// Registers fork handlers. This is called by pthread_atfork(3), which is linked statically into
-/// each program and library. `object` identifies the program or library.
+/// Registers fork handlers. The caller is pthread_atfork(3), which is linked statically into each
+/// program and library. `object` identifies the program or library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __register_atfork(
     prepare: Option<Handler>,
@@ -281,7 +281,7 @@ pub unsafe fn execveat_by(
 }
 
 /// Implements posix_spawn(3) and its variants. `real` calls libc's function with the environment of
-/// the new program. It stores the process ID in its second argument.
+/// the new program. Its second argument is the location for the process ID.
 unsafe fn spawn(
     told: towpath_posix::Result<Executable>,
     pid: *mut pid_t,

@@ -1,7 +1,8 @@
 //! Exports functions that the kernel supports for files but not for sockets.
 //!
 //! The kernel descriptor of the stack's sockets is opened with O_PATH (`towpath_shm::token`), so
-//! the kernel would return EBADF. These functions return the errors of kernel sockets instead.
+//! the kernel would return EBADF. The functions of this module return the errors of kernel sockets
+//! instead.
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t, termios};
 use towpath_posix::{Errno, descriptor};

@@ -7,9 +7,9 @@ use towpath_posix::{Errno, signal as posix};
 
 use crate::{POSIX, answer, real};
 
-/// Handler that the kernel calls for every signal. It gets the address of the program's handler
-/// from `begin`, and jumps there with the kernel's arguments (a tail call). Therefore the program's
-/// handler returns or unwinds as if the kernel had called it.
+/// Handler that the kernel calls for every signal. The function gets the address of the program's
+/// handler from `begin`, and jumps there with the kernel's arguments (a tail call). Therefore the
+/// program's handler returns or unwinds as if the kernel had called it.
 #[unsafe(naked)]
 unsafe extern "C" fn entry() {
     #[cfg(target_arch = "x86_64")]

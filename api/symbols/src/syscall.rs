@@ -278,7 +278,7 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     }
 }
 
-/// Handles system calls that send or receive messages. This includes AF_UNIX sockets, because their
+/// Handles system calls that send or receive messages. AF_UNIX sockets are included, because their
 /// messages may contain descriptors of the stack's sockets (SCM_RIGHTS).
 unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     let (fd, messages) = (a as c_int, b as *mut mmsghdr);

@@ -87,7 +87,7 @@ impl Client {
                 return Err(Error::Dead);
             }
             if !turns && self.driver().is_some() {
-                // Another thread runs the engine. It may sleep, so wake it.
+                // Another thread runs the engine. Wake that thread, because it may sleep.
                 self.ring(end);
             }
             if wait::sleep_on(self, word, expected, !turns) && !self.check_alive() {

@@ -61,8 +61,8 @@ impl Client {
     }
 
     /// Returns whether this thread is sending a command or a request to the engine, so that the
-    /// caller is a signal handler. It must not fork: the interrupted call would continue in the
-    /// child, on the parent's channel.
+    /// caller is a signal handler. The signal handler must not fork: the interrupted call would
+    /// continue in the child, on the parent's channel.
     pub fn is_in_midst(&self) -> bool {
         self.links.iter().any(|end| end.commands.is_mine() || end.calls.is_mine())
     }
@@ -71,8 +71,9 @@ impl Client {
     /// the engine would not notice the end of the parent. The shared memory stays mapped, because
     /// the child's call stack may contain references to it.
     ///
-    /// If a signal handler has forked, the interrupted call continues in the child as well. It then
-    /// neither writes to the parent's rings nor takes events. Requests fail with `Error::Forked`.
+    /// If a signal handler has forked, the interrupted call continues in the child as well. There,
+    /// the call neither writes to the parent's rings nor takes events. Requests fail with
+    /// `Error::Forked`.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         let fds = [&self.control, &self.notifier, &self.blank, &self.spare];

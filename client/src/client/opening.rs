@@ -59,8 +59,8 @@ impl Client {
         Ok(reply)
     }
 
-    /// Tells the engine that all programs being spawned have started or failed. They do not inherit
-    /// sockets that this process opens from now on.
+    /// Tells the engine that all programs being spawned have started or failed. Programs that have
+    /// started do not inherit sockets that this process opens from now on.
     pub fn spawned(&self) {
         self.command_to_all(&Command { op: op::SPAWNED, ..Command::default() });
         // The spawned programs may have inherited the sockets that were opened in advance, so close

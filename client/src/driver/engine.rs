@@ -22,7 +22,7 @@ pub trait TurnedEngine: Send {
     fn finish(self: Box<Self>);
 }
 
-/// What to do after an iteration (turn) of a [`TurnedEngine`].
+/// Next step of the caller after an iteration (turn) of a [`TurnedEngine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineStep {
     /// Run another turn now, because there is more work.

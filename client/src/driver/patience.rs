@@ -11,9 +11,9 @@ const IN_VAIN_MAX: u32 = 8;
 /// Packets of a busy socket should not wake a thread whose own socket is idle. Therefore a thread
 /// retires if it has often run the engine without an event for itself, while other threads waited
 /// or sent commands. A retired thread sleeps until its wait ends, as if the engine were in another
-/// process. It does not take the driver lock, and is not woken when the lock is free. Until another
-/// thread waits and takes the lock, the stand-by thread runs the engine. Without a stand-by thread,
-/// no thread retires.
+/// process. The thread does not take the driver lock, and is not woken when the lock is free. Until
+/// another thread waits and takes the lock, the stand-by thread runs the engine. Without a stand-by
+/// thread, no thread retires.
 #[derive(Debug, Default)]
 pub struct Patience {
     in_vain: u32,
@@ -30,8 +30,8 @@ impl Patience {
     }
 
     /// Counts a turn of the engine without an event for this thread, if another thread needed it.
-    /// This is so if `wanted`, the value of [`Relay::wanted`](towpath_ring::Relay::wanted), has
-    /// changed.
+    /// Another thread needed it if `wanted`, the value of
+    /// [`Relay::wanted`](towpath_ring::Relay::wanted), has changed.
     pub(super) fn has_turned(&mut self, wanted: u32) {
         if self.wanted.replace(wanted).is_some_and(|before| before != wanted) {
             self.wears();

@@ -13,9 +13,9 @@ use crate::syscall::SignalsBlocked;
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 impl Driver {
-    /// Runs the stand-by thread until the engine has ended. It takes the driver lock (the right to
-    /// run the engine) when no other thread holds it, and releases it when a thread wants it. While
-    /// another thread holds the lock, the stand-by thread sleeps.
+    /// Runs the stand-by thread until the engine has ended. The thread takes the driver lock (the
+    /// right to run the engine) when the lock is free, and releases it when a thread wants it.
+    /// While another thread holds the lock, the stand-by thread sleeps.
     pub fn stand_by(&self) {
         // Block signals on this thread, because the program's handlers must run on the program's
         // threads.

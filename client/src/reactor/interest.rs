@@ -189,8 +189,8 @@ impl LockedReactor<'_> {
             if let Some(set) = self.set(number) {
                 set.by_fd.remove(&(fd, slot));
             }
-            // A queued watch is still in a ready list. It is freed when it is removed from this
-            // list.
+            // A queued watch is still in a ready list. The entry is freed when it is removed from
+            // this list.
             if !self.watches[index].queued {
                 self.watches.free(index);
             }

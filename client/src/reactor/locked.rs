@@ -93,9 +93,9 @@ impl Process {
     /// Locks the reactor.
     ///
     /// # Errors
-    /// `Refused` with EDEADLK in a signal handler that interrupted a holder of the lock. This is
-    /// allowed for epoll's functions, which are not async-signal-safe. close(2) must succeed, so it
-    /// defers its work to the next thread that takes the lock.
+    /// `Refused` with EDEADLK in a signal handler that interrupted a holder of the lock. Epoll's
+    /// functions may fail in this way, because they are not async-signal-safe. close(2) must
+    /// succeed, so it defers its work to the next thread that takes the lock.
     pub fn lock_reactor(&self) -> Result<LockedReactor<'_>> {
         let hub = self.reactor.lock()?;
         let woken = WokenTasks { wakers: Vec::new(), reactor: &self.reactor };

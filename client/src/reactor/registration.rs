@@ -11,8 +11,9 @@ use crate::{Client, Process, Socket, ready, stream};
 /// Interest of an async task in a socket: an event wakes the task by its [`Waker`]. Dropping this
 /// value ends the interest.
 ///
-/// A waker may be any callback ([`std::task::Wake`]). It is called by a thread that takes events
-/// out of the rings, without a lock of this crate. Therefore it may call functions of this crate.
+/// A waker may be any callback ([`std::task::Wake`]). The waker is called by a thread that takes
+/// events out of the rings, without a lock of this crate. Therefore it may call functions of this
+/// crate.
 ///
 /// Several registrations for one socket are independent of each other. If several threads poll one
 /// registration, the last waker is woken. A registration needs no descriptor and no system call,
@@ -56,8 +57,8 @@ impl Registration {
     /// [`stream::request_memory`] was called.
     ///
     /// [`Socket::readiness`] reports a socket without send buffer memory as writable, because its
-    /// first write requests memory. This function reports it as writable only after the engine has
-    /// answered the request.
+    /// first write requests memory. Here, the socket is writable only after the engine has answered
+    /// the request.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].

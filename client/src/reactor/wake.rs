@@ -108,8 +108,8 @@ impl LockedReactor<'_> {
         }
     }
 
-    /// Wakes another thread that waits for an epoll set, if `left` is not 0: the number of ready
-    /// entries that a call has left in the set.
+    /// Wakes another thread that waits for an epoll set, if a call has left ready entries in the
+    /// set; `left` is their number.
     pub(super) fn pass_on(&mut self, number: u32, left: usize) {
         if let Some(set) = self.set(number)
             && left > 0

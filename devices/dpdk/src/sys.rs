@@ -471,7 +471,7 @@ pub(crate) struct QueueSender {
     mbufs: Mbufs,
     /// Mbuf segments of the packets that the next driver call will send.
     pieces: Vec<Out>,
-    /// Packets passed to the driver. Those in the range `offered` were not accepted yet.
+    /// Packets passed to the driver. The driver has not yet accepted those in the range `offered`.
     packets: [*mut c_void; BURST],
     offered: std::ops::Range<usize>,
     /// Number of packets whose segments are in `pieces`.

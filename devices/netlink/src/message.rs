@@ -168,8 +168,8 @@ fn address(body: &[u8]) -> Option<AddressMessage> {
         }
     }
     let address = local.or(shown)?;
-    // On a point-to-point link, the prefix length belongs to the peer's address. This host has a
-    // single address.
+    // On a point-to-point link, the prefix length belongs to the peer's address. The host then has
+    // a single address.
     let prefix_len = match address {
         _ if shown.is_none_or(|shown| shown == address) => prefix_len,
         IpAddr::V4(_) => 32,

@@ -27,7 +27,7 @@
 //!
 //! Budget:
 //! - up to [`BATCH`] frames per system call, in each direction;
-//! - one copy by the kernel, and one more for frames of up to [`COPY_MAX`] bytes.
+//! - a copy by the kernel, and another one for frames of up to [`COPY_MAX`] bytes.
 #![warn(missing_docs)]
 
 mod filter;

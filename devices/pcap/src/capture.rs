@@ -84,7 +84,7 @@ impl std::fmt::Debug for Shared {
 
 impl CaptureFile {
     /// Starts a packet capture and its writer thread. `tell` receives warnings on the writer thread
-    /// and on the threads that record packets. It must not block.
+    /// and on the threads that record packets. The function must not block.
     pub fn new(
         out: Box<dyn Write + Send>,
         limits: Limits,
@@ -383,7 +383,7 @@ mod tests {
     use towpath_pool::Offloads;
     use towpath_shm::{Fragments, Mapping, Stretch};
 
-    /// Test port that receives the packets sent to it. It accepts `room` packets per call.
+    /// Test port that receives the packets sent to it. The port accepts `room` packets per call.
     struct Echo {
         queue: Batch,
         room: usize,

@@ -269,7 +269,7 @@ fn too_long() -> io::Error {
 /// Number of buffered bytes after which complete blocks are written to the output. A write of 64
 /// KiB contains many packets, which saves system calls.
 const HANDED_LEN: usize = 64 << 10;
-/// Capacity of the buffer in bytes. It holds [`HANDED_LEN`] plus the longest block
+/// Capacity of the buffer in bytes. The buffer holds [`HANDED_LEN`] plus the longest block
 /// ([`SNAPLEN_DEFAULT`] and a comment). Therefore each write to the output contains only complete
 /// blocks.
 const BUFFER_LEN: usize = 512 << 10;

@@ -126,7 +126,7 @@ impl StreamLink {
         epoll::add(&self.wakes, &stream, EventData::new_u64(0), EventFlags::IN)?;
         let (reader, writer) = (FrameReader::new(), FrameWriter::new());
         self.peer = Some(ConnectedPeer { stream, reader, writer, waits_for_room: false });
-        // Stop waiting for further peers. They stay in the socket's queue until this peer
+        // Stop waiting for further peers. Further peers stay in the socket's queue until this peer
         // disconnects.
         self.listen(false)
     }

@@ -30,7 +30,7 @@ pub enum OpenError {
     },
 }
 
-/// Which end of the link listens at the path.
+/// End of the link that listens at the path.
 #[derive(Debug)]
 pub(crate) enum LinkSide {
     /// The peer listens at this path, and this process connects.

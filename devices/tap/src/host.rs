@@ -169,8 +169,8 @@ impl Netlink {
     fn add_address(&mut self, index: u32, ip: IpAddr, prefix_len: u8) -> io::Result<()> {
         let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWADDR, flags);
-        // Skip duplicate address detection (RFC 4862 §5.4), which takes a second. This process is
-        // the only other station on the link, so no duplicate can exist.
+        // Skip duplicate address detection (RFC 4862 §5.4), which takes a second. The only other
+        // station on the link is this process, so no duplicate can exist.
         let (family, octets, address_flags) = match ip {
             IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec(), 0),
             IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec(), libc::IFA_F_NODAD as u8),

@@ -16,8 +16,8 @@
 //! [`Meta::vlan`](towpath_pool::Meta::vlan). Tags are inserted into sent frames. Received frames of
 //! other VLANs are dropped and counted.
 //!
-//! The ports of a trunk share a lock, which is taken once per batch. It is uncontended, because one
-//! thread uses all ports of a trunk.
+//! The ports of a trunk share a lock, which is taken once per batch. The lock is uncontended,
+//! because one thread uses all ports of a trunk.
 //!
 //! ```
 //! use towpath_pool::{Batch, Pool, Port};

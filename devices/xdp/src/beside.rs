@@ -3,7 +3,7 @@
 //! - If the stack has its own Ethernet address, the packet socket enables promiscuous mode while it
 //!   is open. The socket receives copies of multicast and broadcast frames.
 //! - If the stack shares the kernel's addresses, the packet socket receives copies of frames that
-//!   both need, because an XDP program can deliver a frame only once.
+//!   both need. An XDP program can deliver a frame only once.
 //! - The packet socket answers queries about the interface and reports its removal, which an XDP
 //!   socket cannot.
 

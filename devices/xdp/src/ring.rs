@@ -47,8 +47,8 @@ pub struct Ring {
     flags: usize,
     /// Number of entries of the ring, a power of two.
     size: u32,
-    /// Index of this side's next entry. It becomes visible to the kernel by [`Ring::publish`] or
-    /// [`Ring::release`].
+    /// Index of this side's next entry. The entry becomes visible to the kernel by
+    /// [`Ring::publish`] or [`Ring::release`].
     next: u32,
 }
 

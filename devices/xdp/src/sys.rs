@@ -127,8 +127,8 @@ pub(crate) fn bind(
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Binds a packet socket to an interface. It receives copies of the frames that a BPF program
-/// selects.
+/// Binds a packet socket to an interface. The socket receives copies of the frames that a BPF
+/// program selects.
 pub(crate) fn copy_to(
     packets: BorrowedFd<'_>,
     interface: u32,

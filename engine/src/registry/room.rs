@@ -12,15 +12,15 @@ use towpath_shm::{Fd, opened};
 
 use crate::registry::Registry;
 
-/// Returns the number of descriptors that the engine needs for a program. They are its memory, both
-/// ends of the notification socket, and one notification descriptor per shard.
+/// Returns the number of descriptors that the engine needs for a program. The number includes its
+/// memory, both ends of the notification socket, and one notification descriptor per shard.
 fn image(shards: usize) -> usize {
     3 + shards
 }
 
 /// Returns the number of descriptors that the engine needs for a channel (connection of a process).
-/// They are both ends of the control socket, and those of two programs: during exec, the old
-/// program is kept until the new one has attached.
+/// The number includes both ends of the control socket, and descriptors of two programs. During
+/// exec, the old program is kept until the new one has attached.
 fn channel(shards: usize) -> usize {
     2 + 2 * image(shards)
 }
@@ -42,12 +42,12 @@ impl Registry {
     /// Returns the number of descriptors that the engine needs to handle a request.
     pub(crate) fn needed(&self, request: &Request) -> usize {
         match request.call {
-            // This HELLO is not the last part. The process receives its descriptors with the last
-            // one.
+            // If this HELLO is not the last part, no descriptor is needed. The process receives its
+            // descriptors with the last one.
             call::HELLO if request.b != 0 => 0,
             call::HELLO => image(self.orders.len()),
             call::CLONE => channel(self.orders.len()),
-            // One free descriptor is enough, because each token is closed after sending. If
+            // A single free descriptor is enough, because each token is closed after sending. If
             // descriptors run out, the process requests the remaining tokens again.
             call::TOKENS => 1,
             _ => 0,

@@ -10,8 +10,8 @@ use crate::ids::{ChannelId, Family};
 use crate::registry::pending::{Pending, WantOutcome};
 
 /// Divisor that limits a family of processes (a process with its descendants) to a part of all
-/// processes. It prevents one program from using up all processes, so that unrelated programs could
-/// not fork.
+/// processes. The limit prevents one program from using up all processes, so that unrelated
+/// programs could not fork.
 const FAMILY_SHARE: u32 = 2;
 
 /// A process that uses the engine, as recorded in the registry.

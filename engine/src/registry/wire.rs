@@ -21,8 +21,8 @@ pub(crate) const SENT_MAX: usize = 253;
 pub(crate) enum ControlMessage {
     /// A request. If the message was shorter than a request, the missing fields are zero.
     Request(Box<Request>),
-    /// A message with descriptors, which correct programs never send. They must be closed on
-    /// another thread, because closing may block.
+    /// A message with descriptors, which correct programs never send. The descriptors must be
+    /// closed on another thread, because closing may block.
     Descriptors(Vec<Fd>),
     /// No message is available at the moment.
     Nothing,
@@ -60,7 +60,7 @@ pub(crate) enum Sent {
     /// The reply was sent.
     Yes,
     /// The reply was not sent, because too many descriptors of this user are in flight
-    /// (ETOOMANYREFS). This is not a protocol violation of the program.
+    /// (ETOOMANYREFS). The program has not violated the protocol.
     TooMany,
     /// The reply was not sent, because the socket's buffer is full: the program does not read its
     /// replies.

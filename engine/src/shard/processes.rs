@@ -38,8 +38,8 @@ pub(crate) struct Processes {
     /// Total number of references from processes to sockets: a socket counts once for each process
     /// that has it open.
     pub holds: usize,
-    /// Maximum number of socket references that unfinished CLONE requests may still add. They
-    /// already count towards the limit on references.
+    /// Maximum number of socket references that unfinished CLONE requests may still add. The limit
+    /// on references already includes them.
     pub promised: usize,
     /// Processes with an unfinished batch of work. Skip a process without one, because a channel ID
     /// may have been reused.

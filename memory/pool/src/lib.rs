@@ -7,8 +7,8 @@
 //! before keeping a packet for seconds. Otherwise the FIFO fills up, and its memory cannot be
 //! reused.
 //!
-//! [`Meta`] is the metadata of a packet: checksum state, segment size, VLAN, arrival time, hash. It
-//! states whether the stack or the device computes checksums and segments packets.
+//! [`Meta`] is the metadata of a packet: checksum state, segment size, VLAN, arrival time, hash.
+//! The metadata states whether the stack or the device computes checksums and segments packets.
 //!
 //! # Example
 //! A packet is built from the inside out: the payload first, then each header in front of it.

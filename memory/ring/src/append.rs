@@ -36,8 +36,8 @@ pub enum Appended {
     },
     /// The transmit FIFO is full, so nothing was appended.
     NoRoom,
-    /// The FIFO is full. It can only drain after this signal handler returns to the append that it
-    /// interrupted.
+    /// The FIFO is full. The FIFO can only drain after this signal handler returns to the append
+    /// that it interrupted.
     Interrupting,
     /// The engine (the process with the network stack) has exited, or another thread has closed the
     /// socket.

@@ -27,8 +27,8 @@ pub(crate) const PAGE: u64 = 4096;
 /// rarely do.
 const LOOKS_MAX: usize = 16;
 
-/// A range of the shared memory that is the buffer of one FIFO. It is stored for every connection
-/// and free range, so it takes only eight bytes. Therefore it counts pages, not bytes.
+/// A range of the shared memory that is the buffer of one FIFO. The struct is stored for every
+/// connection and free range, so it takes only eight bytes. Therefore it counts pages, not bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Number of the first page, counted from the start of the shared memory.

@@ -207,8 +207,8 @@ impl EngineRecv {
         }
     }
 
-    /// Frees the buffer, unless a thread of the program holds the lock. Such a thread may be about
-    /// to copy bytes even if the FIFO is empty: a signal handler may have interrupted it and read
+    /// Frees the buffer, unless a thread of the program holds the lock. The thread may be about to
+    /// copy bytes even if the FIFO is empty: a signal handler may have interrupted it and read
     /// them.
     fn detach(&mut self) {
         if !try_lock_engine(&self.shared().rx_lock) {

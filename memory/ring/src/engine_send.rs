@@ -50,8 +50,8 @@ pub struct EngineSend {
     limit_min: u32,
     /// Maximum value of `limit` for autotuning; equals `limit` if autotuning is off.
     limit_max: u32,
-    /// Whether the program is told `limit_max` in `tx_goal`. It may then request a higher limit
-    /// than autotuning has set.
+    /// Whether the program is told `limit_max` in `tx_goal`. A program may then request a higher
+    /// limit than autotuning has set.
     generous: bool,
     hostile: bool,
     /// Whether this FIFO has ended, so that a new FIFO may use the slot.
@@ -107,9 +107,9 @@ pub enum Attach {
 }
 
 impl EngineSend {
-    /// Creates an empty FIFO in slot `slot`, without a buffer. It holds up to `limit` bytes, and
-    /// autotuning can raise the limit to `limit_max`. A previous FIFO of the slot must have been
-    /// dropped or retired.
+    /// Creates an empty FIFO in slot `slot`, without a buffer. The FIFO holds up to `limit` bytes,
+    /// and autotuning can raise the limit to `limit_max`. A previous FIFO of the slot must have
+    /// been dropped or retired.
     ///
     /// # Panics
     /// Panics if the slot does not exist.
@@ -524,8 +524,8 @@ pub fn take_tx_wanted(slot: &Slot) -> bool {
     if slot.tx_wanted.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    // The program can change these words at any time. That is acceptable, because the result is
-    // only a hint.
+    // The program can change these words at any time. An outdated value is acceptable, because the
+    // result is only a hint.
     let most = slot.tx_limit.load(Ordering::Relaxed).min(slot.tx_cap.load(Ordering::Relaxed));
     let enough = most != 0 && space(slot) >= most / 3 && is_below_lowat(slot);
     enough && slot.tx_wanted.swap(0, Ordering::AcqRel) != 0

@@ -13,8 +13,8 @@
 //! - Memory of shmat(2) is visible in only one IPC namespace.
 //!
 //! While a program holds the lock, only the extent (memory range for a FIFO) whose pages are being
-//! returned is unavailable. It has at most [`WINDOW_MAX`](crate::WINDOW_MAX) bytes. The other free
-//! extents keep their pages until they are reused.
+//! returned is unavailable. The extent has at most [`WINDOW_MAX`](crate::WINDOW_MAX) bytes. The
+//! other free extents keep their pages until they are reused.
 
 use std::io;
 use std::sync::Weak;

@@ -331,7 +331,7 @@ impl HeapRecv {
     }
 }
 
-/// Bytes that were removed from a [`HeapRecv`] without copying. They can be read on another thread.
+/// Bytes that were removed from a [`HeapRecv`] without copying. Another thread may read the bytes.
 ///
 /// ```
 /// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
@@ -414,7 +414,7 @@ impl RecvBuffer for HeapRecv {
 /// the memory.
 ///
 /// Acknowledged bytes are not overwritten while fragments refer to them; instead, the queued bytes
-/// move to new memory. This is rare: it happens if bytes are acknowledged while their
+/// move to new memory. Moves are rare: they happen if bytes are acknowledged while their
 /// retransmission still waits for the device.
 ///
 /// ```

@@ -2,7 +2,7 @@
 //! reason.
 //!
 //! A thread that waits for one socket sleeps on a futex. If the engine is killed, it does not wake
-//! the futex, and a thread cannot wait for a futex and a descriptor at the same time. However, the
+//! the futex. A thread cannot wait for a futex and a descriptor at the same time. However, the
 //! kernel wakes futexes by *robust lists* (set_robust_list(2),
 //! Documentation/locking/robust-futexes.rst). When a thread ends for any reason, the kernel walks
 //! the list that the thread registered. In each word that contains the thread's id, it sets

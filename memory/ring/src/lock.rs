@@ -3,8 +3,8 @@
 //!
 //! The lock word is 0, or identifies its owner: the process by its number (channel), and the thread
 //! by its id. [`LOCK_CONTENDED`] is set if a thread sleeps. A process that dies with a lock (for
-//! example by kill -9) must not block other processes. Only the engine can detect a death reliably:
-//! thread ids have no meaning in another PID namespace, but the control socket of a dead process is
+//! example by kill -9) must not block other processes. Only the engine can detect a death reliably.
+//! Thread ids have no meaning in another PID namespace, but the control socket of a dead process is
 //! closed. The engine then releases the locks of the process ([`release_dead`]). Threads that wait
 //! for a lock check whether the engine itself is alive.
 //!
@@ -220,8 +220,8 @@ fn enter(thread: &ThreadIdentity, word: &AtomicU32) -> bool {
     let (at, word) = (thread.held.get(), ptr::from_ref(word).addr());
     thread.held.set(at + 1);
     compiler_fence(Ordering::SeqCst);
-    // A signal handler that interrupts this function records its locks after this position. It
-    // removes them before it returns.
+    // A signal handler that interrupts this function records its locks after this position. The
+    // handler removes its records before it returns.
     let (outer, own) = thread.words.split_at(at.min(DEPTH));
     let is_ours = outer.iter().any(|outer| outer.get() == word);
     if let Some(own) = own.first() {

@@ -51,7 +51,7 @@ fn loom_relay_who_leaves_wakes_who_follows() {
 }
 
 /// Models the standby thread, which sleeps while another thread has the relay (the right to run the
-/// engine). It must be woken when that thread releases the relay.
+/// engine). The standby thread must be woken when that thread releases the relay.
 #[test]
 fn loom_relay_who_stands_by_is_called() {
     loom::model(|| {
@@ -169,8 +169,8 @@ fn loom_relay_what_is_lent_is_had_by_one() {
 mod nightly {
     use super::*;
 
-    /// Models two threads that pass the relay (the right to run the engine) to each other. One of
-    /// them takes it twice.
+    /// Models two threads that pass the relay (the right to run the engine) to each other. The
+    /// first thread takes it twice.
     #[test]
     fn loom_relay_each_follower_gets_it() {
         loom::model(|| {

@@ -3,7 +3,7 @@
 //! and any process with a descriptor of it can clear the flag.
 //!
 //! - The engine is notified by eventfds ([`create`]), one per program. The engine neither reads nor
-//!   writes them, because edge-triggered epoll reports each write. They do not use O_ASYNC.
+//!   writes them, because edge-triggered epoll reports each write. O_ASYNC is not set.
 //! - A program is notified by a pair of sockets ([`pair`]). Each side has its own open file, and
 //!   [`toll`] sends with MSG_DONTWAIT. A pipe is not suitable, because a reader whose page faults
 //!   slowly (userfaultfd, FUSE) holds the pipe's mutex. The writer would wait for the mutex

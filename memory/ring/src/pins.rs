@@ -490,8 +490,8 @@ mod tests {
         assert_eq!(windows.usage().assigned, 0);
     }
 
-    /// Tests a program that overwrites bytes to which packets refer. It harms only its own data,
-    /// but [`Windows::take_hostile`] reports it like any program with an invalid position.
+    /// Tests a program that overwrites bytes to which packets refer. The program harms only its own
+    /// data, but [`Windows::take_hostile`] reports it like any program with an invalid position.
     #[test]
     fn a_program_that_writes_over_pinned_bytes_is_hostile() {
         let region = Region::create().unwrap();

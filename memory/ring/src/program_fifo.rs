@@ -98,7 +98,7 @@ pub fn room(slot: &Slot) -> u32 {
 }
 
 /// Returns the number of bytes that may be written after `position`, the end of the bytes written
-/// so far. These may include bytes that are not published yet.
+/// so far. The bytes may include bytes that are not published yet.
 pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     let queued = queued_at(slot, position);
     let space = most(slot).saturating_sub(queued);
@@ -147,13 +147,14 @@ pub fn queued(slot: &Slot) -> u32 {
 }
 
 /// Returns the number of bytes from `tx_head` to `position`, the end of the bytes written so far.
-/// These may include bytes that are not published yet.
+/// The bytes may include bytes that are not published yet.
 pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }
 
 /// Copies bytes to the FIFO, `skip` bytes after the published ones. Returns how many fit into the
-/// buffer. This may exceed the FIFO's limit; [`room`] returns how many bytes should be written.
+/// buffer. The result may exceed the FIFO's limit; [`room`] returns how many bytes should be
+/// written.
 pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
     let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
     write_at(region, slot, position, from)

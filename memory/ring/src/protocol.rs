@@ -154,8 +154,8 @@ pub(crate) fn end_epoch<N: Number>(beat: &N, at: &mut u64) {
 }
 
 /// Returns the number of the epoch at whose end the caller's published items will have been
-/// processed. This is not an epoch in progress, which may have read the ring before they were
-/// published.
+/// processed. An epoch in progress does not count, because it may have read the ring before the
+/// items were published.
 pub(crate) fn due<N: Number>(beat: &N) -> u64 {
     N::fence();
     beat.load(Ordering::Relaxed).wrapping_add(3) & !1

@@ -15,8 +15,8 @@ use towpath_shm::layout::{
     MAGIC, MARKS, MARKS_OFFSET, Mark, Plain, REGION_LEN, SHARDS_MAX, SLOTS_MAX, Slot, VERSION,
 };
 
-/// The memory shared by the engine (the network stack) and the programs of one `towpath run`. It
-/// contains their sockets' slots and FIFOs (decision 1,
+/// The memory shared by the engine (the network stack) and the programs of one `towpath run`. The
+/// memory contains their sockets' slots and FIFOs (decision 1,
 /// `docs/decisions/0001-one-region-per-run.md`). Clones share the memory, which stays mapped until
 /// the last clone is dropped.
 ///
@@ -53,8 +53,8 @@ impl Region {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
-    /// Creates a region without usable slots, for an engine that serves no programs. It takes one
-    /// page of private memory instead of [`REGION_LEN`] bytes of address space.
+    /// Creates a region without usable slots, for an engine that serves no programs. The region
+    /// takes one page of private memory instead of [`REGION_LEN`] bytes of address space.
     ///
     /// # Errors
     /// Returns the errors of [`Mapping::private`].

@@ -13,8 +13,8 @@
 //!                                        the holder sleeps? rest until a thread leaves
 //! ```
 //!
-//! A thread that waits for an event need not wait for the relay as well. It may sleep on its own
-//! futex words only.
+//! A thread that waits for an event need not wait for the relay as well. The thread may sleep on
+//! its own futex words only.
 //!
 //! No wake-up is lost: at any time a thread holds the relay, or the standby thread polls. The
 //! guarantee relies on two pairs of steps, with a SeqCst fence between the steps of each thread. At
@@ -72,16 +72,17 @@ pub struct Relay {
     wanted: AtomicU32,
 }
 
-/// Kind of thread. It determines whether the thread may take the relay from a sleeping thread.
+/// Kind of thread. The kind determines whether the thread may take the relay from a sleeping
+/// thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// A thread that would otherwise sleep. It may take the relay if it is free or held by the
-    /// sleeping standby thread.
+    /// A thread that would otherwise sleep. The thread may take the relay if it is free or held by
+    /// the sleeping standby thread.
     Waits,
-    /// A thread with a request to the engine. It may take the relay if it is free or held by any
-    /// sleeping thread.
+    /// A thread with a request to the engine. The thread may take the relay if it is free or held
+    /// by any sleeping thread.
     Asks,
-    /// The standby thread. It may take the relay only if it is free.
+    /// The standby thread. The thread may take the relay only if it is free.
     StandsBy,
 }
 

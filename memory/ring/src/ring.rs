@@ -372,7 +372,7 @@ mod tests {
     }
 
     /// Tests that a newer event in the same place of the ring is not mistaken for a slot's last
-    /// event. This includes the event at the same position, 2^32 events later.
+    /// event. Tests also the event at the same position, 2^32 events later.
     #[test]
     fn an_event_is_not_taken_for_another_one_at_its_place() {
         let channel = Channel::create().unwrap();

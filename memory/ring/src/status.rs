@@ -186,8 +186,8 @@ impl EngineStatus {
         Life::begin(&self.mapping, self.at)
     }
 
-    /// Wakes all threads of the process with this channel number that wait for a socket. They then
-    /// notice that the engine does not serve their channel any more.
+    /// Wakes all threads of the process with this channel number that wait for a socket. The
+    /// threads then notice that the engine does not serve their channel any more.
     pub fn wake(&self, channel: u32) {
         life::wake(life_word(self.page(), channel));
     }

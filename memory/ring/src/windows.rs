@@ -26,7 +26,7 @@
 //! A free extent without pages is represented by one bit.
 //!
 //! A freed extent cannot be reused while a thread of a program may still be copying to or from it.
-//! It becomes free when the thread has released the lock of that end of its socket
+//! The extent becomes free when the thread has released the lock of that end of its socket
 //! ([`Windows::give_when_out`]).
 
 mod ledger;
@@ -106,7 +106,7 @@ pub(crate) struct Shared {
     /// engine sets it before it processes packets.
     unix_ns: AtomicU64,
     ledger: Mutex<Ledger>,
-    /// The thread that returns pages to the kernel. It is started when it is first needed.
+    /// The thread that returns pages to the kernel. The thread is started when it is first needed.
     giver: OnceLock<Thread>,
 }
 
@@ -120,7 +120,7 @@ impl Drop for Shared {
 }
 
 /// Divisor of the memory limit: packets may keep 1/16 of it in buffers of ended FIFOs. With this
-/// limit FIFOs in use still have enough memory. It is rarely reached if devices keep up.
+/// limit FIFOs in use still have enough memory. If devices keep up, the limit is rarely reached.
 const FORSAKEN_PART: u64 = 16;
 
 impl Windows {

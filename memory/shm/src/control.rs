@@ -1,7 +1,6 @@
-//! Requests of programs to the engine (the network stack), and its replies. They are used by
-//! operations that need a reply or pass a descriptor; other operations are commands. The engine
-//! processes all commands in the channel's ring before it handles a request, so their order is
-//! preserved.
+//! Requests of programs to the engine (the network stack), and its replies. Operations use them if
+//! they need a reply or pass a descriptor; other operations are commands. The engine processes all
+//! commands in the channel's ring before it handles a request, so their order is preserved.
 //!
 //! A request is written to the [`RequestSlot`] of the channel to the shard (engine thread) that
 //! owns the socket. Requests made before there is a channel, and those whose reply carries
@@ -153,9 +152,9 @@ pub mod call {
     pub const GET_OPTION: u32 = 8;
     /// SET_OPTION: setsockopt(2) for options that the engine may reject (TCP_CONGESTION,
     /// memberships, SO_BINDTODEVICE). `a` = level, `b` = option, `data` = value. For
-    /// SO_ATTACH_FILTER, `data` is a part of the filter. It starts with two u16: the total number
-    /// of instructions, and the number of the first one in this part. The instructions follow.
-    /// Parts are sent in order; the last one attaches the filter.
+    /// SO_ATTACH_FILTER, `data` is a part of the filter. The part starts with two u16: the total
+    /// number of instructions, and the number of the first one in this part. The instructions
+    /// follow. Parts are sent in order; the last one attaches the filter.
     pub const SET_OPTION: u32 = 9;
     /// INTERFACES: returns the interfaces of the stack. Reply: `data` = [`super::Interface`]
     /// structs, `a` = their number.
@@ -209,8 +208,8 @@ pub mod call {
     /// struct in bytes, `b` = 1 if there is a connection; otherwise the name is empty.
     pub const SOCKET_FIGURES: u32 = 24;
     /// TALLY: returns counters of one shard. `a` = its first slot (0 for the first shard). Reply:
-    /// `data` = [`super::Tally`], then a [`super::Traffic`] for each interface in the order of
-    /// their indices; `a` = first slot of the next shard, 0 after the last.
+    /// `data` = [`super::Tally`], then a [`super::Traffic`] for each interface by index. `a` =
+    /// first slot of the next shard, 0 after the last.
     pub const TALLY: u32 = 25;
     /// NEIGHBORS: returns neighbours. `a` = number of the first one to return. Reply: `data` =
     /// [`super::NeighborRecord`] structs, `a` = number of the next one, 0 at the end.
@@ -258,8 +257,8 @@ pub mod purpose {
     /// The channels are for a child process created by fork(2), which inherits all sockets of this
     /// process.
     pub const FORK: u32 = 0;
-    /// The channels are for the program that this process will execute. It inherits the sockets
-    /// listed by [`crate::layout::op::LIST`] commands.
+    /// The channels are for the program that this process will execute. The program inherits the
+    /// sockets listed by [`crate::layout::op::LIST`] commands.
     pub const EXEC: u32 = 1;
     /// The channels are for a program that this process spawns. Until its HELLO, it counts as
     /// having all sockets of this process. If there is no HELLO within some seconds of

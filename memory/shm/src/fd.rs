@@ -130,7 +130,7 @@ fn move_up(fd: &Fd, lowest: u32) -> Option<Fd> {
 /// Runs `work` while the soft limit of descriptors is raised to the hard limit. `limit` contains
 /// the current limits. Returns `None` if the limit cannot be raised.
 ///
-/// The change is visible to all threads. It conflicts with another change at the same time, but
+/// The change is visible to all threads. A concurrent change of the limit would conflict, but
 /// programs change the limit only at the start.
 fn beyond_soft_limit<T>(limit: Rlimit, work: impl FnOnce() -> T) -> Option<T> {
     let raised = Rlimit { current: limit.maximum, ..limit };

@@ -2,8 +2,8 @@
 //! the mappings, the layout of their content, and the messages that set up a channel.
 //!
 //! Read [`layout`] first, the interface between programs and the engine. The engine assumes that
-//! programs are hostile: it copies a value before it validates it, and never has a reference to
-//! memory that a program can write.
+//! programs are hostile. Therefore it copies a value before it validates it, and never has a
+//! reference to memory that a program can write.
 //!
 //! - [`Mapping`]: a memfd or private memory, accessed only by copying and by atomic operations.
 //! - [`layout`]: the region (slots and byte FIFOs) and the channel (command and event rings).

@@ -321,7 +321,7 @@ impl Drop for Mapping {
 }
 
 /// Owner of memory to which [`Fragments`] refer: a mapping, or an object that reserves a part of a
-/// mapping as long as fragments refer to it.
+/// mapping while fragments refer to it.
 pub trait Backing: Debug + Send + Sync {
     /// Returns the mapping to which the fragments' offsets refer. Must always return the same
     /// mapping.

@@ -32,8 +32,8 @@ use crate::{Fd, opened};
 const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
-/// Random number that identifies a run in its tokens. It distinguishes them from forged tokens, and
-/// from tokens of other runs, whose slot numbers belong to other sockets.
+/// Random number that identifies a run in its tokens. The number distinguishes them from forged
+/// tokens, and from tokens of other runs, whose slot numbers belong to other sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run(i64);
 
@@ -63,7 +63,7 @@ impl Run {
     }
 }
 
-/// The socket that a named token identifies. It is stored in the token's timestamps.
+/// The socket that a named token identifies. The token's timestamps contain the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     /// The run to which the socket belongs.
@@ -74,8 +74,8 @@ pub struct Name {
     pub generation: u32,
 }
 
-/// Creates a blank token: the kernel object to which all socket descriptors of a process refer. It
-/// does not identify a socket. The returned descriptor is close-on-exec.
+/// Creates a blank token: the kernel object to which all socket descriptors of a process refer. The
+/// token does not identify a socket. The returned descriptor is close-on-exec.
 ///
 /// # Errors
 /// Returns errors of socket(2), and of open_tree(2) or, if that fails, of opening /proc/self/fd.

@@ -1,9 +1,8 @@
 //! Sorts the addresses of a name (RFC 6724 §6), by the source addresses that the stack would use.
 //!
-//! glibc sorts by the kernel's source addresses, which it finds with sockets inside libc. This
-//! order is correct if the gateway forwards connections through sockets of the host's kernel.
-//! However, a stack that is attached to a network device has other addresses and routes than the
-//! kernel.
+//! glibc sorts by the kernel's source addresses, which it finds with sockets inside libc. The order
+//! is correct if the gateway forwards connections through sockets of the host's kernel. However, a
+//! stack that is attached to a network device has other addresses and routes than the kernel.
 //!
 //! [`Policy`] contains the sorting rules.
 

@@ -1,5 +1,5 @@
-//! Selects the services that glibc uses to look up hosts (nsswitch.conf(5)). This library's service
-//! replaces the services that ask nameservers over the kernel's network.
+//! Selects the services that glibc uses to look up hosts (nsswitch.conf(5)). Services that ask
+//! nameservers over the kernel's network are replaced by the service of this library.
 
 /// Name of this library's NSS service. glibc calls its functions `_nss_towpath_…`.
 const OWN: &str = "towpath";

@@ -14,8 +14,8 @@
 //! A connected netlink socket receives datagrams only from its peer. The program's socket is
 //! connected to the answering socket during the call, and otherwise to itself. Therefore no other
 //! process can send to it. The answering socket is created together with the first netlink socket
-//! of the program, in the network namespace of the run. It still works if the process enters
-//! another namespace later.
+//! of the program, in the network namespace of the run. If the process enters another namespace
+//! later, the socket still works.
 //!
 //! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) configures
 //! that namespace over netlink. There, the program's netlink sockets are the kernel's, as those of
@@ -448,8 +448,8 @@ fn prepare_answers(posix: &'static Posix) -> Result<()> {
         rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
     let mut bound = Err(rustix::io::Errno::ADDRINUSE);
     for _ in 0..ATTEMPTS {
-        // The kernel assigns port IDs from process IDs, which are below 2²². This port ID is at
-        // least 2³¹, so it does not conflict with them.
+        // The kernel assigns port IDs from process IDs, which are below 2²². A port ID of at least
+        // 2³¹ does not conflict with them.
         let port = u32::from(random()) << 8 | 1 << 31;
         bound = rustix::net::bind(&*socket, &SocketAddrNetlink::new(port, 0));
         if bound != Err(rustix::io::Errno::ADDRINUSE) {

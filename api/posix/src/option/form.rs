@@ -71,8 +71,8 @@ pub(super) fn fit(level: i32, name: i32, bytes: Vec<u8>, room: libc::socklen_t) 
     })
 }
 
-/// Returns whether the buffer is too small for SO_BINDTODEVICE (EINVAL). It must have space for the
-/// longest interface name.
+/// Returns whether the buffer is too small for SO_BINDTODEVICE (EINVAL). The buffer must have space
+/// for the longest interface name.
 fn too_short(name: &[u8], room: libc::socklen_t) -> bool {
     !name.is_empty() && (room as usize) < libc::IFNAMSIZ
 }

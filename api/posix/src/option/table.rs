@@ -77,7 +77,7 @@ pub enum Effect {
         /// Value of the option if the program has not set it.
         default: i32,
     },
-    /// A number within a range. It affects only this library, or nothing.
+    /// A number within a range. The option affects only this library, or has no effect.
     Kept {
         /// Minimum and maximum value of the option.
         range: (i32, i32),

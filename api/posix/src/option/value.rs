@@ -56,8 +56,8 @@ const STAMP_SCHED: u32 = 1 << 8;
 const STAMP_ACK: u32 = 1 << 9;
 const STAMP_ID_TCP: u32 = 1 << 16;
 /// Flags of SO_TIMESTAMPING without effect. The stack has no hardware timestamps: _TX_HARDWARE,
-/// _RX_HARDWARE, _SYS_HARDWARE, _RAW_HARDWARE and _OPT_TX_SWHW. It always does what _OPT_CMSG and
-/// _OPT_TSONLY request.
+/// _RX_HARDWARE, _SYS_HARDWARE, _RAW_HARDWARE and _OPT_TX_SWHW. The stack always does what
+/// _OPT_CMSG and _OPT_TSONLY request.
 const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
 /// Maximum value of SO_PRIORITY for programs without privileges.
 const PRIORITY_MAX: i32 = 6;
@@ -350,7 +350,7 @@ fn set_max_pacing_rate(handle: &OpenSocket, bytes: &[u8]) -> Result<()> {
     engine_set(handle, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate.to_ne_bytes())
 }
 
-/// Checks whether a program may bind a socket to another device, like Linux's `sock_bindtoindex`:
+/// Checks whether a program may bind a socket to another device, like Linux's `sock_bindtoindex`.
 /// CAP_NET_RAW is required if the socket is already bound to a device.
 fn check_device_change(handle: &OpenSocket) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);

@@ -1,5 +1,4 @@
-//! proc/net by tables of the stack in Linux's formats./Replaces files of /proc/net by tables of the
-//! stack in the same formats./proc/net by tables of the stack in Linux's formats.
+//! Replaces files of /proc/net by tables of the stack in the same formats.
 //!
 //! open(2) of such a file returns a memory file with the current state of the stack, as
 //! [`crate::resolver`] does for /etc/resolv.conf. A program that keeps the file open gets new
@@ -152,11 +151,8 @@ pub fn is_shown(posix: &'static Posix, fd: i32) -> bool {
     posix.shown.has(fd)
 }
 
-/// proc/net. Called when the program reads from the beginning of a file that it keeps open. Has no
-/// effect on other files./Updates a memory file that replaces a file of /proc/net. Called when the
-/// program reads an open file from the beginning. Does nothing for other files./proc/net. Called
-/// when the program reads from the beginning of a file that it keeps open. Has no effect on other
-/// files.
+/// Updates a memory file that replaces a file of /proc/net. Called when the program reads an open
+/// file from the beginning. Does nothing for other files.
 ///
 /// # Errors
 /// Errors of the engine (the network stack).

@@ -1,6 +1,6 @@
 //! Handles requests whose work grows with the number of a process's sockets: CLONE (a new process),
-//! and the HELLO of an executed program. They are handled in batches of work steps, so that other
-//! work can run in between.
+//! and the HELLO of an executed program. The requests are handled in batches of work steps, so that
+//! other work can run in between.
 //!
 //! ```text
 //!   CLONE   a channel without sockets ─► a reference to each socket ─► done
@@ -212,8 +212,8 @@ mod tests {
         assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
-    /// Tests a new program that never sends HELLO. It keeps only the sockets that were listed for
-    /// it, and no new sockets in their slots.
+    /// Tests a new program that never sends HELLO. The program keeps only the sockets that were
+    /// listed for it, and no new sockets in their slots.
     #[test]
     fn what_is_listed_for_a_program_is_held_by_it() {
         for wanted in [purpose::EXEC, purpose::SPAWN] {

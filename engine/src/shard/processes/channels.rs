@@ -81,8 +81,8 @@ pub(crate) struct Lineage {
     pub unborn_until: Option<Instant>,
     /// Channel of the parent. Set as long as the parent's `clones` list contains this channel.
     pub parent: Option<ChannelId>,
-    /// Channels of new processes that may not have begun. These processes may still inherit sockets
-    /// that this process opens.
+    /// Channels of new processes that may not have begun. The new processes may still inherit
+    /// sockets that this process opens.
     pub clones: Vec<ChannelId>,
 }
 

@@ -15,7 +15,8 @@
 //!
 //! Other threads of the parent continue to open and close sockets between CLONE and the start of
 //! the new process. Therefore a clone (the channel of the new process) keeps sockets that the
-//! parent closes, and receives those that it opens, until the new process lists its own.
+//! parent closes. Until the new process lists its own sockets, the clone receives those that the
+//! parent opens.
 
 use std::time::Duration;
 
@@ -37,9 +38,9 @@ use crate::shard::sockets::Sockets;
 /// closed before.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// Maximum number of channels for new processes that have not begun, per parent. It is limited,
-/// because each of them gets every socket that the parent opens. It is large enough for a server
-/// that forks 500 workers at once.
+/// Maximum number of channels for new processes that have not begun, per parent. Their number is
+/// limited, because each gets every socket that the parent opens. The limit is large enough for a
+/// server that forks 500 workers at once.
 const CLONES_MAX: usize = 512;
 /// Maximum total number of references from processes to sockets after a CLONE. A reference takes
 /// four bytes. The limit suffices for four processes that use all slots.
@@ -160,8 +161,8 @@ impl Processes {
         }
     }
 
-    /// Detaches an ended process from the new processes that it has created. They get no more
-    /// sockets from it.
+    /// Detaches an ended process from the new processes that it has created. The new processes get
+    /// no more sockets from it.
     pub(crate) fn orphan_clones(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         for clone in std::mem::take(&mut attached.lineage.clones) {
@@ -187,8 +188,8 @@ impl Processes {
         }
     }
 
-    /// Detaches new processes that have not begun before the deadline from their parents. They get
-    /// no more sockets that the parents open.
+    /// Detaches new processes that have not begun before the deadline from their parents. The new
+    /// processes get no more sockets that the parents open.
     pub(crate) fn disinherit_unborn(&mut self, now: Instant) {
         while let Some(&(until, id)) = self.to_disinherit.front() {
             if until > now {

@@ -15,7 +15,7 @@ use towpath_shm::Fd;
 /// Maximum number of generations between the engine's process and a descendant that gets SIGURG.
 const DEPTH_MAX: usize = 256;
 
-/// The process that was signaled last. It is usually signaled again next.
+/// The process that was signaled last. The next signal is usually for the same process.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     last: Option<(Pid, Fd)>,

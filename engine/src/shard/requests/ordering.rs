@@ -34,8 +34,8 @@ use crate::shard::requests::rounds::{Answer, Asker, RoundWait, Then};
 use crate::shard::requests::{RequestCx, Requests};
 
 /// Maximum number of work steps per iteration of the event loop for requests that do not wait for a
-/// round (pass over earlier work). The same limit applies separately to those that do. It allows
-/// about 50 µs of work, or one longer request.
+/// round (pass over earlier work). The same limit applies separately to those that do. The limit
+/// allows about 50 µs of work, or one longer request.
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {

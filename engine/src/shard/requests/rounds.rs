@@ -38,7 +38,7 @@ pub(crate) struct RoundWait {
     pub then: Then,
 }
 
-/// What to do when all shards have finished earlier work.
+/// Step to execute when all shards have finished earlier work.
 #[derive(Debug)]
 pub(crate) enum Then {
     /// Execute and answer the request.

@@ -55,8 +55,8 @@ impl Sockets {
         }
         self.counters.hostile_sockets += 1;
         if let (false, Some(id)) = (entry.closing, entry.id) {
-            // The slot is kept until all processes have closed the socket. They get the reset as an
-            // event after the stack has closed it.
+            // The slot is kept until all processes have closed the socket. The processes get the
+            // reset as an event after the stack has closed the socket.
             net.stack.close(now, id, Linger::Abort);
         }
     }

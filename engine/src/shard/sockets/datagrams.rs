@@ -82,8 +82,8 @@ impl Sockets {
     /// Adds sockets to the queue `to_send` again, because devices have space in their queues.
     fn resume_senders(&mut self) {
         for slot in std::mem::take(&mut self.outgoing.to_resume) {
-            // This is harmless if the slot was reused, because the new socket has no datagrams to
-            // send.
+            // If the slot was reused, the call is harmless, because the new socket has no datagrams
+            // to send.
             self.put_off(slot);
         }
     }

@@ -18,8 +18,8 @@ pub(crate) enum PendingEnd {
     Holds(ChannelId),
     /// A connection that no process has accepted, given by slot and generation.
     Connection(u32, u32),
-    /// A peer shard that has requested the close of the connection in the previous entry. It is
-    /// notified when the connection has ended.
+    /// A peer shard that has requested the close of the connection in the previous entry. The shard
+    /// is notified when the connection has ended.
     Told(ShardId),
 }
 
@@ -109,7 +109,7 @@ impl Ends {
         self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Begins a round. It ends when all entries that are in the queue now are finished.
+    /// Begins a round. The round ends when all entries that are in the queue now are finished.
     pub fn begin_round(&mut self) {
         self.settling = None;
     }

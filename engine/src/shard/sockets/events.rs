@@ -1,8 +1,8 @@
 //! Notifies programs of socket events. The cost is one ring entry per socket and process, one
 //! notification per process, and one futex wake-up per socket.
 //!
-//! Thousands of processes may share a listener. They are notified in batches, alternating with
-//! other sockets, so that the work per iteration of the event loop is bounded.
+//! Thousands of processes may share a listener. The processes are notified in batches, alternating
+//! with other sockets, so that the work per iteration of the event loop is bounded.
 
 use crate::shard::net::Net;
 use crate::shard::processes::channels::Channels;
@@ -64,8 +64,8 @@ impl Sockets {
             self.telling.queued.remove(telling.slot);
             let told = self.tell_portion(channels, telling);
             if !self.telling.queued.contains(telling.slot) {
-                // Queue the remaining event bits for notification. They may belong to this socket,
-                // or to the next one in the slot.
+                // Queue the remaining event bits for notification. The bits may belong to this
+                // socket, or to the next one in the slot.
                 self.slots.post_again(telling.slot);
             }
             budget = budget.saturating_sub(told.max(1));

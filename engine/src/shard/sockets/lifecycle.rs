@@ -56,7 +56,7 @@ impl Sockets {
         self.close(net, slot);
     }
 
-    /// Handles changes of a socket whose command may be missing: a process may be killed, or call
+    /// Handles changes of a socket whose command may be missing. A process may be killed, or call
     /// exec, between its write to shared memory and the command. Other processes will not send the
     /// command.
     pub(crate) fn catch_up(&mut self, net: &mut Net, slot: u32) {

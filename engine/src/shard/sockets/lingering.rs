@@ -1,5 +1,5 @@
-//! Publishes the TCP states of sockets to programs. This includes closed sockets whose close(2)
-//! waits for the peer (SO_LINGER).
+//! Publishes the TCP states of sockets to programs. Includes closed sockets whose close(2) waits
+//! for the peer (SO_LINGER).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

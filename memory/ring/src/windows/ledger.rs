@@ -162,9 +162,9 @@ impl Ledger {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// Returns a free extent whose pages should be returned to the kernel. It is the least recently
-    /// used extent of the largest size class, because large extents are few and have the most
-    /// pages.
+    /// Returns a free extent whose pages should be returned to the kernel. Chooses the least
+    /// recently used extent of the largest size class, because large extents are few and have the
+    /// most pages.
     pub(super) fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;

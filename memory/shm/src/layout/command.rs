@@ -2,8 +2,7 @@
 
 use super::Plain;
 
-/// A command of a program to the engine. It has 32 bytes, which the engine copies before it
-/// validates them.
+/// A command of a program to the engine. The engine copies its 32 bytes before it validates them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Command {
@@ -11,8 +10,8 @@ pub struct Command {
     pub op: u32,
     /// Index of the socket's slot in the shared memory.
     pub slot: u32,
-    /// Generation of the slot. It ensures that a late command does not affect a new socket in the
-    /// same slot.
+    /// Generation of the slot. The generation ensures that a late command does not affect a new
+    /// socket in the same slot.
     pub generation: u32,
     /// First argument of the command, whose meaning depends on `op`; see [`op`].
     pub a: u32,

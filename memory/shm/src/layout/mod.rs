@@ -24,12 +24,12 @@
 //! bits of a slot's number identify the shard that owns it ([`shard_of`]). All messages about a
 //! socket use the channel of that shard.
 //!
-//! The programs that share a region trust each other. They descend from one `towpath run`, and
-//! could ptrace each other in any case. Fork, exec and SCM_RIGHTS can therefore pass sockets
-//! between them. The engine does not trust the region. It has private copies of everything that it
-//! writes, and validates every position that it reads. Words on which all programs rely are in the
-//! status page, which programs cannot write. An invalid word in a slot affects only the slot's
-//! socket.
+//! The programs that share a region trust each other. The programs descend from one `towpath run`,
+//! and could ptrace each other in any case. Fork, exec and SCM_RIGHTS can therefore pass sockets
+//! between them. The engine does not trust the region. The engine has private copies of everything
+//! that it writes, and validates every position that it reads. Words on which all programs rely are
+//! in the status page, which programs cannot write. An invalid word in a slot affects only the
+//! slot's socket.
 //!
 //! The documentation of each field says which side writes it. The other side never writes it,
 //! except where "swap" is noted. All positions of FIFOs and rings only grow and wrap at 2^32;
@@ -79,8 +79,8 @@ pub const fn first_slot(shard: u32, shards: u32) -> u32 {
 
 /// Size of a status page in bytes.
 pub const STATUS_LEN: usize = 4096;
-/// Offset of the slots in the region, in bytes. It is not 0, so that an uninitialized offset does
-/// not refer to a slot.
+/// Offset of the slots in the region, in bytes. The offset is not 0, so that an uninitialized
+/// offset does not refer to a slot.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Offset in the region of the [`Mark`]s, of which each shard has [`MARKS`].
 pub const MARKS_OFFSET: usize = 1 << 29;

@@ -14,9 +14,10 @@ use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 #[derive(Debug, Default)]
 pub struct Slot {
     // Cache line 0: rarely written, by the engine. The generation is even if the slot is free, and
-    // odd if it is in use. It is incremented at each change, so that handles to an earlier socket
-    // do not match. A thread that locks an end of the socket, and then finds its generation, may
-    // use the slot until it unlocks. Until then, the engine does not reuse the slot and its memory.
+    // odd if it is in use. The number is incremented at each change, so that handles to an earlier
+    // socket do not match. A thread that locks an end of the socket, and then finds its generation,
+    // may use the slot until it unlocks. Until then, the engine does not reuse the slot and its
+    // memory.
     pub generation: AtomicU32,
     /// Kind of the socket: the number of a [`Kind`].
     pub kind: AtomicU32,
@@ -57,8 +58,8 @@ pub struct Slot {
     // Cache line 1: often written, by the engine.
     /// End of the unread bytes.
     pub rx_tail: AtomicU32,
-    /// Position of the first byte in the transmit FIFO that may not be overwritten. It is needed
-    /// for a transmission, a retransmission or an existing packet.
+    /// Position of the first byte in the transmit FIFO that may not be overwritten. The byte is
+    /// needed for a transmission, a retransmission or an existing packet.
     pub tx_head: AtomicU32,
     /// Futex word of threads that wait for this socket. Every event changes it.
     pub event_seq: AtomicU32,
@@ -96,7 +97,7 @@ pub struct Slot {
     /// fails or waits. When there is space, the engine swaps it to 0 and reports [`event::TX`].
     pub tx_wanted: AtomicU32,
     /// Nonzero if threads sleep on `event_seq`, or are about to. At an event, the engine swaps it
-    /// to 0 and wakes all of them. A thread that continues to sleep sets it again. It is not
+    /// to 0 and wakes all of them. A thread that continues to sleep sets it again. The word is not
     /// cleared when the slot gets a new socket, because threads may still be sleeping.
     pub asleep: AtomicU32,
     /// Lock of the read end: 0 if free, otherwise its owner | [`LOCK_CONTENDED`]. The owner
@@ -260,7 +261,7 @@ pub mod connect_asked {
     pub const DEFERRED: u8 = 2;
 }
 
-/// Bit fields of [`Slot::urgent`], which describes urgent data. They correspond to Linux's
+/// Bit fields of [`Slot::urgent`], which describes urgent data. The fields correspond to Linux's
 /// `urg_seq` and `urg_data`. The gap is an earlier urgent byte that reads skip.
 ///
 /// ```text

@@ -3,8 +3,8 @@
 //! - `question`: messages to servers, and checks whether an answer matches a question;
 //! - `send`: sends them to servers, by UDP and TCP.
 //!
-//! symbols` reads./The settings come from the program's `struct __res_state`, which the crate in
-//! `api/symbols` reads./symbols` reads.
+//! The settings come from the program's `struct __res_state`, which the crate in `api/symbols`
+//! reads.
 
 mod question;
 mod send;

@@ -121,8 +121,8 @@ pub fn is_answered(question: &[u8], answer: &[u8]) -> bool {
         })
 }
 
-/// Returns whether `answer` is the error of a server that could not parse the question. Such an
-/// answer does not repeat the question.
+/// Returns whether `answer` is the error of a server that could not parse the question. The answer
+/// then does not repeat the question.
 pub fn is_unread(question: &[u8], answer: &[u8]) -> bool {
     answer.len() >= HEADER
         && question.get(..2) == answer.get(..2)

@@ -10,8 +10,8 @@ use crate::errno::{EINVAL, Errno};
 /// Maximum total number of instructions in the socket filters of a shard: 256 filters of maximum
 /// length, about 20 MB.
 const ROOM: usize = 1 << 20;
-/// Minimum number of instructions that a filter counts as. It limits the number of filters, which
-/// are all visited when the limit is reached.
+/// Minimum number of instructions that a filter counts as. The minimum limits the number of
+/// filters, which are all visited when the limit is reached.
 const LEAST: usize = 64;
 /// Maximum number of incomplete filters, of which only some parts were received. A thread usually
 /// sends all parts without a pause.
