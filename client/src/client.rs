@@ -209,7 +209,7 @@ impl Client {
     #[inline]
     fn end(&self, slot: u32) -> &ShardLink {
         let shards = self.links.len() as u32;
-        // The slot number is invalid. Use the first shard, which rejects the request.
+        // The slot number is invalid. Use the first shard (event loop), which rejects the request.
         self.links.get(shard_of(slot, shards) as usize).unwrap_or(&self.links[0])
     }
 

@@ -191,8 +191,8 @@ impl InterruptedThread {
         is_there
     }
 
-    /// Releases the driver lock if the interrupted thread sleeps and holds it. The signal handler
-    /// may call siglongjmp, or a function that takes the lock.
+    /// Releases the driver lock (the right to run the engine) if the interrupted thread sleeps and
+    /// holds it. The signal handler may call siglongjmp, or a function that takes the lock.
     fn leave_driver(&self) {
         let driver = self.driver.swap(ptr::null_mut(), Relaxed);
         // SAFETY: a pointer that is not null was stored by `while_driving`, which the handler has
@@ -208,8 +208,8 @@ impl InterruptedThread {
     }
 }
 
-/// Runs a system call in which this thread sleeps while it holds the driver lock. While it holds
-/// the lock, its signals are blocked except during this call.
+/// Runs a system call in which this thread sleeps while it holds the driver lock (the right to run
+/// the engine). While it holds the lock, its signals are blocked except during this call.
 pub(crate) fn while_driving<T>(driver: &Driver, sleep: impl FnOnce() -> T) -> T {
     THREAD.with(|thread| {
         thread.driver.store(ptr::from_ref(driver).cast_mut(), Relaxed);

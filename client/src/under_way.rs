@@ -365,7 +365,8 @@ impl Client {
                 std::hint::spin_loop();
             }
         }
-        // Wake the shard: it may have processed the sender's command already, and sleep again.
+        // Wake the shard (event loop): it may have processed the sender's command already, and
+        // sleep again.
         self.ring_shard(shard);
         let deadline = Deadline::after(PATIENCE);
         let mut yields = 0;

@@ -10,8 +10,8 @@ use crate::mail::{Mailbox, ShardCommand, ShardReport};
 use crate::registry::Registry;
 use crate::shard::Shard;
 
-/// Maximum number of message exchanges between the registry (which manages processes) and shards
-/// per iteration of the event loop. Further messages wait for the next iteration.
+/// Maximum number of message exchanges between the registry (process manager) and shards per
+/// iteration of the event loop. Further messages wait for the next iteration.
 const EXCHANGES: usize = 4;
 
 /// Owner of an engine's registry, which manages the processes, or of the thread that runs the
@@ -21,13 +21,14 @@ pub(crate) struct RegistryHost {
     thread: Option<Thread>,
 }
 
-/// The thread that runs the registry. Joining it returns the registry.
+/// The thread that runs the registry (process manager). Joining it returns the registry.
 struct Thread {
     desks: Vec<RegistryLink>,
     handle: JoinHandle<Box<Registry>>,
 }
 
-/// Connection of a shard (event loop) to the registry, which runs on another thread.
+/// Connection of a shard (event loop) to the registry (process manager), which runs on another
+/// thread.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryLink {
     orders: Mailbox<ShardCommand>,
@@ -35,8 +36,8 @@ pub(crate) struct RegistryLink {
 }
 
 impl RegistryHost {
-    /// Creates a host that runs the registry on the shards' thread, between iterations of their
-    /// event loops. Work of the registry also ends the first shard's sleep.
+    /// Creates a host that runs the registry (process manager) on the shards' thread, between
+    /// iterations of their event loops. Work of the registry also ends the first shard's sleep.
     pub fn new(registry: Box<Registry>, first: &mut Shard) -> io::Result<Self> {
         first.watch_registry(registry.as_fd())?;
         Ok(Self { registry: Some(registry), thread: None })
@@ -57,8 +58,8 @@ impl RegistryHost {
     pub fn exchange(&mut self, first: &mut Shard, others: &mut [Shard]) -> bool {
         match (&mut self.registry, &mut self.thread) {
             (Some(registry), _) => exchange(registry, first, others),
-            // Exchange messages with the first shard only. The other shards run on other threads,
-            // and exchange their messages themselves.
+            // Exchange messages with the first shard (event loop) only. The other shards run on
+            // other threads, and exchange their messages themselves.
             (None, Some(thread)) => thread.desks[0].exchange(first),
             (None, None) => false,
         }
@@ -71,8 +72,8 @@ impl RegistryHost {
         own.into_iter().chain(timeout).min()
     }
 
-    /// Moves the registry to a new thread, and returns links to it for `shards` shards. If no
-    /// thread can be created, returns `None`; the registry stays here.
+    /// Moves the registry (process manager) to a new thread, and returns links to it for `shards`
+    /// shards. If no thread can be created, returns `None`; the registry stays here.
     pub fn begin_thread(&mut self, first: &mut Shard, shards: usize) -> Option<Vec<RegistryLink>> {
         let registry = self.registry.take()?;
         match Thread::begin(registry, first, shards) {
@@ -124,8 +125,8 @@ fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) ->
 }
 
 impl RegistryLink {
-    /// Returns the descriptor that becomes readable when the registry has sent a command to this
-    /// shard.
+    /// Returns the descriptor that becomes readable when the registry (process manager) has sent a
+    /// command to this shard.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         self.orders.notifier()
     }
@@ -147,20 +148,21 @@ impl RegistryLink {
         shard.watch_no_more(self.notifier());
     }
 
-    /// Sends the shard a command to end its event loop.
+    /// Sends the shard (event loop) a command to end its event loop.
     fn stop(&self) {
         self.orders.send(&mut vec![ShardCommand::Stop]);
     }
 
-    /// Reports to the registry that the shard has panicked, so that the registry ends the whole
-    /// engine.
+    /// Reports to the registry (process manager) that the shard has panicked, so that the registry
+    /// ends the whole engine.
     pub fn abandon(&self) {
         self.notices.send(&mut vec![ShardReport::Failed, ShardReport::Finished]);
     }
 }
 
 impl Thread {
-    /// Starts the thread that runs the registry. If this fails, returns the registry.
+    /// Starts the thread that runs the registry (process manager). If this fails, returns the
+    /// registry.
     fn begin(
         mut registry: Box<Registry>,
         first: &mut Shard,

@@ -11,7 +11,7 @@ use towpath_ring::{Channel, EngineChannel, notification};
 pub(crate) struct ChannelLink {
     pub ring: EngineChannel,
     /// The engine's end of the notification socket to the process, shared by all shards. A shard
-    /// writes to it if it has events for the process and the process sleeps.
+    /// (event loop) writes to it if it has events for the process and the process sleeps.
     pub doorbell: Arc<Fd>,
     /// Descriptor with which the process notifies the shard, registered in the shard's poller.
     pub engine_bell: Arc<Fd>,

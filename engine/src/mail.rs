@@ -1,5 +1,5 @@
-//! Messages between the registry (which manages processes) and a shard (an event loop), and the
-//! mailboxes between their threads.
+//! Messages between the registry (process manager) and a shard (an event loop), and the mailboxes
+//! between their threads.
 //!
 //! ```text
 //!   registry ── commands ──► shard    requests of processes from control sockets; queries
@@ -31,24 +31,27 @@ use crate::query::{ShardAnswer, ShardJob, ShardQuery};
 pub(crate) enum ShardCommand {
     /// A new process has attached. The process has no sockets yet.
     Open(Newcomer),
-    /// A request of a process, in which this shard takes part. A process has only one such request
-    /// at a time. The shard answers it by [`ShardReport::Done`] or [`ShardReport::Refused`].
+    /// A request of a process, in which this shard (event loop) takes part. A process has only one
+    /// such request at a time. The shard answers it by [`ShardReport::Done`] or
+    /// [`ShardReport::Refused`].
     For(ChannelId, Box<Want>),
     /// The reply to the [`ShardReport::Asks`] with this number.
     Answer(ChannelId, u64, Box<ControlReply>),
     /// The control socket of a process was closed, usually because the process has ended. The shard
-    /// may already know this.
+    /// (event loop) may already know this.
     Gone(ChannelId),
-    /// A process has violated the protocol on its control socket. The shard must remove it.
+    /// A process has violated the protocol on its control socket. The shard (event loop) must
+    /// remove it.
     CutOff(ChannelId),
-    /// A job for the shard, to be done after all earlier commands. The shard then sends
-    /// [`ShardReport::Answered`] or [`ShardReport::Settled`].
+    /// A job for the shard (event loop), to be done after all earlier commands. The shard then
+    /// sends [`ShardReport::Answered`] or [`ShardReport::Settled`].
     Job(ShardJob),
-    /// A job for the first shard, to be done at once. The shard then sends
+    /// A job for the first shard (event loop), to be done at once. The shard then sends
     /// [`ShardReport::Answered`].
     Work(Box<dyn ShardQuery>),
     /// The engine is about to end, because no process is left or its host process has ended. When
-    /// all data of [`Leavers`] is sent, the shard must send [`ShardReport::Left`] with this number.
+    /// all data of [`Leavers`] is sent, the shard (event loop) must send [`ShardReport::Left`] with
+    /// this number.
     Leave(u64, Leavers),
     /// Cancels [`ShardCommand::Leave`], because a process has attached.
     Stay,
@@ -66,12 +69,12 @@ pub(crate) struct Newcomer {
     pub life: Arc<Fd>,
 }
 
-/// A request that a process has sent on its control socket, and that the registry forwards to
-/// shards.
+/// A request that a process has sent on its control socket, and that the registry (process manager)
+/// forwards to shards.
 #[derive(Debug)]
 pub(crate) enum Want {
     /// Lists sockets of the process by slot and generation, including sockets of other shards. Sent
-    /// before a HELLO that is too short for all of them.
+    /// before a HELLO (first request of a program) that is too short for all of them.
     List(Vec<(u32, u32)>),
     /// Starts serving the process over these rings. `listed` contains its sockets in addition to
     /// those of [`Want::List`].
@@ -79,13 +82,14 @@ pub(crate) enum Want {
     /// Requests a reply after all earlier work is done. The sockets of processes that have already
     /// ended are then released.
     Nothing,
-    /// Requests a check, after all earlier work is done, whether a channel may be created for this
-    /// [`purpose`](towpath_shm::control::purpose).
+    /// Requests a check, after all earlier work is done, whether a channel (connection to the
+    /// engine) may be created for this [`purpose`](towpath_shm::control::purpose).
     MayClone(u32),
-    /// Creates a channel for a process that inherits the sockets of this one, after
-    /// [`Want::MayClone`] was granted.
+    /// Creates a channel (connection to the engine) for a process that inherits the sockets of this
+    /// one, after [`Want::MayClone`] was granted.
     Clone { purpose: u32, clone: Newcomer, link: ChannelLink },
-    /// Requests which of these sockets of this shard, by slot and generation, the process has open.
+    /// Requests which of these sockets of this shard (event loop), by slot and generation, the
+    /// process has open.
     Tokens(Vec<(u32, u32)>),
     /// Discards the list of sockets that the process has sent for a clone, because no channel can
     /// be created. Contains the reason.
@@ -95,27 +99,28 @@ pub(crate) enum Want {
 /// Reports of a shard to the registry.
 #[derive(Debug)]
 pub(crate) enum ShardReport {
-    /// The shard has executed a request of a process. For [`Want::Tokens`], the number is a bit set
-    /// of the sockets that the process has.
+    /// The shard (event loop) has executed a request of a process. For [`Want::Tokens`], the number
+    /// is a bit set of the sockets that the process has.
     Done(ChannelId, u64),
-    /// The shard has rejected a request of a process. Contains the request with its descriptors, if
-    /// the shard has not used them.
+    /// The shard (event loop) has rejected a request of a process. Contains the request with its
+    /// descriptors, if the shard has not used them.
     Refused(ChannelId, Errno, Option<Box<Want>>),
-    /// A process has written a request to its request slot in shared memory that the registry must
-    /// answer. Contains the number of the request, the process ID according to the process, and the
-    /// request.
+    /// A process has written a request to its request slot in shared memory that the registry
+    /// (process manager) must answer. Contains the number of the request, the process ID according
+    /// to the process, and the request.
     Asks(ChannelId, u64, u32, Box<Request>),
     /// A program has ended or was removed. Contains its notification descriptors, which the
-    /// registry must close.
+    /// registry (process manager) must close.
     Unlinked(ChannelId, [Arc<Fd>; 2]),
-    /// A process has violated the protocol. The registry makes all shards remove it.
+    /// A process has violated the protocol. The registry (process manager) makes all shards remove
+    /// it.
     CutOff(ChannelId),
-    /// The shard has removed the process. Contains the descriptor by which the shard has detected
-    /// its end.
+    /// The shard (event loop) has removed the process. Contains the descriptor by which the shard
+    /// has detected its end.
     Ended(ChannelId, Arc<Fd>),
     /// The answer to [`ShardJob::Ask`], for the thread that has sent the query.
     Answered(ShardAnswer),
-    /// The shard has executed all commands before [`ShardJob::Settle`].
+    /// The shard (event loop) has executed all commands before [`ShardJob::Settle`].
     Settled,
     /// The shard has sent the data of [`ShardCommand::Leave`]. Contains the number from that
     /// command.

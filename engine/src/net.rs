@@ -241,8 +241,8 @@ mod tests {
         }
     }
 
-    /// Tests that each shard polls its port of an added interface. The thread that removes the
-    /// interface also closes the ports, so that no shard waits for a device to close.
+    /// Tests that each shard (event loop) polls its port of an added interface. The thread that
+    /// removes the interface also closes the ports, so that no shard waits for a device to close.
     #[test]
     fn a_running_engine_gains_and_loses_an_interface() {
         for shards in [1, 2] {

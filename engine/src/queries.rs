@@ -76,7 +76,7 @@ pub(crate) struct NetQuery;
 #[derive(Debug)]
 pub(crate) enum NetPart {
     /// The first shard's answer: the state of the network layer, with the traffic counters of the
-    /// first shard.
+    /// first shard (event loop).
     First(Box<NetState>),
     /// Answer of a further shard: its traffic counters.
     Traffic(Vec<Traffic>),
@@ -143,14 +143,14 @@ impl Query for SetResolverQuery {
     fn join(_: Vec<Self::Part>) -> Self::Answer {}
 }
 
-/// The port of an interface for one shard; `None` after the shard has taken it.
+/// The port of an interface for one shard (event loop); `None` after the shard has taken it.
 type PortOfShard = Option<Box<dyn Port + Send>>;
 
-/// Query that gives each shard its port of an added interface.
+/// Query that gives each shard (event loop) its port of an added interface.
 #[derive(Clone)]
 pub(crate) struct AttachQuery {
     iface: IfaceId,
-    /// Ports by number of the shard that takes them.
+    /// Ports by number of the shard (event loop) that takes them.
     ports: Arc<Mutex<Vec<PortOfShard>>>,
 }
 

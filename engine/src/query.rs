@@ -43,10 +43,10 @@ pub trait Query: Clone + Send + 'static {
 /// Result of a shard for one call of [`Query::ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Portion<T> {
-    /// The complete answer of the shard, or its last portion.
+    /// The complete answer of the shard (event loop), or its last portion.
     Last(T),
-    /// A portion of the shard's answer. The shard calls [`Query::ask`] again for the next one, in
-    /// the next iteration of its event loop.
+    /// A portion of the shard's answer. The shard (event loop) calls [`Query::ask`] again for the
+    /// next one, in the next iteration of its event loop.
     More(T),
 }
 
@@ -81,7 +81,7 @@ pub trait QueryTarget {
 /// Progress of a listing of a shard's sockets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListingProgress {
-    /// Next slot to list, relative to the first slot of the shard.
+    /// Next slot to list, relative to the first slot of the shard (event loop).
     pub(crate) slot: u32,
     /// Number of connections already listed that have no slot, such as those in TIME-WAIT.
     pub(crate) without_slot: usize,
@@ -95,8 +95,8 @@ pub(crate) trait ShardQuery: Send {
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> ShardAnswer;
 }
 
-/// Answer of a shard to a query, or a portion of it, and the closure that sends it to the querying
-/// thread.
+/// Answer of a shard (event loop) to a query, or a portion of it, and the closure that sends it to
+/// the querying thread.
 pub(crate) struct ShardAnswer {
     /// Whether this is the last portion of the answer. Otherwise the query must run again in the
     /// next iteration of the event loop.
@@ -129,17 +129,17 @@ impl fmt::Debug for dyn ShardQuery {
     }
 }
 
-/// A job that the registry (which manages processes) gives to a shard.
+/// A job that the registry (process manager) gives to a shard.
 #[derive(Debug)]
 pub(crate) enum ShardJob {
     /// Runs a query for another thread.
     Ask(Box<dyn ShardQuery>),
-    /// Does nothing. The report about this job shows the registry that all earlier commands were
-    /// executed.
+    /// Does nothing. The report about this job shows the registry (process manager) that all
+    /// earlier commands were executed.
     Settle,
 }
 
-/// A query for one shard, with the channel for its answer.
+/// A query for one shard (event loop), with the channel for its answer.
 pub(crate) struct PendingQuery<Q: Query> {
     query: Q,
     to: Sender<Portion<Q::Part>>,

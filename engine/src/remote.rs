@@ -74,7 +74,7 @@ struct RemoteMailbox {
     closed: bool,
 }
 
-/// A request of another thread to the registry, which manages processes.
+/// A request of another thread to the registry (process manager).
 #[derive(Debug)]
 pub(crate) enum RemoteRequest {
     /// Stops the engine, after remaining data was sent.
@@ -95,7 +95,7 @@ pub(crate) enum RemoteRequest {
 pub(crate) struct RegistryState {
     /// Number of processes that use the engine.
     pub processes: usize,
-    /// Counters of the registry, with the names used in [`Counters::engine`].
+    /// Counters of the registry (process manager), with the names used in [`Counters::engine`].
     pub counters: Vec<(&'static str, u64)>,
 }
 

@@ -54,7 +54,8 @@ impl Engine {
         Team { first: &mut self.shard, others: &mut self.others, busy: &mut self.busy }
     }
 
-    /// Ends all other threads of the engine, and takes back their shards and the registry.
+    /// Ends all other threads of the engine, and takes back their shards and the registry (process
+    /// manager).
     pub(crate) fn end_threads(&mut self) {
         self.control.end_thread(&mut self.shard, &mut self.others);
         self.others.extend(self.helpers.drain(..).flat_map(team::join));

@@ -21,8 +21,8 @@ use crate::spawns::EngineHost;
 pub use crate::spawns::Pipe;
 
 /// Lowest number for a reserved descriptor, at which a spawned program finds its control socket.
-/// The number must be low: a spawn action that closes all descriptors from N on is replaced by an
-/// action for each number below it. However, the number must be above those that small programs
+/// The number must be low: a spawn action that closes all descriptors from N on becomes one action
+/// per number below the reserved one. However, the number must be above those that small programs
 /// use.
 const RESERVED_FD_LOWEST: i32 = 900;
 /// A descriptor number that is never open, because the kernel's limit (fs.nr_open) is below 2^31.
@@ -71,10 +71,10 @@ pub unsafe fn exec<T>(
     result
 }
 
-/// Prepares exec(3) in a process that contains the engine. The engine ends at exec, and the
-/// executed program starts a new one. Therefore `library`, which contains the engine, is preloaded
-/// into it. TOWPATH_CONTROL then names `socket`, over which it is configured. Called once per
-/// process.
+/// Prepares exec(3) in a process that contains the engine (the network stack). The engine ends at
+/// exec, and the executed program starts a new one. Therefore `library`, which contains the engine,
+/// is preloaded into the program. TOWPATH_CONTROL then names `socket`, over which the new engine is
+/// configured. Called once per process.
 pub fn host(posix: &'static Posix, socket: Fd, library: Vec<u8>) {
     let socket = HighFd::new(socket, &posix.process.descriptors);
     posix.spawns.set_host(EngineHost { socket, library });
@@ -102,8 +102,8 @@ impl EngineHost {
         envp: *const *const c_char,
         real: impl FnOnce(*const *const c_char) -> T,
     ) -> T {
-        // Pass an invalid number to a program that uses the kernel's sockets. If it executes a
-        // program that uses the stack, the socket calls of that program must fail.
+        // Pass an invalid number to a program that uses the kernel's sockets. If that program
+        // executes a program that uses the stack, the socket calls of the latter must fail.
         let is_on_stack = program.sockets == SocketsPlace::Stack;
         let number = if is_on_stack { self.socket.get() } else { NOWHERE };
         // Remove this library from LD_PRELOAD. The library that contains the engine defines the

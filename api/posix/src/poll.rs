@@ -17,8 +17,8 @@ use crate::{Errno, Posix, Result, epoll};
 /// Maximum number of descriptors for which poll and select use an array on the stack. More
 /// descriptors need an allocation.
 const SMALL: usize = 64;
-/// Number of descriptors that this library appends to a ppoll(2) list of the program: for
-/// notifications, the control socket, wake-ups, and an engine in this process.
+/// Number of descriptors that this library appends to a ppoll(2) list: for notifications, the
+/// control socket, wake-ups, and an engine in this process.
 const OWN: usize = 4;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 

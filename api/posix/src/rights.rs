@@ -134,8 +134,8 @@ pub fn received(posix: &'static Posix, fd: i32) {
     {
         posix.process.descriptors.set_socket(fd, socket);
         let _signals = SignalsBlocked::new();
-        // Replace the token by the process's token without a name. The name is not needed any more,
-        // and takes more memory than a connection.
+        // Replace the token by the process's token without a name. A token with a name takes more
+        // kernel memory than a connection, and is not needed any more.
         let _ = table::lock(posix).exchange(fd, socket, client.blank().get());
         in_flight::landed(client, socket);
     }

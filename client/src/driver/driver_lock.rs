@@ -105,8 +105,8 @@ impl<'a> DriverLock<'a> {
     }
 
     /// Calls `sleep`, which sleeps on [`Self::descriptor`] and the thread's own descriptors. During
-    /// the sleep, other threads may take the driver lock. The second value is false if one has
-    /// taken it.
+    /// the sleep, other threads may take the driver lock (the right to run the engine). The second
+    /// value is false if one has taken it.
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
         // Count this thread as a sleeper before the lock is lent, so that a thread that takes the
@@ -115,8 +115,8 @@ impl<'a> DriverLock<'a> {
         self.lend_to(sleep)
     }
 
-    /// Allows other threads to take the driver lock during `sleep`, without counting this thread as
-    /// a sleeper. The second value is false if one has taken it.
+    /// Allows other threads to take the driver lock (the right to run the engine) during `sleep`,
+    /// without counting this thread as a sleeper. The second value is false if one has taken it.
     fn lend_to<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let driver = self.driver;
         driver.relay.lend(self.me);
@@ -155,8 +155,8 @@ impl<'a> DriverLock<'a> {
             let limit = SleepLimit::within(self.until(deadline));
             let slept = since.sleep(limited, limit, |limit| self.sleep(limit, None));
             match slept {
-                // A signal handler has run and has released the driver lock. Return without the
-                // lock.
+                // A signal handler has run and has released the driver lock (the right to run the
+                // engine). Return without the lock.
                 Some(Err(EINTR)) if since.is_restarted(limited) => return Ok(()),
                 None | Some(Err(EINTR)) => return Err(Error::Interrupted),
                 Some(_) if self.is_lost => return Ok(()),
@@ -179,7 +179,8 @@ impl<'a> DriverLock<'a> {
     }
 
     /// Sleeps on the engine's descriptor and the descriptor `own`. Other threads cannot take the
-    /// driver lock during the sleep. `limit` is the address of a timespec, or 0 for no timeout.
+    /// driver lock (the right to run the engine) during the sleep. `limit` is the address of a
+    /// timespec, or 0 for no timeout.
     pub(super) fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
         // If there is no descriptor `own`, use -1, because poll(2) ignores negative numbers.
@@ -193,7 +194,7 @@ impl<'a> DriverLock<'a> {
     }
 
     /// Sleeps as the stand-by thread, until the engine has work or another thread has taken the
-    /// driver lock. Returns false if another thread has taken it.
+    /// driver lock (the right to run the engine). Returns false if another thread has taken it.
     pub(super) fn stand_by(&mut self) -> bool {
         let limit = self.until.map(Deadline::timespec);
         let limit = place(limit.as_ref());

@@ -21,7 +21,8 @@ impl Driver {
     pub fn drive_to_end(&self, mut go_on: impl FnMut() -> bool) {
         while !self.has_ended.load(Acquire) && go_on() {
             let Some(mut driver_lock) = self.take(Who::Waits) else {
-                // Another thread holds the driver lock and runs the engine. Wait, and try again.
+                // Another thread holds the driver lock (the right to run the engine) and runs the
+                // engine. Wait, and try again.
                 let _ = rustix::thread::nanosleep(&AGAIN);
                 continue;
             };

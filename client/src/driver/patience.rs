@@ -44,7 +44,8 @@ impl Patience {
     }
 
     /// Allows a retired thread to run the engine again, until the next turn without an event for
-    /// it. Called when the thread was woken to take the free driver lock.
+    /// it. Called when the thread was woken to take the free driver lock (the right to run the
+    /// engine).
     pub fn renew(&mut self) {
         self.in_vain = self.in_vain.min(IN_VAIN_MAX - 1);
     }

@@ -34,7 +34,8 @@ impl Driver {
         }
     }
 
-    /// Runs the engine until another thread takes or wants the driver lock.
+    /// Runs the engine until another thread takes or wants the driver lock (the right to run the
+    /// engine).
     fn stand_in(&self) {
         let Some(mut driver_lock) = self.take(Who::StandsBy) else { return };
         loop {

@@ -30,7 +30,7 @@ pub enum OpenError {
     },
 }
 
-/// End of the link that listens at the path.
+/// The process that listens at the path: the peer, or this process.
 #[derive(Debug)]
 pub(crate) enum LinkSide {
     /// The peer listens at this path, and this process connects.

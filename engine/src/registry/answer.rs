@@ -26,7 +26,7 @@ pub(crate) enum Passed {
     Lifeline,
     /// Descriptor of the shared memory of a process's channels.
     Memory(Channel),
-    /// Eventfd by which a process notifies a shard. The shard keeps this descriptor.
+    /// Eventfd by which a process notifies a shard (event loop). The shard keeps this descriptor.
     Shared(Arc<Fd>),
     /// Descriptor that is closed here after sending, so that only the program has it.
     Own(Fd),

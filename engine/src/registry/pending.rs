@@ -34,7 +34,7 @@ pub(crate) enum Pending {
 pub(crate) struct WantOutcome {
     /// Number of shards that have not answered the request yet.
     pub due: usize,
-    /// Error of a shard that has rejected the request.
+    /// Error of a shard (event loop) that has rejected the request.
     pub refused: Option<Errno>,
     /// Bit set: which of the sockets in [`Pending::Tokens`] the process has.
     pub held: u64,

@@ -82,8 +82,8 @@ impl Registry {
         Ok((Newcomer { id, family, life }, theirs))
     }
 
-    /// Records that a shard has removed a process. Replies of the shard to earlier requests may
-    /// still arrive.
+    /// Records that a shard (event loop) has removed a process. Replies of the shard to earlier
+    /// requests may still arrive.
     pub(super) fn end_part(&mut self, id: ChannelId) {
         self.hang_up(id);
         if let Some(process) = self.processes.get_mut(id) {
@@ -127,12 +127,13 @@ impl Registry {
     /// Disconnects a process that has violated the protocol.
     pub(super) fn cut_off(&mut self, id: ChannelId) {
         self.hang_up(id);
-        // Only the first shard gets the command, so that the violation is counted once.
+        // Only the first shard (event loop) gets the command, so that the violation is counted
+        // once.
         self.orders[0].push(ShardCommand::CutOff(id));
     }
 
-    /// Makes all shards remove a process that has ended, or that a shard has removed for a protocol
-    /// violation.
+    /// Makes all shards remove a process that has ended, or that a shard (event loop) has removed
+    /// for a protocol violation.
     pub(super) fn end_elsewhere(&mut self, id: ChannelId) {
         self.hang_up(id);
         self.tell_all(|| ShardCommand::Gone(id));

@@ -46,7 +46,8 @@ impl Registry {
         self.tell_all(|| ShardCommand::Stop);
     }
 
-    /// Records that a shard has sent its remaining data. Stops all shards if it was the last one.
+    /// Records that a shard (event loop) has sent its remaining data. Stops all shards if it was
+    /// the last one.
     pub(crate) fn on_settled(&mut self) {
         self.to_settle -= 1;
         if self.to_settle == 0 {

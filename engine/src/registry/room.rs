@@ -42,8 +42,8 @@ impl Registry {
     /// Returns the number of descriptors that the engine needs to handle a request.
     pub(crate) fn needed(&self, request: &Request) -> usize {
         match request.call {
-            // If this HELLO is not the last part, no descriptor is needed. The process receives its
-            // descriptors with the last one.
+            // If this HELLO (first request of a program) is not the last part, no descriptor is
+            // needed. The process receives its descriptors with the last one.
             call::HELLO if request.b != 0 => 0,
             call::HELLO => image(self.orders.len()),
             call::CLONE => channel(self.orders.len()),

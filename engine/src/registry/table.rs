@@ -14,7 +14,7 @@ use crate::registry::pending::{Pending, WantOutcome};
 /// programs could not fork.
 const FAMILY_SHARE: u32 = 2;
 
-/// A process that uses the engine, as recorded in the registry.
+/// A process that uses the engine, as recorded in the registry (process manager).
 #[derive(Debug)]
 pub(crate) struct RegisteredProcess {
     /// The engine's end of the process's control socket, polled until it hangs up.

@@ -11,7 +11,7 @@ use towpath_shm::Fd;
 use super::*;
 use crate::Next;
 
-/// A test device queue of one shard.
+/// A test device queue of one shard (event loop).
 struct BusyQueue {
     /// Whether the device always requests another iteration of the event loop.
     is_busy: Arc<AtomicBool>,

@@ -13,10 +13,11 @@ use crate::shard::peers::place::PeerShard;
 /// The other shards of the same engine.
 #[derive(Debug, Default)]
 pub(crate) struct ShardPeers {
-    /// Peer shards by number. The entry of this shard is `None`. Empty if the engine has only one
-    /// shard.
+    /// Peer shards (event loops) by number. The entry of this shard is `None`. Empty if the engine
+    /// has only one shard.
     pub list: Vec<Option<PeerShard>>,
-    /// Eventfd by which peer shards notify this shard. `None` if the engine has only one shard.
+    /// Eventfd by which peer shards (event loops) notify this shard. `None` if the engine has only
+    /// one shard.
     pub bell: Option<Arc<Fd>>,
 }
 

@@ -47,8 +47,8 @@ pub(crate) struct Processes {
     /// Channels of new processes that have not begun, with deadlines. After the deadline, the new
     /// process gets no more sockets that its parent opens.
     pub to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of executed programs that have not sent HELLO, with deadlines. After the deadline,
-    /// such a program keeps only the sockets that it inherited.
+    /// Channels of executed programs that have not sent HELLO (first request of a program), with
+    /// deadlines. After the deadline, such a program keeps only the sockets that it inherited.
     pub to_restrict: VecDeque<(Instant, ChannelId)>,
     /// Reports to be sent to the registry, in order.
     pub notices: Vec<ShardReport>,
@@ -61,8 +61,8 @@ pub(crate) struct Processes {
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
     /// Number of the registry's request to report when the remaining data is sent. The registry
-    /// sends it when no process is left, or when the process that contains the engine has ended.
-    /// `None` without such a request.
+    /// (process manager) sends it when no process is left, or when the process that contains the
+    /// engine has ended. `None` without such a request.
     pub number: Option<u64>,
     /// Progress of sending the data. `None` before unsent data was first counted.
     pub progress: Option<Leaving>,

@@ -27,14 +27,14 @@ pub(crate) struct Requests {
     pub jobs: VecDeque<ShardJob>,
     /// Queries that need more iterations of the event loop, such as long listings.
     pub unfinished: VecDeque<Box<dyn ShardQuery>>,
-    /// First slot of the next shard, where a program that lists all sockets continues. `None` for
-    /// the last shard.
+    /// First slot of the next shard (event loop), where a program that lists all sockets continues.
+    /// `None` for the last shard.
     pub next_shard: Option<u32>,
     /// Host names that programs can resolve, see [`crate::EngineConfig::names`].
     pub names: Arc<str>,
 }
 
-/// The parts of a shard that are needed to handle requests.
+/// The parts of a shard (event loop) that are needed to handle requests.
 pub(crate) struct RequestCx<'a> {
     pub net: &'a mut Net,
     pub sockets: &'a mut Sockets,
@@ -42,7 +42,7 @@ pub(crate) struct RequestCx<'a> {
     pub peers: &'a ShardPeers,
 }
 
-/// The parts of a shard that are read to list sockets and counters.
+/// The parts of a shard (event loop) that are read to list sockets and counters.
 #[derive(Clone, Copy)]
 pub(crate) struct ShardView<'a> {
     pub net: &'a Net,

@@ -7,8 +7,8 @@ use towpath_tcp::Instant;
 use crate::lookout::Lookout;
 use crate::shard::net::sources::ShardSource;
 
-/// Interval at which a shard that never sleeps polls its descriptors. A system call per iteration
-/// of the event loop would cost a busy shard a tenth of its time.
+/// Interval at which a shard (event loop) that never sleeps polls its descriptors. A system call
+/// per iteration of the event loop would cost a busy shard a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// State of a shard's sleep, and the events that end the sleep.
@@ -18,7 +18,8 @@ pub(crate) struct Sleep {
     pub woken: Vec<ShardSource>,
     /// Time of the last poll of the descriptors.
     pub looked: Instant,
-    /// Whether the registry has work on this thread, or has sent commands to this shard.
+    /// Whether the registry (process manager) has work on this thread, or has sent commands to this
+    /// shard.
     pub registry_calls: bool,
     /// Bit set of the other shards on this thread that have work.
     pub shards_call: u16,
@@ -29,12 +30,12 @@ pub(crate) struct Sleep {
     pub due: Option<Instant>,
     /// Number of consecutive turns of the event loop without work.
     pub idle_turns: u32,
-    /// Whether the registry has sent a command to the sleeping shard.
+    /// Whether the registry (process manager) has sent a command to the sleeping shard.
     pub told: bool,
     pub lookout: Lookout,
     /// Value of the counter `work` at the end of the last iteration of the event loop.
     pub worked: u64,
-    /// Whether the registry has ordered the shard to end its event loop.
+    /// Whether the registry (process manager) has ordered the shard to end its event loop.
     pub stopped: bool,
 }
 

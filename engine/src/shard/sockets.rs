@@ -69,7 +69,8 @@ pub(crate) struct Sockets {
     pub released: Released,
     pub filters: Filters,
     pub ends: Ends,
-    /// Messages of peer shards that arrived in the current iteration of the event loop.
+    /// Messages of peer shards (event loops) that arrived in the current iteration of the event
+    /// loop.
     pub inbox: Vec<(ShardId, [u64; 3])>,
     /// Slots of sockets that have received urgent data, so that their owners must get SIGURG.
     pub to_signal: Vec<u32>,

@@ -22,9 +22,9 @@ pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MAX, FIFO_LEN / 8),
 ];
 pub(crate) const PAGE: u64 = 4096;
-/// Maximum number of free extents that are searched for one with allocated pages when memory is
-/// short. Extents are searched from the most recently used; if these have no pages, older ones
-/// rarely do.
+/// Maximum number of free extents (memory ranges for FIFOs) that are searched for one with
+/// allocated pages when memory is short. Extents are searched from the most recently used; if these
+/// have no pages, older ones rarely do.
 const LOOKS_MAX: usize = 16;
 
 /// A range of the shared memory that is the buffer of one FIFO. The struct is stored for every

@@ -41,8 +41,8 @@ pub struct EngineRecv {
     /// Upper limit of `nominal` for autotuning; equals `nominal` if autotuning is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// Whether the positions in the slot belong to this FIFO. Until then, a thread may still use
-    /// those of the previous FIFO in the slot.
+    /// Whether the positions in the slot belong to this FIFO. False while a thread may still use
+    /// positions of the slot's previous FIFO.
     begun: bool,
     /// Whether this FIFO has ended, so that a new FIFO may use the slot.
     retired: bool,

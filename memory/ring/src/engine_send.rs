@@ -202,7 +202,7 @@ impl EngineSend {
         self.shared().tx_goal.store(goal, Ordering::Release);
     }
 
-    /// Raises the limit fourfold, as requested by a program that [`Self::set_generous`] allows it.
+    /// Raises the limit fourfold at the request of a program, which [`Self::set_generous`] allows.
     /// If there is no memory, further requests are no longer allowed.
     pub fn enlarge(&mut self) -> Attach {
         let before = self.limit;

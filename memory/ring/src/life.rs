@@ -115,8 +115,8 @@ impl Drop for Life {
             && !set_robust_list(self.before.0, self.before.1)
         {
             // The kernel accepted a list of this length before, so this failure is impossible. If
-            // it happened, the kernel would still read the list when the thread ends, so leak its
-            // memory.
+            // it happened, the kernel would still read the list when the thread ends, so leak the
+            // list.
             Box::leak(list);
         }
         for word in self.words() {

@@ -40,9 +40,9 @@ use crate::word::{self, Next};
 const SLICE_MIN: Duration = Duration::from_millis(2);
 /// Maximum time for which a thread waits for a lock before it checks whether the engine is alive.
 const SLICE_MAX: Duration = Duration::from_millis(100);
-/// Time after which a thread takes over a lock that the engine holds, because the engine is dead or
-/// stopped. Normally it holds a lock only while it copies. When it resumes, it detects the loss and
-/// resets the connection.
+/// Time after which a thread takes over a lock that the engine (the network stack) holds, because
+/// the engine is dead or stopped. Normally the engine holds a lock only while it copies. When the
+/// engine resumes, it detects the loss of the lock and resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
 /// Mask of the bits of a lock word that identify the owner.
@@ -228,8 +228,8 @@ fn enter(thread: &ThreadIdentity, word: &AtomicU32) -> bool {
         own.set(word);
     }
     compiler_fence(Ordering::SeqCst);
-    // If the record has no space, assume that the lock is this thread's. The caller then decides by
-    // the owner bits in the lock word.
+    // If too many locks are held to record all of them, only the owner bits in the lock word
+    // decide.
     is_ours || at > DEPTH
 }
 

@@ -123,7 +123,8 @@ fn loom_relay_who_stands_by_does_not_sleep_while_others_follow() {
             thread::spawn(move || wait(&relay, 2))
         };
         relay.lend(me);
-        // Otherwise it sleeps until the model ends, because no thread must wake it.
+        // If the thread does not take the relay back, it sleeps until the model ends, because no
+        // thread must wake it.
         if relay.has_followers() && relay.take_back(me) {
             assert!(relay.leave(me));
             relay.pass_on(|| {});

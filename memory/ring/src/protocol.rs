@@ -82,7 +82,7 @@ pub(crate) fn consume<W: Word, T>(
 }
 
 /// Announces that the caller is about to sleep, then calls `idle` to check that there is no work.
-/// If it returns true, the caller should sleep; a producer will wake it.
+/// Returns true if the caller should sleep; a producer will wake it.
 pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleeping.store(1, Ordering::Relaxed);
     W::fence();
@@ -103,7 +103,7 @@ pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
 }
 
 /// Announces a new sleep, then calls `idle` to check that there is no work. `at` is the sleeper's
-/// own copy of the sleep's number. If it returns true, the caller should sleep, and call
+/// own copy of the sleep's number. Returns true if the caller should sleep; it must call
 /// [`wake_up`] afterwards.
 pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
     *at += 1;

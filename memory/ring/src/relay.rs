@@ -32,7 +32,8 @@ use towpath_shm::futex;
 
 /// Value of `holder` if no thread holds the relay.
 const FREE: u32 = 0;
-/// Flag in `holder`: the thread that holds the relay sleeps, so another thread may take it.
+/// Flag in `holder`: the thread that holds the relay (the right to run the engine) sleeps, so
+/// another thread may take it.
 const LENT: u32 = 1 << 31;
 /// Flag in `holder`: the standby thread holds the relay. Thread numbers are below this value
 /// (PID_MAX_LIMIT).
@@ -59,41 +60,45 @@ pub struct Relay {
     /// Futex word on which threads sleep that wait for the relay (followers). The word changes when
     /// the relay is released.
     baton: AtomicU32,
-    /// Number of threads that wait for the relay: they sleep on `baton`, or are about to.
+    /// Number of threads that wait for the relay (the right to run the engine): they sleep on
+    /// `baton`, or are about to.
     following: AtomicU32,
-    /// Number of threads that would take the relay, but sleep on other futex words than `baton`.
-    /// The closure passed to `pass_on` wakes them.
+    /// Number of threads that would take the relay (the right to run the engine), but sleep on
+    /// other futex words than `baton`. The closure passed to `pass_on` wakes them.
     elsewhere: AtomicU32,
-    /// Futex word of the standby thread, which takes the relay if no other thread does; 1 while it
-    /// sleeps.
+    /// Futex word of the standby thread, which takes the relay (the right to run the engine) if no
+    /// other thread does; 1 while it sleeps.
     rests: AtomicU32,
-    /// Number of times that a thread wanted the relay, or progress of the engine, while another
-    /// thread held it.
+    /// Number of times that a thread wanted the relay (the right to run the engine), or progress of
+    /// the engine, while another thread held it.
     wanted: AtomicU32,
 }
 
-/// Kind of thread. The kind determines whether the thread may take the relay from a sleeping
-/// thread.
+/// Kind of thread. The kind determines whether the thread may take the relay (the right to run the
+/// engine) from a sleeping thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    /// A thread that would otherwise sleep. The thread may take the relay if it is free or held by
-    /// the sleeping standby thread.
+    /// A thread that would otherwise sleep. The thread may take the relay (the right to run the
+    /// engine) if it is free or held by the sleeping standby thread.
     Waits,
-    /// A thread with a request to the engine. The thread may take the relay if it is free or held
-    /// by any sleeping thread.
+    /// A thread with a request to the engine. The thread may take the relay (the right to run the
+    /// engine) if it is free or held by any sleeping thread.
     Asks,
-    /// The standby thread. The thread may take the relay only if it is free.
+    /// The standby thread. The thread may take the relay (the right to run the engine) only if it
+    /// is free.
     StandsBy,
 }
 
-/// State of the relay before it was taken.
+/// State of the relay (the right to run the engine) before it was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// No thread held the relay.
     Free,
-    /// A sleeping thread held the relay. An event on its own futex words will wake it.
+    /// A sleeping thread held the relay (the right to run the engine). An event on its own futex
+    /// words will wake it.
     FromSleeper,
-    /// The sleeping standby thread held the relay. Tell it to poll again later.
+    /// The sleeping standby thread held the relay (the right to run the engine). Tell it to poll
+    /// again later.
     FromStandBy,
 }
 
@@ -143,8 +148,8 @@ impl Relay {
         who.may_take(self.holder.load(Ordering::Relaxed))
     }
 
-    /// Takes the relay for the thread with number `me` ([`Who::number`]). Returns `None` if `who`
-    /// may not take it now.
+    /// Takes the relay (the right to run the engine) for the thread with number `me`
+    /// ([`Who::number`]). Returns `None` if `who` may not take it now.
     pub fn take(&self, me: u32, who: Who) -> Option<Taken> {
         let before = self.holder.load(Ordering::Relaxed);
         if !who.may_take(before) {
@@ -162,8 +167,8 @@ impl Relay {
         })
     }
 
-    /// Counts that a thread wanted the relay, or progress of the engine, while another thread held
-    /// it.
+    /// Counts that a thread wanted the relay (the right to run the engine), or progress of the
+    /// engine, while another thread held it.
     pub fn want(&self) {
         self.wanted.fetch_add(1, Ordering::Relaxed);
     }
@@ -173,14 +178,15 @@ impl Relay {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Returns whether thread `me` holds the relay and does not sleep.
+    /// Returns whether thread `me` holds the relay (the right to run the engine) and does not
+    /// sleep.
     pub fn has(&self, me: u32) -> bool {
         self.holder.load(Ordering::Relaxed) == me
     }
 
-    /// Lends the relay: thread `me` holds it and is about to sleep, so other threads may take it.
-    /// Then the thread must check [`Self::has_followers`]. A thread that waits for the relay is
-    /// either counted there, or sees that the relay is lent.
+    /// Lends the relay (the right to run the engine): thread `me` holds it and is about to sleep,
+    /// so other threads may take it. Then the thread must check [`Self::has_followers`]. A thread
+    /// that waits for the relay is either counted there, or sees that the relay is lent.
     pub fn lend(&self, me: u32) {
         self.holder.store(me | LENT, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -199,14 +205,14 @@ impl Relay {
         self.holder.compare_exchange(me, FREE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Releases the relay even if it is lent. Used by a signal handler that interrupted a sleeping
-    /// thread which holds the relay.
+    /// Releases the relay (the right to run the engine) even if it is lent. Used by a signal
+    /// handler that interrupted a sleeping thread which holds the relay.
     pub fn abandon(&self, me: u32) -> bool {
         self.leave(me) || self.leave(me | LENT)
     }
 
-    /// Wakes a thread that waits for the relay, after the relay was released. `tell` wakes one that
-    /// sleeps on other words than the hand-off word.
+    /// Wakes a thread that waits for the relay (the right to run the engine), after the relay was
+    /// released. `tell` wakes one that sleeps on other words than the hand-off word.
     pub fn pass_on(&self, tell: impl FnOnce()) {
         fence(Ordering::SeqCst);
         if self.following.load(Ordering::Relaxed) > 0 {
@@ -220,8 +226,9 @@ impl Relay {
         }
     }
 
-    /// Counts this thread as waiting for the relay until [`Self::unfollow`]. Returns the value of
-    /// the hand-off word for the futex wait; `None` if the relay can be taken now.
+    /// Counts this thread as waiting for the relay (the right to run the engine) until
+    /// [`Self::unfollow`]. Returns the value of the hand-off word for the futex wait; `None` if the
+    /// relay can be taken now.
     pub fn follow(&self) -> Option<u32> {
         let baton = self.baton.load(Ordering::Acquire);
         self.following.fetch_add(1, Ordering::Relaxed);
@@ -248,7 +255,8 @@ impl Relay {
     }
 
     /// Counts this thread as sleeping on other futex words, until [`Self::get_up`]. From now on, a
-    /// thread that releases the relay may wake it, even before it sleeps.
+    /// thread that releases the relay (the right to run the engine) may wake it, even before it
+    /// sleeps.
     pub fn lie_down(&self) {
         self.elsewhere.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -259,7 +267,8 @@ impl Relay {
         self.elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns whether a sleeping thread would take the relay if it were released.
+    /// Returns whether a sleeping thread would take the relay (the right to run the engine) if it
+    /// were released.
     pub fn has_followers(&self) -> bool {
         self.following.load(Ordering::Relaxed) > 0 || self.elsewhere.load(Ordering::Relaxed) > 0
     }

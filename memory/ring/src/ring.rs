@@ -23,8 +23,9 @@ impl std::fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// Adds a command to the engine to the command ring. The caller must hold its process's lock of the
-/// ring. Then it must call [`crate::ring_engine`] to wake the engine.
+/// Adds a program's command to the command ring, from which the engine (the network stack) reads
+/// it. The caller must hold its process's lock of the ring. Then it must call
+/// [`crate::ring_engine`] to wake the engine.
 ///
 /// # Errors
 /// Returns [`Full`] if [`COMMANDS_MAX`] commands wait, or if this process has overwritten the

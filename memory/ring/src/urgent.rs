@@ -175,7 +175,8 @@ pub(crate) fn renewed(slot: &Slot, old: u64, mark: (u32, Option<u8>), head: u32,
         return new;
     }
     if urgent::position(old) == position {
-        // The value of this urgent byte is already known, because it has arrived.
+        // The same urgent byte is already recorded. Store its value, which may have arrived since,
+        // and keep the gap.
         return urgent::gap(old).map_or(new, |gap| urgent::with_gap(new, gap));
     }
     // As in Linux's `tcp_check_urg`, a reader that has reached the old urgent byte cannot read it

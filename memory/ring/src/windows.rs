@@ -44,8 +44,9 @@ use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
-/// Maximum number of bytes of pages that free extents keep. A free extent with pages can be reused
-/// without page faults, but its pages are not available to other processes.
+/// Maximum number of bytes of pages that free extents (memory ranges for FIFOs) keep. A free extent
+/// with pages can be reused without page faults, but its pages are not available to other
+/// processes.
 pub const KEPT_MAX: u64 = 64 << 20;
 
 /// Usage of the memory for FIFOs.
@@ -131,8 +132,8 @@ impl Windows {
         Self::of_shard(region, 0, 1, limit)
     }
 
-    /// Creates the allocator for the part of the FIFO memory that belongs to one shard. The memory
-    /// is divided into `shards` equal parts (a power of two, at most
+    /// Creates the allocator for the part of the FIFO memory that belongs to one shard (event
+    /// loop). The memory is divided into `shards` equal parts (a power of two, at most
     /// [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). Each part must have only one allocator.
     pub fn of_shard(region: &Region, shard: u32, shards: u32, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
@@ -348,9 +349,9 @@ impl Windows {
         self.settle(ledger);
     }
 
-    /// Removes and returns the next extent whose pages should be returned to the kernel. After
-    /// that, call [`Windows::end_return`]. If there is none, the thread must sleep; it is unparked
-    /// when there is more work.
+    /// Removes and returns the next extent (memory range of a FIFO) whose pages should be returned
+    /// to the kernel. After that, call [`Windows::end_return`]. If there is none, the thread must
+    /// sleep; it is unparked when there is more work.
     pub(crate) fn begin_return(&self) -> Option<Window> {
         let mut ledger = self.lock();
         let window = ledger.next_to_return();

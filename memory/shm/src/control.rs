@@ -127,7 +127,7 @@ pub mod call {
     /// CLONE: creates channels for another process, before fork, exec or posix_spawn. `a` = their
     /// [`super::purpose`]. Reply: `b` = number of the channels. Descriptors: control socket, memory
     /// of the channels, the new process's notification descriptor, the notification descriptor of
-    /// each shard. The new process uses the same region and status pages.
+    /// each shard (event loop). The new process uses the same region and status pages.
     pub const CLONE: u32 = 2;
     /// SOCKET: socket(2). `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = number
     /// of sockets to create, from 1 to [`super::SOCKETS_MAX`]. Reply: slot and generation of the
@@ -161,7 +161,7 @@ pub mod call {
     pub const INTERFACES: u32 = 10;
     /// SOCKETS: lists sockets for `towpath ss`. `a` = first slot to examine. Reply: `data` = JSON
     /// lines, `a` = first slot of the next request, 0 at the end. A reply may have no lines
-    /// although it is not the last. Handled by the shard that owns the first slot.
+    /// although it is not the last. Handled by the shard (event loop) that owns the first slot.
     pub const SOCKETS: u32 = 11;
     /// REGION: requests the region (shared memory), before HELLO. A new process image uses it to
     /// find the sockets of its descriptors. Reply: `a` = layout version, `data` = the run
@@ -189,7 +189,7 @@ pub mod call {
     /// OUTSIDE: a program that cannot use this stack is about to be executed; its sockets will be
     /// the kernel's. `a` = reason ([`crate::image::Outside`]), `data` = path of the file. Returns
     /// EACCES if such programs are not allowed; otherwise the reply is empty. Handled by the first
-    /// shard.
+    /// shard (event loop).
     pub const OUTSIDE: u32 = 20;
     /// ROUTES: returns the routing table. `a` = number of the first route to return. Reply: `data`
     /// = [`super::Route`] structs, `a` = number of the next one, 0 at the end.
@@ -199,9 +199,9 @@ pub mod call {
     /// address.
     pub const RESOLVER: u32 = 22;
     /// SOCKET_ROWS: lists sockets for /proc/net and NETLINK_SOCK_DIAG. `a` = first slot to examine.
-    /// `b` = 0, or 1 plus the number of connections without a slot that this shard has already
-    /// returned. Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next request,
-    /// both 0 at the end. A reply may have no rows although it is not the last.
+    /// `b` = 0, or 1 plus the number of connections without a slot that this shard (event loop) has
+    /// already returned. Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next
+    /// request, both 0 at the end. A reply may have no rows although it is not the last.
     pub const SOCKET_ROWS: u32 = 23;
     /// SOCKET_FIGURES: returns statistics of a socket of any process of the run. `a` = slot. Reply:
     /// `data` = struct tcp_info, then the name of the congestion control. `a` = length of the

@@ -10,8 +10,8 @@ use towpath_client::{LockGuard, ProcessLock, Socket};
 
 use super::table::{TCP_INQ, UDP_SEGMENT};
 
-/// Option values by (slot, level, name); a slot is the number of a socket. Each entry contains the
-/// generation of the slot, because slots are reused, and the value.
+/// Option values by (slot, level, name), where the slot is the number of a socket. Each value is
+/// preceded by the generation of the slot, which changes when the slot is reused.
 pub(crate) type Values = BTreeMap<(u32, i32, i32), (u32, i32)>;
 
 /// Values of socket options as set by this process.

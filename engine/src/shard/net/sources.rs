@@ -8,13 +8,16 @@ use crate::poller;
 /// An event source that wakes the thread of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShardSource {
-    /// The eventfd by which programs notify this shard that they have written commands.
+    /// The eventfd by which programs notify this shard (event loop) that they have written
+    /// commands.
     Doorbell,
-    /// The poller of the registry, if it runs on this thread: the registry has work.
+    /// The poller of the registry (process manager), if it runs on this thread: the registry has
+    /// work.
     Registry,
     /// The poller of the shard with this number, if it runs on this thread: the shard has work.
     Shard(u8),
-    /// The mailbox to which the registry sends messages, if it runs on another thread.
+    /// The mailbox to which the registry (process manager) sends messages, if it runs on another
+    /// thread.
     Mail,
     /// The port of the interface with this index: it has received packets, or has space in its
     /// transmit queue.

@@ -32,7 +32,7 @@ pub(crate) enum PeerMessage {
     /// Reply with `Done` and this number after all earlier commands were executed (`ordering.rs`).
     AskRound(u64),
     /// Reply with `Done` and this number after all earlier messages of the sender to this shard
-    /// were handled.
+    /// (event loop) were handled.
     Echo(u64),
     /// Reply to [`PeerMessage::AskRound`] or [`PeerMessage::Echo`] with this number.
     Done(u64),

@@ -21,7 +21,7 @@ impl ShardPlace {
         1 << self.number
     }
 
-    /// Returns the ID of this shard in the network stack.
+    /// Returns the ID of this shard (event loop) in the network stack.
     pub fn id(self) -> ShardId {
         ShardId(self.number as u8)
     }
@@ -37,14 +37,14 @@ impl ShardPlace {
         u16::MAX >> (SHARDS_MAX - self.of)
     }
 
-    /// Returns the shard that owns a slot; `None` if it is this shard.
+    /// Returns the shard that owns a slot; `None` if it is this shard (event loop).
     pub fn elsewhere(self, slot: u32) -> Option<ShardId> {
         let shard = shard_of(slot, self.of);
         (shard != self.number).then_some(ShardId(shard as u8))
     }
 }
 
-/// A peer shard, with the means to wake it.
+/// A peer shard (event loop), with the means to wake it.
 #[derive(Debug)]
 pub(crate) struct PeerShard {
     /// Status page of the peer in shared memory, which tells whether the peer sleeps.
@@ -54,12 +54,12 @@ pub(crate) struct PeerShard {
 }
 
 impl PeerShard {
-    /// Creates a peer shard from its status page and its notification descriptor.
+    /// Creates a peer shard (event loop) from its status page and its notification descriptor.
     pub fn new(status: Status, bell: Arc<Fd>) -> Self {
         Self { status, rung: Rung::default(), bell }
     }
 
-    /// Wakes the peer shard if it sleeps. Publish data for it before this call.
+    /// Wakes the peer shard (event loop) if it sleeps. Publish data for it before this call.
     pub fn wake(&self) {
         ring_engine(&self.status, &self.rung, self.bell.as_fd());
     }

@@ -212,8 +212,8 @@ mod tests {
         assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
-    /// Tests a new program that never sends HELLO. The program keeps only the sockets that were
-    /// listed for it, and no new sockets in their slots.
+    /// Tests a new program that never sends HELLO (first request of a program). The program keeps
+    /// only the sockets that were listed for it, and no new sockets in their slots.
     #[test]
     fn what_is_listed_for_a_program_is_held_by_it() {
         for wanted in [purpose::EXEC, purpose::SPAWN] {

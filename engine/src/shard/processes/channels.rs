@@ -73,8 +73,8 @@ pub(crate) struct Attached {
 /// The parent of a process, and its clones (channels for child processes).
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
-    /// State of an executed program that has not sent HELLO. `None` after HELLO or its deadline,
-    /// and for a child of fork(2), which does not send HELLO.
+    /// State of an executed program that has not sent HELLO (first request of a program). `None`
+    /// after HELLO or its deadline, and for a child of fork(2), which does not send HELLO.
     pub expected: Option<Expected>,
     /// Deadline for the first message of the new process. After it, the process is removed from its
     /// parent's `clones`. `None` if the process has begun.
@@ -96,17 +96,19 @@ pub(crate) struct Asks {
     pub request: Option<Box<Request>>,
     /// Number of requests that were read from shared memory.
     pub asked: u64,
-    /// Request from the control socket, forwarded by the registry, that waits for earlier messages.
+    /// Request from the control socket, forwarded by the registry (process manager), that waits for
+    /// earlier messages.
     pub want: Option<Box<Want>>,
 }
 
-/// State of an executed program from which a HELLO is expected.
+/// State of an executed program from which a HELLO (first request of a program) is expected.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// Sockets that the program inherits, unless spawn file actions change its descriptors.
     pub inherits: SlotSet,
-    /// Deadline for HELLO, after which the program keeps only the inherited sockets. `None` while
-    /// it is unknown whether the program runs, and after the deadline.
+    /// Deadline for HELLO (first request of a program), after which the program keeps only the
+    /// inherited sockets. `None` while it is unknown whether the program runs, and after the
+    /// deadline.
     pub until: Option<Instant>,
 }
 

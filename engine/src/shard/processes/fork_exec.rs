@@ -33,9 +33,9 @@ use crate::shard::processes::Processes;
 use crate::shard::processes::channels::{BatchWork, Expected};
 use crate::shard::sockets::Sockets;
 
-/// Maximum time until a spawned program sends HELLO, which it does when the dynamic loader has
-/// loaded it. If HELLO arrives later, the program gets only those sockets that its parent has not
-/// closed before.
+/// Maximum time until a spawned program sends HELLO (first request of a program), which it does
+/// when the dynamic loader has loaded it. If HELLO arrives later, the program gets only those
+/// sockets that its parent has not closed before.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum number of channels for new processes that have not begun, per parent. Their number is
@@ -47,7 +47,8 @@ const CLONES_MAX: usize = 512;
 const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 
 impl Processes {
-    /// Adds a socket to the list of sockets for the process's next CLONE, SETTLED or HELLO.
+    /// Adds a socket to the list of sockets for the process's next CLONE, SETTLED or HELLO (first
+    /// request of a program).
     pub(crate) fn list(
         &mut self,
         sockets: &mut Sockets,
@@ -85,8 +86,8 @@ impl Processes {
             return Err(Errno(EINVAL));
         }
         let held = self.holds + self.promised + attached.held;
-        // Reject a process that has not begun. A correct process sends HELLO or SETTLED before it
-        // forks.
+        // Reject a process that has not begun. A correct process sends HELLO (first request of a
+        // program) or SETTLED before it forks.
         let unborn = attached.lineage.parent.is_some() || attached.lineage.expected.is_some();
         if unborn || attached.lineage.clones.len() >= CLONES_MAX || held > HOLDS_MAX {
             return Err(Errno(EAGAIN));
@@ -154,8 +155,8 @@ impl Processes {
                 attached.lineage.parent = None;
                 self.to_restrict.push_back((until, clone));
             } else if let Some(parent) = self.channels.get_mut(id) {
-                // A forked child lists its own sockets, so it needs no deadline for HELLO. Record
-                // it as a clone (new process) of its parent.
+                // A forked child lists its own sockets, so it needs no deadline for HELLO (first
+                // request of a program). Record it as a clone (new process) of its parent.
                 parent.lineage.clones.push(clone);
             }
         }
@@ -173,7 +174,8 @@ impl Processes {
     }
 
     /// Detaches a channel from its parent, so that it gets no more sockets that the parent opens.
-    /// Called when its process has sent HELLO or SETTLED, or has ended.
+    /// Called when its process has sent HELLO (first request of a program) or SETTLED, or has
+    /// ended.
     pub(crate) fn end_cloning(&mut self, id: ChannelId) {
         let Some(attached) = self.channels.get_mut(id) else { return };
         attached.lineage.expected = None;
@@ -213,8 +215,8 @@ impl Processes {
         }
     }
 
-    /// Handles programs that have not sent HELLO before the deadline: releases all their sockets
-    /// except inherited ones.
+    /// Handles programs that have not sent HELLO (first request of a program) before the deadline:
+    /// releases all their sockets except inherited ones.
     pub(crate) fn restrict_strangers(&mut self, sockets: &mut Sockets) {
         let now = sockets.now;
         while let Some(&(until, id)) = self.to_restrict.front() {

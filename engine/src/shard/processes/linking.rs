@@ -49,7 +49,7 @@ impl Processes {
         self.notices.push(ShardReport::Unlinked(id, link.into_notifiers()));
     }
 
-    /// Removes a channel, whose ID the registry may then reuse.
+    /// Removes a channel, whose ID the registry (process manager) may then reuse.
     pub(crate) fn forget(&mut self, net: &mut Net, id: ChannelId) {
         let Some(mut attached) = self.channels.remove(id) else { return };
         if let Some(link) = attached.link.take() {

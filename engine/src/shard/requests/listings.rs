@@ -122,7 +122,8 @@ impl ShardView<'_> {
         let output = self.net.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.sockets.slots.len() as u64),
-            // The registry adds the values of this counter and the next one, so they are 0 here.
+            // The registry (process manager) adds the values of this counter and the next one, so
+            // they are 0 here.
             ("channels", 0),
             ("descriptors_to_close", 0),
             ("events_lost", self.channels.events_lost()),

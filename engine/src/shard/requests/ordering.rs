@@ -178,8 +178,8 @@ impl Requests {
         }
     }
 
-    /// Reads a request and answers it, unless it must wait for earlier work or is for the registry.
-    /// The request may have been written after the descriptors were polled.
+    /// Reads a request and answers it, unless it must wait for earlier work or is for the registry
+    /// (process manager). The request may have been written after the descriptors were polled.
     fn read_request(&mut self, cx: &mut RequestCx<'_>, id: ChannelId) {
         cx.sockets.counters.work(1);
         let Some(attached) = cx.processes.channels.get_mut(id) else { return };
@@ -266,7 +266,7 @@ impl Requests {
         }
     }
 
-    /// Forwards a request from a process's request slot to the registry.
+    /// Forwards a request from a process's request slot to the registry (process manager).
     fn pass_on(&mut self, cx: &mut RequestCx<'_>, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = cx.processes.channels.get(id) {
             cx.processes.notices.push(ShardReport::Asks(

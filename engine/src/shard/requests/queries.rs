@@ -19,8 +19,8 @@ use crate::shard::requests::{RequestCx, Requests};
 const WORK_A_TURN: u64 = 512;
 
 impl Requests {
-    /// Runs a query, and sends its answer to the registry. If the answer is incomplete, the query
-    /// continues in the next iteration of the event loop.
+    /// Runs a query, and sends its answer to the registry (process manager). If the answer is
+    /// incomplete, the query continues in the next iteration of the event loop.
     pub(crate) fn ask(&mut self, cx: &mut RequestCx<'_>, mut query: Box<dyn ShardQuery>) {
         let answer = query.ask(cx);
         if !answer.is_last {

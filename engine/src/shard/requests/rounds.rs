@@ -23,14 +23,15 @@ pub(crate) enum Asker {
     /// A process that has sent a request on its control socket: its channel ID, and the channel's
     /// serial number.
     Want(ChannelId, u64),
-    /// A thread of the engine's process that has sent a query through the registry, for example for
-    /// `towpath ss`.
+    /// A thread of the engine's process that has sent a query through the registry (process
+    /// manager), for example for `towpath ss`.
     Job(ShardJob),
-    /// A shard, possibly this one, with the key of the request in its [`Rounds::waiting`].
+    /// A shard (event loop), possibly this one, with the key of the request in its
+    /// [`Rounds::waiting`].
     Shard(ShardId, u64),
 }
 
-/// A request that waits until peer shards have finished earlier work.
+/// A request that waits until peer shards (event loops) have finished earlier work.
 #[derive(Debug)]
 pub(crate) struct RoundWait {
     /// Bit set of the shards that have not finished yet.
@@ -38,7 +39,7 @@ pub(crate) struct RoundWait {
     pub then: Then,
 }
 
-/// Step to execute when all shards have finished earlier work.
+/// Step to execute when all shards (event loops) have finished earlier work.
 #[derive(Debug)]
 pub(crate) enum Then {
     /// Execute and answer the request.
@@ -63,15 +64,16 @@ pub(crate) struct Rounds {
     /// Number of finished entries in the queue [`Ends`](crate::shard::sockets::ends::Ends) at which
     /// the round ends. `None` until all command rings are read up to their marks.
     pub ends: Option<u64>,
-    /// Requests that wait for peer shards, by number. The peer shards return the number in their
-    /// replies.
+    /// Requests that wait for peer shards (event loops), by number. The peer shards return the
+    /// number in their replies.
     pub waiting: BTreeMap<u64, RoundWait>,
-    /// Steps to execute now, because all shards have finished; moved here from `waiting`.
+    /// Steps to execute now, because all shards (event loops) have finished; moved here from
+    /// `waiting`.
     pub ready: VecDeque<Then>,
     /// Key for the next entry of `waiting`.
     pub count: u64,
-    /// For each peer shard, the number of connections that it had been asked to close when
-    /// [`Self::ends`] was set.
+    /// For each peer shard (event loop), the number of connections that it had been asked to close
+    /// when [`Self::ends`] was set.
     pub awaited: BTreeMap<ShardId, u64>,
 }
 

@@ -10,8 +10,8 @@ use crate::shard::sockets::children::Parent;
 use crate::shard::sockets::ends::PendingEnd;
 
 impl Sockets {
-    /// Removes a connection of a peer shard from its listener's list of connections. If `place` is
-    /// true, also frees the connection's place in the backlog.
+    /// Removes a connection of a peer shard (event loop) from its listener's list of connections.
+    /// If `place` is true, also frees the connection's place in the backlog.
     pub(crate) fn free_child(
         &mut self,
         net: &mut Net,
@@ -45,7 +45,8 @@ impl Sockets {
     }
 
     /// Removes a connection from its listener's list of connections, even if the listener is in a
-    /// peer shard. If `place` is true, also frees the connection's place in the backlog.
+    /// peer shard (event loop). If `place` is true, also frees the connection's place in the
+    /// backlog.
     pub(crate) fn leave_listener(
         &mut self,
         net: &mut Net,
@@ -92,7 +93,7 @@ impl Sockets {
         }
     }
 
-    /// Closes a connection that no process will accept, even if it is in a peer shard.
+    /// Closes a connection that no process will accept, even if it is in a peer shard (event loop).
     pub(crate) fn end_child(&mut self, net: &mut Net, slot: u32, generation: u32) {
         let Some(shard) = self.place.elsewhere(slot) else {
             return self.ends.push(PendingEnd::Connection(slot, generation));
@@ -101,16 +102,16 @@ impl Sockets {
         net.tell_shard(shard, PeerMessage::End(slot, generation));
     }
 
-    /// Tells peer shards that connections are closed, as they requested. Called after the stack has
-    /// run since the close.
+    /// Tells peer shards (event loops) that connections are closed, as they requested. Called after
+    /// the stack has run since the close.
     pub(crate) fn acknowledge_ends(&mut self, net: &mut Net) {
         for shard in self.ends.take_acknowledged() {
             net.tell_shard(shard, PeerMessage::Ended);
         }
     }
 
-    /// Offers connections with TCP_DEFER_ACCEPT to their listeners in peer shards, because their
-    /// first bytes have arrived.
+    /// Offers connections with TCP_DEFER_ACCEPT to their listeners in peer shards (event loops),
+    /// because their first bytes have arrived.
     pub(crate) fn offer_deferred(&mut self, net: &mut Net) {
         let now = self.now;
         for (slot, generation, listener) in std::mem::take(&mut self.deferred.to_offer) {
@@ -123,8 +124,8 @@ impl Sockets {
         }
     }
 
-    /// Asks peer shards to offer their connections to this shard's listeners again. Before, there
-    /// was no memory to queue them.
+    /// Asks peer shards (event loops) to offer their connections to this shard's listeners again.
+    /// Before, there was no memory to queue them.
     pub(crate) fn offer_again(&mut self, net: &mut Net) {
         let now = self.now;
         if self.deferred.offer_again_at.is_none_or(|at| at > now) {

@@ -30,8 +30,8 @@ const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Sockets {
-    /// Returns a bit set of the peer shards whose earlier messages may change the reply to this
-    /// request. The request must wait for these messages.
+    /// Returns a bit set of the peer shards (event loops) whose earlier messages may change the
+    /// reply to this request. The request must wait for these messages.
     pub(crate) fn depends_on_shards(&self, net: &Net, id: ChannelId, request: &Request) -> u16 {
         let (own, all) = (self.place.own(), self.place.all());
         match request.call {

@@ -18,8 +18,8 @@ pub(crate) enum PendingEnd {
     Holds(ChannelId),
     /// A connection that no process has accepted, given by slot and generation.
     Connection(u32, u32),
-    /// A peer shard that has requested the close of the connection in the previous entry. The shard
-    /// is notified when the connection has ended.
+    /// A peer shard (event loop) that has requested the close of the connection in the previous
+    /// entry. The shard is notified when the connection has ended.
     Told(ShardId),
 }
 
@@ -31,8 +31,8 @@ pub(crate) struct Ends {
     begun: u64,
     /// Whether an entry was added since the last iteration of the event loop.
     pub is_new: bool,
-    /// For each peer shard, the number of connections that it was asked to close, and the number
-    /// that it has reported as closed.
+    /// For each peer shard (event loop), the number of connections that it was asked to close, and
+    /// the number that it has reported as closed.
     pub elsewhere: BTreeMap<ShardId, (u64, u64)>,
     /// Shards to notify after the stack has run next, because connections that they asked to close
     /// have ended. Each is listed once.
@@ -80,13 +80,13 @@ impl Ends {
         self.begun += 1;
     }
 
-    /// Records that connections have ended whose close a peer shard has requested.
+    /// Records that connections have ended whose close a peer shard (event loop) has requested.
     pub fn acknowledge(&mut self, shard: ShardId) {
         self.acknowledged.push(shard);
     }
 
-    /// Returns the peer shards to notify that connections have ended whose close they have
-    /// requested. Each is returned once.
+    /// Returns the peer shards (event loops) to notify that connections have ended whose close they
+    /// have requested. Each is returned once.
     pub fn take_acknowledged(&mut self) -> Vec<ShardId> {
         std::mem::take(&mut self.acknowledged)
     }
@@ -114,14 +114,15 @@ impl Ends {
         self.settling = None;
     }
 
-    /// Returns the number of connections that each peer shard was asked to close so far.
+    /// Returns the number of connections that each peer shard (event loop) was asked to close so
+    /// far.
     pub fn told_elsewhere(&self) -> BTreeMap<ShardId, u64> {
         self.elsewhere.iter().map(|(shard, it)| (*shard, it.0)).collect()
     }
 
-    /// Returns whether the connections of a round have ended: those of this shard, and in each peer
-    /// shard as many as `awaited` contains. All entries of this shard must have been handled
-    /// before.
+    /// Returns whether the connections of a round have ended: those of this shard (event loop), and
+    /// in each peer shard as many as `awaited` contains. All entries of this shard must have been
+    /// handled before.
     pub fn is_settled(&mut self, awaited: &BTreeMap<ShardId, u64>) -> bool {
         let is_done = |(shard, told): (&ShardId, &u64)| {
             self.elsewhere.get(shard).is_none_or(|(_, done)| done >= told)

@@ -177,7 +177,7 @@ impl Sockets {
     }
 
     /// Frees the place in the backlog of a connection with TCP_DEFER_ACCEPT. Before it is in the
-    /// accept queue, it has a place only if its listener is in this shard.
+    /// accept queue, it has a place only if its listener is in this shard (event loop).
     fn free_place_of(&mut self, net: &mut Net, slot: u32) {
         let unclaimed = self.slots.get(slot).and_then(|entry| entry.unclaimed());
         unclaimed.inspect(|listener| self.free_place(net, *listener));

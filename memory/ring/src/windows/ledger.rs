@@ -28,7 +28,7 @@ pub(super) struct Ledger {
     /// Bytes of pages in the extent whose pages are being returned to the kernel.
     pub(super) returning: u64,
     pub(super) giver: GiveBackState,
-    /// Bytes of pages in used extents, for receiving and for sending.
+    /// Bytes of pages in used extents (memory ranges for FIFOs), for receiving and for sending.
     pub(super) used: [u64; 2],
     /// Part of `used` that was taken from each direction's reserve, because [`Ledger::common`] was
     /// used up. Freed memory refills the reserves first.
@@ -123,17 +123,17 @@ impl Ledger {
         None
     }
 
-    /// Returns the maximum number of bytes of pages that free extents may keep. Further pages are
-    /// returned to the kernel before FIFOs need them, so that the largest extent always fits below
-    /// the limit. Usually an eighth of the limit stays free.
+    /// Returns the maximum number of bytes of pages that free extents (memory ranges for FIFOs) may
+    /// keep. Further pages are returned to the kernel before FIFOs need them, so that the largest
+    /// extent always fits below the limit. Usually an eighth of the limit stays free.
     pub(super) fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
-    /// Chooses a free extent of which `touch` bytes may be written at once. Prefers an extent with
-    /// pages. Skips extents with more pages than this direction may use. If no new pages are
-    /// allowed, also skips those with too few.
+    /// Chooses a free extent (memory range of a FIFO) of which `touch` bytes may be written at
+    /// once. Prefers an extent with pages. Skips extents with more pages than this direction may
+    /// use. If no new pages are allowed, also skips those with too few.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
@@ -162,9 +162,9 @@ impl Ledger {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// Returns a free extent whose pages should be returned to the kernel. Chooses the least
-    /// recently used extent of the largest size class, because large extents are few and have the
-    /// most pages.
+    /// Returns a free extent (memory range of a FIFO) whose pages should be returned to the kernel.
+    /// Chooses the least recently used extent of the largest size class, because large extents are
+    /// few and have the most pages.
     pub(super) fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;

@@ -7,8 +7,8 @@ use towpath_cbpf::{INSTRUCTIONS_MAX, Instruction, Program};
 
 use crate::errno::{EINVAL, Errno};
 
-/// Maximum total number of instructions in the socket filters of a shard: 256 filters of maximum
-/// length, about 20 MB.
+/// Maximum total number of instructions in the socket filters of a shard (event loop): 256 filters
+/// of maximum length, about 20 MB.
 const ROOM: usize = 1 << 20;
 /// Minimum number of instructions that a filter counts as. The minimum limits the number of
 /// filters, which are all visited when the limit is reached.
@@ -17,7 +17,7 @@ const LEAST: usize = 64;
 /// sends all parts without a pause.
 const DRAFTS_MAX: usize = 64;
 
-/// Counts the instructions of all socket filters (BPF) of a shard.
+/// Counts the instructions of all socket filters (BPF) of a shard (event loop).
 #[derive(Debug)]
 pub(crate) struct Filters {
     /// Number of instructions that further filters may have. When it is too low, the instructions
