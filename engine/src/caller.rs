@@ -152,7 +152,7 @@ pub fn set_environment(
 
 /// Returns a duplicate of descriptor `number`, which this process inherited. Programs that this
 /// process executes will not inherit `number`. All descriptors opened by this process have
-/// FD_CLOEXEC, so an inherited descriptor is recognized by its absence.
+/// FD_CLOEXEC, so an inherited descriptor is recognized by the missing flag.
 ///
 /// # Errors
 /// Returns EBADF if the number is not open or not inherited, or EMFILE.

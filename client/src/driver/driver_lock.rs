@@ -1,4 +1,5 @@
-//! The driver lock. Its holder runs the engine's event loop, or sleeps until the engine has work.
+//! The driver lock: the right to run the engine (network stack) in this process. Its holder runs
+//! the engine's event loop, or sleeps until the engine has work.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -85,7 +86,8 @@ impl<'a> DriverLock<'a> {
     }
 
     /// Returns whether this thread should release the driver lock, because it has run the engine
-    /// too often without an event for itself. Called after each such turn.
+    /// too often without an event for itself. Called after each iteration of the engine's event
+    /// loop without such an event.
     pub fn has_ended(&self, patience: &mut Patience) -> bool {
         if self.driver.is_stood_by.load(Relaxed) {
             patience.has_turned(self.driver.relay.wanted());

@@ -25,7 +25,7 @@ pub trait TurnedEngine: Send {
 /// Next step of the caller after an iteration (turn) of a [`TurnedEngine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EngineStep {
-    /// Run another turn now, because there is more work.
+    /// Run another iteration of the event loop now, because there is more work.
     Turn,
     /// Sleep for at most this time; `None` if the engine has no timer.
     Sleep(Option<Duration>),

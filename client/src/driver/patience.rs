@@ -1,8 +1,8 @@
 //! Limits how long a waiting thread runs the engine (network stack) without events for itself.
 
-/// Number of wake-ups without an event for the thread, after which it stops running the engine. The
-/// number is low, so that an idle thread costs little. If several threads are busy, it is usually
-/// not reached.
+/// Number of wake-ups without an event for the thread after which the thread stops running the
+/// engine. The number is low, so that an idle thread costs little. If several threads are busy, the
+/// number is usually not reached.
 const IN_VAIN_MAX: u32 = 8;
 
 /// Counts how often a waiting thread has run the engine (network stack) without an event for
@@ -29,8 +29,8 @@ impl Patience {
         self.in_vain >= IN_VAIN_MAX
     }
 
-    /// Counts a turn of the engine without an event for this thread, if another thread needed it.
-    /// Another thread needed it if `wanted`, the value of
+    /// Counts an iteration of the engine's event loop without an event for this thread, if another
+    /// thread needed the iteration. Another thread needed it if `wanted`, the value of
     /// [`Relay::wanted`](towpath_ring::Relay::wanted), has changed.
     pub(super) fn has_turned(&mut self, wanted: u32) {
         if self.wanted.replace(wanted).is_some_and(|before| before != wanted) {
@@ -43,9 +43,9 @@ impl Patience {
         self.in_vain += 1;
     }
 
-    /// Allows a retired thread to run the engine again, until the next turn without an event for
-    /// it. Called when the thread was woken to take the free driver lock (the right to run the
-    /// engine).
+    /// Allows a retired thread to run the engine again, until the next iteration of the event loop
+    /// without an event for it. Called when the thread was woken to take the free driver lock (the
+    /// right to run the engine).
     pub fn renew(&mut self) {
         self.in_vain = self.in_vain.min(IN_VAIN_MAX - 1);
     }

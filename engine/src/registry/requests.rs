@@ -276,7 +276,7 @@ impl Registry {
     }
 
     /// Cleans up after a rejected request. If some shards have created a channel (connection to the
-    /// engine) for the new process, it ends when its control socket is closed.
+    /// engine) for a new process, the channel ends when its control socket is closed.
     fn give_up(&mut self, id: ChannelId, pending: Pending) {
         match pending {
             Pending::Hello(given) => self.close_given(id, given),

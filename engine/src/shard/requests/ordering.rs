@@ -5,13 +5,13 @@
 //!
 //! The process may also know of earlier actions of other processes: for example, that a process has
 //! ended (waitpid(2)), or has closed a socket. On Linux such an action is complete when the call
-//! returns. If a reply depends on them, the request is answered in a round. A round begins after
-//! all descriptors were polled, because the end of a process may only be visible as the hang-up of
-//! its control socket. Then the write position of each command ring is recorded, and the queued
-//! closes of sockets are counted. The round's requests are answered when all rings are read up to
-//! these positions and these closes are done. Both proceed in batches, so that connections do not
-//! wait for them. Later commands belong to the next round, so that a request waits for a bounded
-//! amount of work.
+//! returns. If a reply depends on such actions, the request is answered in a round. A round begins
+//! after all descriptors were polled, because the end of a process may only be visible as the
+//! hang-up of its control socket. Then the write position of each command ring is recorded, and the
+//! queued closes of sockets are counted. The round's requests are answered when all rings are read
+//! up to these positions and these closes are done. Both proceed in batches, so that connections do
+//! not wait for them. Later commands belong to the next round, so that a request waits for a
+//! bounded amount of work.
 //!
 //! With several shards, a port or a listener may belong to a socket of a peer shard. Then each of
 //! these shards runs a round, and the request waits for all of them. Rounds never wait for each

@@ -62,7 +62,8 @@ pub(crate) struct Rounds {
     /// Requests that are answered at the end of the next round (pass over earlier work).
     pub next: VecDeque<Asker>,
     /// Number of finished entries in the queue [`Ends`](crate::shard::sockets::ends::Ends) at which
-    /// the round ends. `None` until all command rings are read up to their marks.
+    /// the round (pass over earlier work) ends. `None` until all command rings are read up to the
+    /// positions recorded at its beginning.
     pub ends: Option<u64>,
     /// Requests that wait for peer shards (event loops), by number. The peer shards return the
     /// number in their replies.

@@ -109,7 +109,8 @@ impl Ends {
         self.settling = self.settling.map(|left| after_turn(left, more));
     }
 
-    /// Begins a round. The round ends when all entries that are in the queue now are finished.
+    /// Begins a round (pass over earlier work). The round ends when all entries that are in the
+    /// queue now are finished.
     pub fn begin_round(&mut self) {
         self.settling = None;
     }
