@@ -175,7 +175,8 @@ impl<'a> DriverLock<'a> {
     pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
         while matches!(self.turn(None, &mut is_done), Turned::Idle | Turned::Busy) {
             let limit = self.until.map(Deadline::timespec);
-            // Ignore the result, because `is_done` is called after the next turn in any case.
+            // Ignore the result, because `is_done` is called after the next iteration of the event
+            // loop in any case.
             let _ = self.sleep(place(limit.as_ref()), own);
         }
     }

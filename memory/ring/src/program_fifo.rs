@@ -98,7 +98,7 @@ pub fn room(slot: &Slot) -> u32 {
 }
 
 /// Returns the number of bytes that may be written after `position`, the end of the bytes written
-/// so far. The bytes may include bytes that are not published yet.
+/// so far. Some bytes may not be published yet.
 pub(crate) fn room_at(slot: &Slot, position: u32) -> u32 {
     let queued = queued_at(slot, position);
     let space = most(slot).saturating_sub(queued);
@@ -147,7 +147,7 @@ pub fn queued(slot: &Slot) -> u32 {
 }
 
 /// Returns the number of bytes from `tx_head` to `position`, the end of the bytes written so far.
-/// The bytes may include bytes that are not published yet.
+/// Some bytes may not be published yet.
 pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
     position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
 }

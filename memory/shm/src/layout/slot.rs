@@ -48,9 +48,9 @@ pub struct Slot {
     /// Rotation of the receive FIFO: the byte at position `p` is at `rx_base + ((p + rx_shift) &
     /// (rx_cap - 1))`.
     pub rx_shift: AtomicU32,
-    /// Receiver of SIGIO (F_SETOWN, fcntl(2)): a process, or a negative process group; 0 if there
-    /// is none. Written by the program. The cache line belongs to the engine, but the program
-    /// rarely writes here.
+    /// Owner of the socket, which receives SIGURG (F_SETOWN of fcntl(2)): a process, or a negative
+    /// process group; 0 if there is none. Written by the program. The cache line belongs to the
+    /// engine, but the program rarely writes here.
     pub owner: AtomicI32,
     /// IPV6_TCLASS as set by the program, which writes this word.
     pub tclass: AtomicU32,
