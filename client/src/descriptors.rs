@@ -381,7 +381,8 @@ mod tests {
             DESCRIPTORS.set_socket(2000, socket);
             assert!(!last(0) && DESCRIPTORS.is_held(socket), "{most}");
             assert!(last(2000) && !DESCRIPTORS.is_held(socket), "{most}");
-            // After the last descriptor was closed, the count works again.
+            // After the last descriptor of the socket was closed, new descriptors are counted
+            // again.
             DESCRIPTORS.set_socket(0, socket);
             assert!(last(0), "{most}");
             assert!(DESCRIPTORS.take(most).last);

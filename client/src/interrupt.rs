@@ -110,8 +110,8 @@ pub struct CancellationPoint {
 }
 
 impl CancellationPoint {
-    /// Value of `mark` in a cancellation point in which a thread is. The value is neither an
-    /// address nor common on call stacks, so an overwritten stack frame hardly ever contains it.
+    /// Value of the field `mark` while a thread is in the cancellation point. The value is neither
+    /// an address nor common on call stacks, so an overwritten stack frame hardly ever contains it.
     const MARK: u32 = 0x9e4b_71d3;
 
     /// Creates a cancellation point that is not entered yet.

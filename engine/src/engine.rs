@@ -388,7 +388,7 @@ impl Engine {
 
     /// Passes the read end of a pipe to every process that attaches from now on. The kernel kills
     /// these processes when all write ends are closed. The write ends belong to the processes that
-    /// can end the run: towpath and its guardian.
+    /// can end the engine: towpath and its guardian process.
     pub fn set_parent_death_pipe(&mut self, pipe: OwnedFd) {
         self.here().lifeline = Some(pipe.into());
     }

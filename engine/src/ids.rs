@@ -18,6 +18,6 @@ impl ChannelId {
 }
 
 /// Number of a family: a process started by an attached process, with all its descendants. An
-/// attached process itself, such as the shell that began the run, is in no family.
+/// attached process itself, such as the shell that `towpath run` started, is in no family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Family(pub u64);

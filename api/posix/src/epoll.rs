@@ -395,7 +395,7 @@ unsafe fn sleep(
 
 /// Returns whether an epoll set contains ready sockets of the stack. Called by poll(2).
 pub(crate) fn is_ready(posix: &'static Posix, client: &Client, number: u32) -> bool {
-    // A signal handler that interrupted a holder of the lock cannot check the set. poll(2) calls
+    // In a signal handler that interrupted a holder of the lock, report no events. poll(2) calls
     // this function again every millisecond.
     let Ok(mut hub) = posix.process.lock_reactor() else { return false };
     hub.drain(client);

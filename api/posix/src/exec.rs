@@ -90,8 +90,8 @@ pub(crate) fn leave_host(posix: &'static Posix) {
 
 impl EngineHost {
     /// Executes a program in the process that contains the engine. A program that cannot load the
-    /// library does not get the launch socket, because it creates no engine. Otherwise `towpath
-    /// run` would not notice that the engine has ended.
+    /// library creates no engine, so it must not inherit the launch socket. If the socket stayed
+    /// open, `towpath run` would not notice that the engine has ended.
     ///
     /// # Safety
     /// As for [`exec`].
@@ -209,8 +209,9 @@ impl Spawning {
         let seat = lock.as_ref().and_then(|spawns| spawns.seat.as_ref());
         let number = match seat {
             Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
-            // There is no reserved number, or it is above the descriptor limit now. The program
-            // inherits the control socket at its current number, which spawn actions may close.
+            // No number is reserved, or the reserved number is above the descriptor limit now. The
+            // new program inherits the control socket at its current number, although spawn actions
+            // may close this number.
             _ => {
                 control.set_inheritable(true);
                 control.get()
@@ -237,7 +238,7 @@ impl Drop for Spawning {
 /// environment.
 ///
 /// # Errors
-/// EAGAIN if the run already has the maximum number of processes.
+/// EAGAIN if the engine already serves the maximum number of processes.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.

@@ -53,7 +53,7 @@ struct ForkLocks {
 }
 
 impl Fork {
-    /// Opens a channel to the engine for the child. Returns `None` if the run already has the
+    /// Opens a channel to the engine for the child. Returns `None` if the engine already serves the
     /// maximum number of processes. Also returns `None` in a signal handler that interrupted a
     /// fork, a holder of a lock, or a user of a FIFO. Otherwise both parent and child would
     /// continue the interrupted call.

@@ -37,7 +37,7 @@ pub fn of(posix: &'static Posix, fd: i32) -> Option<Identity> {
     Identity::new(posix, posix.process.descriptors.socket(fd)?)
 }
 
-/// Returns the inode number of a socket, which is unique among the open sockets of the run. The
+/// Returns the inode number of a socket, which is unique among the open sockets of the stack. The
 /// lowest bit of `generation` is omitted, because it is always 1 while a socket uses the slot.
 pub(crate) fn inode(slot: u32, generation: u32) -> u32 {
     FIRST_INODE | (generation >> 1) << SLOT_BITS & !FIRST_INODE | slot

@@ -4,7 +4,7 @@
 //! loopback address. No nameserver listens at the stack's loopback address. Programs with their own
 //! resolver (c-ares in Node.js, dig; nginx and haproxy if configured to read the file) could not
 //! resolve names. For these programs, and for [`crate::dns`], this library replaces the nameserver
-//! in the file by the run's. libc opens the file internally, so it reads the original.
+//! in the file by the stack's. libc opens the file internally, so it reads the original.
 //! [`crate::dns::Substitution`] determines which nameservers found by libc are replaced.
 
 use std::ffi::CStr;
@@ -228,8 +228,8 @@ mod tests {
         let wanted =
             "# by systemd-resolved\nnameserver 10.0.2.3\noptions edns0 trust-ad\nsearch lan\n";
         assert_eq!(rewritten(stub, "10.0.2.3", true).as_deref(), Some(wanted));
-        // Nameservers at other addresses than loopback stay, and the run's nameserver appears only
-        // once.
+        // Nameservers at other addresses than loopback stay, and the stack's nameserver appears
+        // only once.
         let mixed = "nameserver ::1\nnameserver\t192.0.2.1\nnameserver 127.0.0.1";
         let wanted = "nameserver fd00:2::3\nnameserver\t192.0.2.1\n";
         assert_eq!(rewritten(mixed, "fd00:2::3", true).as_deref(), Some(wanted));

@@ -27,8 +27,8 @@ pub(crate) struct Spawns {
     /// Number of open popen(3) streams. If it is 0, closing a stream need not take the lock.
     pipes: AtomicUsize,
     /// Descriptor numbers that file actions of posix_spawn(3) duplicate. The numbers are recorded
-    /// here, because posix_spawn_file_actions_t is opaque. An unnecessary number costs little: the
-    /// socket's name is stored in its kernel descriptor.
+    /// here, because posix_spawn_file_actions_t is opaque. If a recorded number is not used, the
+    /// only cost is that its kernel descriptor gets the socket's name.
     pub in_actions: Numbers,
     /// State needed at exec if the engine is in this process. A leaked box, or null if the engine
     /// is elsewhere.

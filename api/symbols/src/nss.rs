@@ -37,7 +37,7 @@ pub struct AddrTuple {
     scope: u32,
 }
 
-/// Configures glibc to resolve hosts using this library, if the run has a nameserver. Must be
+/// Configures glibc to resolve hosts using this library, if the stack has a nameserver. Must be
 /// called before each name lookup.
 ///
 /// Does not use a lock, because a child forked while it is held could not take it. Concurrent calls

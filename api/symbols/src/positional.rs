@@ -7,7 +7,8 @@ use towpath_posix::{Errno, Result, descriptor, proc_net, transfer};
 use crate::cancel::point;
 use crate::{POSIX, answer, real};
 
-/// Fails with the error of preadv2 and pwritev2 for a socket, if the position is not -1.
+/// Returns the error of preadv2 and pwritev2 for a socket if the position is not -1: EINVAL for
+/// other negative positions, otherwise ESPIPE.
 fn no_position<T>(offset: off_t) -> Result<T> {
     Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
 }

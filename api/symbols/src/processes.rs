@@ -87,7 +87,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
     }
 }
 
-/// vfork(2). Calls fork, because a child of vfork may do less than a child of fork.
+/// vfork(2). Calls fork, which allows the child everything that vfork allows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfork() -> pid_t {
     // SAFETY: the caller upholds the C function's contract.

@@ -43,9 +43,9 @@ impl Patience {
         self.in_vain += 1;
     }
 
-    /// Allows a retired thread to run the engine again, until the next iteration of the event loop
-    /// without an event for it. Called when the thread was woken to take the free driver lock (the
-    /// right to run the engine).
+    /// Allows a retired thread, which has stopped running the engine, to run it again. The
+    /// permission ends at the next iteration of the event loop without an event for the thread.
+    /// Called when the thread was woken to take the free driver lock (the right to run the engine).
     pub fn renew(&mut self) {
         self.in_vain = self.in_vain.min(IN_VAIN_MAX - 1);
     }

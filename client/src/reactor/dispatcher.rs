@@ -57,9 +57,9 @@ impl Dispatcher {
         if self.process.lock_reactor()?.drain(client) {
             return Ok(());
         }
-        // Without events, the control socket may have caused the wake-up, because the engine has
-        // ended. Check for the end only here: an engine in this process also records its end where
-        // `drain` finds it.
+        // There are no events, so the end of the engine may have caused the wake-up: it closes the
+        // control socket. Check for it only in this case, because an engine in this process records
+        // its end where `drain` finds it.
         const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let none = epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [none; 2];

@@ -327,8 +327,8 @@ pub struct Capture<P> {
     file: CaptureFile,
     iface: u32,
     port: P,
-    /// Number of packets at the front of the outgoing batch that are already recorded. The device
-    /// did not accept them in an earlier call.
+    /// Number of packets at the front of the outgoing batch that are already recorded in the
+    /// capture file. The device did not accept them in an earlier call.
     before: usize,
 }
 

@@ -166,7 +166,7 @@ impl Registry {
         id: ChannelId,
         wanted: u32,
     ) -> Result<(Newcomer, Fd, Vec<ChannelLink>, Given), Errno> {
-        // The run has too many processes. Fail with EAGAIN, like fork(2).
+        // Too many processes use the engine. Fail with EAGAIN, like fork(2).
         let full = Errno(EAGAIN);
         let process = self.processes.get(id).ok_or(Errno(EPROTO))?;
         let family = process.family;

@@ -172,7 +172,8 @@ mod tests {
     /// Tests that every request is read exactly once if program and engine run concurrently.
     #[test]
     fn each_is_taken_once() {
-        // Each request and its reply may take two time slices if other processes use the CPUs.
+        // Number of requests. Each request and its reply may take two time slices if other
+        // processes use the CPUs.
         const ROUNDS: u32 = 1000;
         let start = std::time::Instant::now();
         let goes_on = move || assert!(start.elapsed().as_secs() < 50, "nothing comes any more");

@@ -170,7 +170,8 @@ impl EngineRecv {
         if padded <= self.nominal || self.unread() != 0 {
             return self.store_record(header, payload, padded);
         }
-        // The larger buffer is kept, but only `nominal` bytes of it are used.
+        // Enlarge the buffer for this record. The buffer stays large, but later records only use
+        // `nominal` bytes of it.
         let nominal = core::mem::replace(&mut self.nominal, padded.min(WINDOW_MAX));
         self.grow(padded);
         let stored = self.store_record(header, payload, padded);
@@ -406,8 +407,8 @@ impl RecvBuffer for EngineRecv {
     fn await_read(&mut self) {
         if !self.retired {
             self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // A thread that reads after this fence sees the flag and notifies the engine. Earlier
-            // reads are already reflected in `unread`.
+            // A thread that reads after this fence sees `rx_wanted`, and notifies the engine. The
+            // effect of earlier reads is already visible in `unread`.
             fence(Ordering::SeqCst);
         }
     }

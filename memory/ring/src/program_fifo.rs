@@ -84,8 +84,8 @@ pub fn peeked_from(slot: &Slot, head: u32) -> Option<bool> {
 }
 
 fn is_wanted(slot: &Slot) -> bool {
-    // The engine sets the flag and then reads `rx_head`. Therefore either it sees the new
-    // `rx_head`, or this thread sees the flag.
+    // The engine sets `rx_wanted` and then reads `rx_head`. Therefore either the engine sees the
+    // new `rx_head`, or this thread sees `rx_wanted`.
     fence(Ordering::SeqCst);
     slot.rx_wanted.load(Ordering::Relaxed) != 0 && slot.rx_wanted.swap(0, Ordering::AcqRel) != 0
 }

@@ -185,8 +185,8 @@ pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
         asleep.store(1, Ordering::Relaxed);
         W::fence();
         let at = seq.load(Ordering::Acquire);
-        // If `asleep` was cleared since, that was for an earlier sequence number. The next signal
-        // would not wake this thread, so try again.
+        // A concurrent signal may have cleared `asleep`. The next signal would then not wake this
+        // thread, so try again.
         if asleep.load(Ordering::Relaxed) != 0 {
             return at;
         }

@@ -30,7 +30,7 @@
 use towpath_shm::atomic::{AtomicU32, Ordering, fence};
 use towpath_shm::futex;
 
-/// Value of `holder` if no thread holds the relay.
+/// Value of `holder` if no thread holds the relay (the right to run the engine).
 const FREE: u32 = 0;
 /// Flag in `holder`: the thread that holds the relay (the right to run the engine) sleeps, so
 /// another thread may take it.
@@ -143,7 +143,8 @@ impl Relay {
         Self { holder, baton, following, elsewhere, rests, wanted }
     }
 
-    /// Returns whether a thread of the kind `who` may take the relay now.
+    /// Returns whether a thread of the kind `who` may take the relay (the right to run the engine)
+    /// now.
     pub fn is_free_for(&self, who: Who) -> bool {
         who.may_take(self.holder.load(Ordering::Relaxed))
     }
@@ -192,7 +193,8 @@ impl Relay {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the lent relay back after a sleep. Returns false if another thread has taken it.
+    /// Takes back the relay (the right to run the engine), which this thread lent to others during
+    /// its sleep. Returns false if another thread has taken it.
     pub fn take_back(&self, me: u32) -> bool {
         let back =
             self.holder.compare_exchange(me | LENT, me, Ordering::Acquire, Ordering::Relaxed);

@@ -169,7 +169,7 @@ impl EngineStatus {
         Ok((0..count).map(of_shard).collect())
     }
 
-    /// Returns a read-only view of the page, like that of a program, for another thread of the
+    /// Returns a read-only view of the status page, as programs have, for another thread of the
     /// engine.
     pub fn view(&self) -> Status {
         Status { mapping: Arc::clone(&self.mapping), at: self.at }

@@ -112,7 +112,8 @@ pub(crate) struct Shared {
 }
 
 impl Drop for Shared {
-    /// Wakes the thread that returns pages, so that it ends. Does not wait for its end.
+    /// Wakes the thread that returns memory pages to the kernel, so that it ends. Does not wait for
+    /// its end.
     fn drop(&mut self) {
         if let Some(giver) = self.giver.get() {
             giver.unpark();
@@ -366,8 +367,9 @@ impl Windows {
         window
     }
 
-    /// Ends the work that [`Windows::begin_return`] began. `gone` is false if the kernel did not
-    /// take the pages; the extent keeps them, and the thread waits to be woken.
+    /// Ends the return of memory pages that [`Windows::begin_return`] began. `gone` is true if the
+    /// kernel has taken the pages. Otherwise the extent (memory range of a FIFO) keeps them, and
+    /// the returning thread waits until it is woken.
     pub(crate) fn end_return(&self, mut window: Window, gone: bool) {
         let mut ledger = self.lock();
         ledger.returning -= window.touched();

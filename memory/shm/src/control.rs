@@ -121,8 +121,8 @@ pub mod call {
     /// Reply: `a` = layout version, `b` = number of the channels, `slot` = number of shards.
     /// Descriptors: region, status pages, memory of the channels, the program's notification
     /// descriptor, a blank [`crate::token`], the notification descriptor of each shard. If a
-    /// guardian supervises the run, the read end of a pipe follows. The pipe hangs up when the last
-    /// process that could end the run has exited.
+    /// guardian process supervises the engine, the read end of a pipe follows. The pipe hangs up
+    /// when the last supervising process has exited.
     pub const HELLO: u32 = 1;
     /// CLONE: creates channels for another process, before fork, exec or posix_spawn. `a` = their
     /// [`super::purpose`]. Reply: `b` = number of the channels. Descriptors: control socket, memory
@@ -164,8 +164,8 @@ pub mod call {
     /// although it is not the last. Handled by the shard (event loop) that owns the first slot.
     pub const SOCKETS: u32 = 11;
     /// REGION: requests the region (shared memory), before HELLO. A new process image uses it to
-    /// find the sockets of its descriptors. Reply: `a` = layout version, `data` = the run
-    /// ([`crate::token::Run`]); descriptor: region.
+    /// find the sockets of its descriptors. Reply: `a` = layout version, `data` =
+    /// [`crate::token::Run`], the random number of the engine; descriptor: region.
     pub const REGION: u32 = 12;
     /// COMMAND: sends the [`crate::layout::Command`] in `data` without the command ring. Used by a
     /// signal handler that interrupted a call while it was using the ring.
@@ -203,9 +203,9 @@ pub mod call {
     /// already returned. Reply: `data` = [`super::SocketRow`] structs; `a` and `b` for the next
     /// request, both 0 at the end. A reply may have no rows although it is not the last.
     pub const SOCKET_ROWS: u32 = 23;
-    /// SOCKET_FIGURES: returns statistics of a socket of any process of the run. `a` = slot. Reply:
-    /// `data` = struct tcp_info, then the name of the congestion control. `a` = length of the
-    /// struct in bytes, `b` = 1 if there is a connection; otherwise the name is empty.
+    /// SOCKET_FIGURES: returns statistics of a socket of any program that uses the engine. `a` =
+    /// slot. Reply: `data` = struct tcp_info, then the name of the congestion control. `a` = length
+    /// of the struct in bytes, `b` = 1 if there is a connection; otherwise the name is empty.
     pub const SOCKET_FIGURES: u32 = 24;
     /// TALLY: returns counters of one shard. `a` = its first slot (0 for the first shard). Reply:
     /// `data` = [`super::Tally`], then a [`super::Traffic`] for each interface by index. `a` =

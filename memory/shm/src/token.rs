@@ -11,9 +11,10 @@
 //! - the *blank* token, of which a process has only one. The descriptors of its sockets are
 //!   duplicates of it, so a new connection needs no new kernel object;
 //! - *named* tokens: separate objects, created when a descriptor is passed to another program.
-//!   Their timestamps identify the socket and the run. Reading them takes two system calls and no
-//!   /proc. Any process can set such times on a descriptor of its own, but cannot guess the random
-//!   number of the run. Outside of the run, only a process that received a token knows this number.
+//!   Their timestamps identify the socket and the run (an engine with its programs). Reading them
+//!   takes two system calls and no /proc. Any process can set such times on a descriptor of its
+//!   own, but cannot guess the random number of the run. Outside of the run, only a process that
+//!   received a token knows this number.
 //!
 //! The kernel reuses the memory of sockets without resetting their timestamps. The timestamps of
 //! open sockets, such as a program's own, are therefore arbitrary, and those of a blank token are
@@ -32,8 +33,9 @@ use crate::{Fd, opened};
 const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
-/// Random number that identifies a run in its tokens. The number distinguishes them from forged
-/// tokens, and from tokens of other runs, whose slot numbers belong to other sockets.
+/// Random number that identifies a run (an engine with its programs) in its tokens. The number
+/// distinguishes them from forged tokens, and from tokens of other runs, whose slot numbers belong
+/// to other sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run(i64);
 

@@ -6,8 +6,8 @@ use towpath_shm::control::{Request, call};
 
 use crate::{Posix, resolver};
 
-/// The run's nameserver, and the nameservers of /etc/resolv.conf that it replaces. Programs that
-/// read /etc/resolv.conf themselves see the same replacement ([`resolver`]).
+/// The stack's nameserver, and the nameservers of /etc/resolv.conf that it replaces. Programs that
+/// open /etc/resolv.conf themselves find the same replacement in the file ([`resolver`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Substitution {
     nameserver: IpAddr,

@@ -65,7 +65,7 @@ pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
 }
 
 /// Implements socket(2) for netlink sockets that describe the stack. `None` means that this process
-/// is in a different network namespace than the run; the caller must open the kernel's netlink
+/// is in a different network namespace than the engine; the caller must open the kernel's netlink
 /// socket.
 pub fn socket(posix: &'static Posix, kind: i32, protocol: i32) -> Result<Option<i32>> {
     let client = posix.client()?;

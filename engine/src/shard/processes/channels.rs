@@ -29,11 +29,11 @@ pub(crate) struct Attached {
     /// Whether the poller watches the descriptor `life`.
     pub is_watched: bool,
     /// Family of the process: a process with its descendants. `None` if it was not created by
-    /// another process of the run.
+    /// another process that uses the engine.
     pub family: Option<Family>,
     /// Process ID as sent by the process when it began; 0 before. Processes may send any number.
-    /// Therefore SIGURG is sent only to processes that the kernel reports as part of the run
-    /// ([`crate::shard::processes::owners`]).
+    /// Therefore SIGURG is sent only to processes that the kernel reports as descendants of the
+    /// engine's process ([`crate::shard::processes::owners`]).
     pub pid: u32,
     /// Rings and notification descriptors of the current process image. `None` before it has sent
     /// HELLO.

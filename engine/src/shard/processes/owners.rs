@@ -1,4 +1,5 @@
-//! Sends SIGURG to processes, after checking with the kernel that they are part of the run.
+//! Sends SIGURG to processes, after checking with the kernel that they are part of the run (the
+//! engine and its programs).
 //!
 //! Processes write their ids, and owners of sockets, into shared memory. Both may be forged, and
 //! the engine may have more privileges than the writer. Therefore this module checks in /proc that

@@ -16,7 +16,8 @@ impl Processes {
     }
 
     /// Sends SIGURG to the owner of a socket as set by F_SETOWN, like Linux's `sk_send_sigurg`. The
-    /// owner is a process, or all processes of a process group that are part of the run.
+    /// owner is a process, or all processes of a process group that are part of the run (the engine
+    /// and its programs).
     ///
     /// Programs can set any owner, and send any process ID. Therefore,
     /// [`Owners`](crate::shard::processes::owners::Owners) checks with the kernel that the process

@@ -20,8 +20,8 @@ pub(crate) struct AwaitingMemory {
     pub locked: VecDeque<u32>,
     pub locked_at: Instant,
     pub locked_pause: Duration,
-    /// Slots that are in either queue, so that each is queued only once, even if the slot is
-    /// reused.
+    /// Slots in the queue `memory` or `locked`. Each slot is queued only once, even if it is reused
+    /// for another socket.
     pub queued: SlotSet,
 }
 

@@ -45,8 +45,8 @@ impl Sockets {
     }
 
     /// Resets a socket because a program wrote invalid values to its slot. From now on, the engine
-    /// ignores what programs write to the slot. No process is removed, because all processes of the
-    /// run can write to it.
+    /// ignores what programs write to the slot. No process is removed, because all processes that
+    /// use the engine can write to it.
     pub(crate) fn reset_socket(&mut self, net: &mut Net, slot: u32) {
         let now = self.now;
         let Some(entry) = self.slots.get_mut(slot) else { return };

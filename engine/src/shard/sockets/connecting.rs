@@ -57,8 +57,8 @@ impl Sockets {
         let others = match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
-            // Another process may have closed the listener. Its shard must process the close before
-            // this connect.
+            // Another process may have closed a listener at the destination. The listener's shard
+            // (event loop) must process the close before this connect.
             call::CONNECT => return shared | self.listening_shards(net, request),
             _ => false,
         };

@@ -34,8 +34,8 @@ pub(crate) struct Ends {
     /// For each peer shard (event loop), the number of connections that it was asked to close, and
     /// the number that it has reported as closed.
     pub elsewhere: BTreeMap<ShardId, (u64, u64)>,
-    /// Shards to notify after the stack has run next, because connections that they asked to close
-    /// have ended. Each is listed once.
+    /// Shards to notify after the next iteration of the stack, because connections that they asked
+    /// to close have ended. Each is listed once.
     acknowledged: Vec<ShardId>,
     /// Maximum number of iterations until the ports of closed connections are free. A close sets it
     /// to `SETTLING_TURNS`, and each iteration of the stack decrements it (`settle`).

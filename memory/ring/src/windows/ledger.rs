@@ -10,7 +10,7 @@ use crate::area::{CLASSES, PAGE, Side, SizeClass, WINDOW_MAX, Window, class_of};
 pub(super) enum GiveBackState {
     /// The thread waits to be unparked, or has not been started.
     Idle,
-    /// The thread is running until there are no more pages to return.
+    /// The thread that returns pages to the kernel is running, until no pages are left.
     Busy,
     /// There is no thread that returns pages; tests return them directly.
     #[cfg(all(test, not(loom)))]

@@ -59,8 +59,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// `control.rs`. Program and engine must have the same version.
 pub const VERSION: u32 = 16;
 
-/// Maximum number of sockets of a run. An unused slot takes no memory, because its page is
-/// allocated when it is first written.
+/// Maximum number of sockets of an engine and its programs. An unused slot takes no memory, because
+/// its page is allocated when it is first written.
 pub const SLOTS_MAX: u32 = 1 << 20;
 /// Maximum number of shards (threads) of an engine.
 pub const SHARDS_MAX: u32 = 16;
@@ -141,7 +141,7 @@ pub struct StatusPage {
     pub lives: [LifeWord; LIVES],
 }
 
-/// Record of the last sender to a peer within the same run. Sockets may share a record. Only
+/// Record of the last sender to a peer that uses the same engine. Sockets may share a record. Only
 /// programs read and write it.
 #[repr(C)]
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 pub struct Slot {
     // Cache line 0: rarely written, by the engine. The generation is even if the slot is free, and
     // odd if it is in use. The number is incremented at each change, so that handles to an earlier
-    // socket do not match. A thread that locks an end of the socket, and then finds its generation,
-    // may use the slot until it unlocks. Until then, the engine does not reuse the slot and its
-    // memory.
+    // socket do not match. A thread may use the slot if it has locked one end of the socket, and
+    // then found the expected generation. Until the thread unlocks it, the engine does not reuse
+    // the slot and its memory.
     pub generation: AtomicU32,
     /// Kind of the socket: the number of a [`Kind`].
     pub kind: AtomicU32,
@@ -222,8 +222,8 @@ pub mod flags {
     /// The socket has received urgent data; [`Slot::urgent`](super::Slot::urgent) contains its
     /// position. The engine sets this flag before it publishes bytes after the urgent byte.
     pub const URGENT: u32 = 512;
-    /// The remote address is one of the stack's own addresses, so the peer is a program of the same
-    /// run.
+    /// The remote address is one of the stack's own addresses, so the peer is a program that uses
+    /// the same engine.
     pub const NEAR: u32 = 1024;
 
     /// Assert that all flags are distinct bits.

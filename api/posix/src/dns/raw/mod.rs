@@ -138,7 +138,8 @@ impl Asked {
     }
 }
 
-/// A program's DNS question without its name, which a search varies, and the resolver settings.
+/// A program's DNS question without its name, and the settings of the program's resolver. The name
+/// is separate, because a search tries several names.
 #[derive(Debug)]
 pub struct StubResolver<'a> {
     /// State of this library in the process.
