@@ -37,8 +37,8 @@
 //! |---|---|---|
 //! | `to_disinherit` | clones whose process has not begun | `fork_exec`, half a minute later |
 //! | `to_restrict` | channels of programs without a HELLO | `fork_exec`, seconds later |
-//! | `to_continue` | processes with a long CLONE or HELLO | `batches`, one in each turn |
-//! | `to_cut_off` | processes that broke the rules | `ending`, in the same turn |
+//! | `to_continue` | processes with a long CLONE or HELLO | `batches`, one per iteration |
+//! | `to_cut_off` | processes that broke the rules | `ending`, in the same iteration |
 #![warn(missing_docs)]
 
 pub mod caller;

@@ -129,9 +129,9 @@ pub mod call {
     /// of the channels, the new process's notification descriptor, the notification descriptor of
     /// each shard (event loop). The new process uses the same region and status pages.
     pub const CLONE: u32 = 2;
-    /// SOCKET: socket(2). `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58), `slot` = number
-    /// of sockets to create, from 1 to [`super::SOCKETS_MAX`]. Reply: slot and generation of the
-    /// first socket; `data` = (slot, generation) pairs of u32 of the others.
+    /// SOCKET: socket(2). `a` = AF_INET or AF_INET6, `b` = protocol (6 TCP, 17 UDP, 1 ICMP, 58
+    /// ICMPv6), `slot` = number of sockets to create, from 1 to [`super::SOCKETS_MAX`]. Reply: slot
+    /// and generation of the first socket; `data` = (slot, generation) pairs of u32 of the others.
     pub const SOCKET: u32 = 3;
     /// BIND: bind(2) to `addr`. Afterwards, the slot contains the bound address.
     pub const BIND: u32 = 4;
