@@ -7,8 +7,9 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use towpath_engine::{Gone, Remote};
+use towpath_engine::{Change, Fault, Gone, Remote};
 use towpath_netlink::{DumpError, DumpRequest, KernelSocket, NetNamespace};
+use towpath_wire::Prefix;
 
 use crate::hosts::AdoptedHosts;
 use crate::model::{KernelDump, KernelModel, LinkBinding};
@@ -49,6 +50,13 @@ pub enum SyncNotice {
     },
     /// All addresses that the engine has from the kernel; they have changed.
     Addresses(Vec<IpAddr>),
+    /// The engine refused an address of the kernel. Reported once, until the kernel changes it.
+    AddressRefused {
+        /// Address in the kernel.
+        address: Prefix,
+        /// Reason of the engine.
+        why: Fault,
+    },
     /// The kernel's objects cannot be read now; the follower tries again.
     Failed(String),
 }
@@ -226,15 +234,26 @@ impl<F: FnMut(SyncNotice)> FollowerThread<F> {
         let changes = self.hosts.changes(&wanted);
         let addresses_change = changes.iter().any(is_of_address);
         for change in changes {
-            // Refused, for example, if the operator has given the engine the same address.
-            if self.remote.apply(vec![change])?.is_ok() {
-                self.hosts.on_applied(&change);
+            match self.remote.apply(vec![change])? {
+                Ok(_) => self.hosts.on_applied(&change),
+                Err(refused) => self.on_refused(&change, refused.why),
             }
         }
         self.hosts.on_passed(&wanted);
         if addresses_change {
             (self.tell)(SyncNotice::Addresses(self.hosts.addresses().collect()));
         }
+        self.pass_routes()
+    }
+
+    fn on_refused(&mut self, change: &Change, why: Fault) {
+        if let Some(address) = missing_address(change, why) {
+            (self.tell)(SyncNotice::AddressRefused { address, why });
+        }
+    }
+
+    /// Passes changed routes to the engine.
+    fn pass_routes(&mut self) -> Result<(), Gone> {
         loop {
             let updates = self.model.take_updates(NETWORKS_MAX);
             if updates.is_empty() {
@@ -245,7 +264,33 @@ impl<F: FnMut(SyncNotice)> FollowerThread<F> {
     }
 }
 
-fn is_of_address(change: &towpath_engine::Change) -> bool {
-    use towpath_engine::Change::{AddAddress, RemoveAddress};
-    matches!(change, AddAddress { .. } | RemoveAddress { .. })
+/// Returns the address that the engine lacks because it refused a change.
+fn missing_address(change: &Change, why: Fault) -> Option<Prefix> {
+    match *change {
+        // The operator has given the engine the same address.
+        Change::AddAddress { .. } if why == Fault::Exists => None,
+        Change::AddAddress { prefix, .. } => Some(prefix),
+        _ => None,
+    }
+}
+
+fn is_of_address(change: &Change) -> bool {
+    matches!(change, Change::AddAddress { .. } | Change::RemoveAddress { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use towpath_stack::IfaceId;
+
+    use super::*;
+
+    #[test]
+    fn only_an_address_that_the_engine_lacks_is_reported() {
+        let prefix = "10.1.0.1/24".parse().expect("a prefix");
+        let added = Change::AddAddress { iface: IfaceId(1), prefix };
+        assert_eq!(missing_address(&added, Fault::Full), Some(prefix));
+        assert_eq!(missing_address(&added, Fault::Exists), None);
+        let removed = Change::RemoveAddress { iface: IfaceId(1), addr: prefix.addr(), len: None };
+        assert_eq!(missing_address(&removed, Fault::NoAddress), None);
+    }
 }

@@ -92,6 +92,20 @@ fn mistakes_on_the_command_line() {
 }
 
 #[test]
+fn a_router_names_a_missing_namespace_before_it_opens_devices() {
+    let words = ["router", "--port=a=packet:no-such-dev,10.1.0.1/24", "--sync=/no/such/namespace"];
+    refused(&words, 1, &["--sync", "/no/such/namespace", "No such file"]);
+}
+
+#[test]
+fn options_of_a_simulated_sender_that_a_device_replaces() {
+    let words = ["--device=packet:v0", "--address=10.0.1.11/24", "--client=10.0.1.9"];
+    for example in ["onoff", "tc"] {
+        refused(&[&["sim", example], &words[..]].concat(), 2, &["--client", "--device"]);
+    }
+}
+
+#[test]
 fn programs_that_cannot_run() {
     refused(&["run", "no-such-program"], 127, &["no-such-program", "not found in PATH"]);
     refused(&["run", "./no/such"], 127, &["./no/such", "no such file"]);

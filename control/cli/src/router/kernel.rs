@@ -55,6 +55,23 @@ pub fn check(args: &RouterArgs) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the network namespaces of `--sync` and `--bypass` can be entered, before any device
+/// is opened.
+///
+/// # Errors
+/// Fails with the option, the namespace and the reason.
+pub fn enter_namespaces(args: &RouterArgs) -> Result<()> {
+    let synced = args.kernel.sync.iter().map(|sync| ("--sync", &sync.namespace));
+    let bypassed = args.kernel.bypass.iter().map(|it| ("--bypass", &it.twin.namespace));
+    for (option, namespace) in synced.chain(bypassed) {
+        namespace.run(|| ()).map_err(|error| {
+            let text = format!("{option}: network namespace {namespace}: {error}");
+            Failure::error(ExitCode::Failed, text)
+        })?;
+    }
+    Ok(())
+}
+
 /// Creates the twins (TAP devices for routing daemons, `--bypass`), and connects each with its
 /// port. `ports` are the open ports, in the order of the options.
 ///
@@ -125,6 +142,9 @@ pub fn follow(
             messages.say(&format!("routes of the kernel to {networks} networks{refused}"));
         }
         SyncNotice::Addresses(adopted) => own.set(&[given.clone(), adopted].concat()),
+        SyncNotice::AddressRefused { address, why } => {
+            messages.put_error(&format!("--sync: the address {address} cannot be used: {why}"));
+        }
         SyncNotice::Failed(why) => {
             messages.put_error(&format!("--sync: {why}; the router tries again"));
         }

@@ -97,6 +97,7 @@ fn forward(
     signals: &Signals,
 ) -> Result<()> {
     let ConfigSource { args, config, .. } = source;
+    kernel::enter_namespaces(args)?;
     open::refuse_own_addresses(&config.ports)?;
     let listening = served::open(args.name.clone(), messages)?;
     let seed = random()?;

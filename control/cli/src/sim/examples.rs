@@ -76,8 +76,9 @@ pub struct PingArgs {
 
 #[derive(Debug, Args)]
 pub struct OnOffArgs {
-    /// Address that sends, in 10.0.0.0/8
+    /// Address that sends, in 10.0.0.0/8; with --device use --address
     #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.11", value_parser = address)]
+    #[arg(conflicts_with = "device")]
     pub client: Ipv4Addr,
 
     /// Address of the sink; in virtual time in 10.0.0.0/8
@@ -202,8 +203,9 @@ pub struct TcArgs {
     #[arg(long, value_name = "RATE", default_value = "1gbit", value_parser = rate)]
     pub in_rate: Rate,
 
-    /// Address of the source, in 10.0.0.0/8
+    /// Address of the source, in 10.0.0.0/8; with --device use --address
     #[arg(long, value_name = "ADDRESS", default_value = "10.0.1.1", value_parser = address)]
+    #[arg(conflicts_with = "device")]
     pub client: Ipv4Addr,
 
     /// Address of the sink behind the router; in virtual time in 10.0.0.0/8
