@@ -19,6 +19,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
@@ -160,14 +161,22 @@ fn hold(to: SocketAddr, count: usize, sources: &[IpAddr]) -> Result<()> {
     };
     ensure!(places().nth(count - 1).is_some(), "{count} connections from {} hosts", sources.len());
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let open = |from: SocketAddr| {
-        let stream = socket(family, SocketType::STREAM, None)?;
-        bind(&stream, &from).with_context(|| from.to_string())?;
-        connect(&stream, &to).with_context(|| from.to_string())?;
-        Ok(stream)
+    // Returns `None` for an address in use, such as that of a connection in TIME-WAIT.
+    let open = |from: SocketAddr| -> Option<Result<OwnedFd>> {
+        let connected = || {
+            let stream = socket(family, SocketType::STREAM, None)?;
+            bind(&stream, &from)?;
+            connect(&stream, &to)?;
+            rustix::io::Result::Ok(stream)
+        };
+        match connected() {
+            Err(Errno::ADDRINUSE) => None,
+            result => Some(result.with_context(|| from.to_string())),
+        }
     };
-    let mut holders =
-        in_processes(count, |before, count| places().skip(before).take(count).map(open).collect())?;
+    let mut holders = in_processes(count, |before, count| {
+        places().skip(before).filter_map(open).take(count).collect()
+    })?;
     holders.wait()?;
     say("held")?;
     wait_for_the_end()
