@@ -13,11 +13,11 @@ use crate::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Slot {
-    // Cache line 0: rarely written, by the engine. The generation is even if the slot is free, and
-    // odd if it is in use. The number is incremented at each change, so that handles to an earlier
-    // socket do not match. A thread may use the slot if it has locked one end of the socket, and
-    // then found the expected generation. Until the thread unlocks it, the engine does not reuse
-    // the slot and its memory.
+    // Cache line 0: rarely written, by the engine.
+    /// Generation of the slot: even if the slot is free, and odd if it is in use. The number is
+    /// incremented at each change, so that handles to an earlier socket do not match. A thread may
+    /// use the slot if it has locked one end of the socket, and then found the expected generation.
+    /// Until the thread unlocks it, the engine does not reuse the slot and its memory.
     pub generation: AtomicU32,
     /// Kind of the socket: the number of a [`Kind`].
     pub kind: AtomicU32,
