@@ -37,8 +37,8 @@ static AT_START: extern "C" fn() = note;
 
 extern "C" fn note() {
     let (mut ignored, mut blocked) = (0, 0);
-    // SAFETY: the calls only write to local structures. Signals that the C library reserves are
-    // rejected, and then count as not ignored.
+    // SAFETY: the calls only write to local structures. `sigaction` fails for signals that the C
+    // library reserves; the result then says that they are not ignored.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);

@@ -76,8 +76,8 @@ const V6_FRAGMENT_AT: i32 = 2;
 /// Mask of the offset and the more-fragments bit in the IPv6 fragment header.
 const V6_FRAGMENT: i32 = 0xfff9;
 const V6_FRAGMENT_LEN: i32 = 8;
-/// Maximum number of extension headers that the program skips. RFC 8200 §4.1 places this number of
-/// headers before TCP, without authentication.
+/// Maximum number of IPv6 extension headers that the BPF program skips. RFC 8200 §4.1 recommends an
+/// order in which at most four headers precede TCP, not counting those of IPsec.
 const V6_EXTENSIONS_MAX: usize = 4;
 
 const TCP: i32 = 6;

@@ -70,7 +70,7 @@ pub struct TwinSelection {
 )]
 pub struct NoTwinRule(pub String);
 
-/// Rules that a name such as `bgp` stands for.
+/// Rules of one word of `--bypass`: a name such as `bgp` selects all packets of that protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TwinRules(pub Vec<TwinRule>);
 

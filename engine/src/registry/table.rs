@@ -77,8 +77,8 @@ impl ProcessTable {
         self.count
     }
 
-    /// Returns the family for processes that a process of `family` creates: this family, or a new
-    /// one if it is `None`.
+    /// Returns the family (a process and all processes forked from it) for a process that a process
+    /// of `family` creates. If that is `None`, starts a new family.
     pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
         family.unwrap_or_else(|| {
             self.founded += 1;

@@ -103,8 +103,8 @@ impl<H: Host> Stack<H> {
         self.on_segment(cx, index, incoming);
     }
 
-    /// Gets the buffers and numbers of a new connection from the owner, and a place in the accept
-    /// queue.
+    /// Creates the socket of a new connection that a listener has received. The host of the stack
+    /// provides its FIFOs, and a place in the listener's accept queue.
     pub(crate) fn new_child(
         &mut self,
         host: &mut H,
