@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 #[test]
 fn a_connection_with_a_hostile_peer() {
-    run_cases(20_000, towpath_fuzz::connection::run);
+    run_cases(5_000, towpath_fuzz::connection::run);
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn a_sender_recovers_from_wrong_acknowledgements() {
 
 #[test]
 fn a_stack_with_a_hostile_peer() {
-    run_cases(1_000, towpath_fuzz::stack::run);
+    run_cases(400, towpath_fuzz::stack::run);
 }
 
 #[test]
