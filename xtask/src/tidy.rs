@@ -5,7 +5,9 @@
 //! - words and sentences of comments and documents;
 //! - rings of method calls, and shared type names.
 
-use std::path::Path;
+mod untested;
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -148,11 +150,16 @@ pub fn run(root: &Path) -> Result<()> {
 }
 
 fn check(root: &Path, lower: bool) -> Result<()> {
-    let mut faults = Vec::new();
-    edges(root, &mut faults)?;
-    crate::words::check(root, lower, &mut faults)?;
-    crate::structure::check(root, lower, &mut faults)?;
-    for file in crate::workspace::tracked(root)? {
+    let sources = crate::workspace::tracked(root)?;
+    // Each check reads all files, so they share the processors.
+    let [edges, words, structure] = std::thread::scope(|scope| {
+        let edges = scope.spawn(|| edges(root, &sources));
+        let words = scope.spawn(|| crate::words::check(root, lower));
+        let structure = crate::structure::check(root, lower);
+        [edges.join().expect("no panic"), words.join().expect("no panic"), structure]
+    });
+    let mut faults = [edges?, words?, structure?].concat();
+    for file in sources {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         hygiene(&file, &text, &mut faults);
         if file.ends_with("Cargo.toml") {
@@ -166,7 +173,8 @@ fn check(root: &Path, lower: bool) -> Result<()> {
     Ok(())
 }
 
-fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
+fn edges(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
     let lab = crate::workspace::lab(root);
     let metadata = crate::workspace::metadata(root)?;
     // lab's metadata also lists crates of the main workspace, so use only its own crates.
@@ -191,13 +199,14 @@ fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
                 faults.push(format!("{folder} must not depend on {to}"));
             }
         }
-        crate::circles::check(root, &folder, faults)?;
+        faults.extend(untested::faults(root, &package, sources)?);
+        crate::circles::check(root, &folder, &mut faults)?;
         let is_of = |row: &str| folder == row || row.ends_with('/') && folder.starts_with(row);
         if NO_UNSAFE.iter().any(|row| is_of(row)) {
             faults.extend(roots_with_unsafe(&root.join(&folder))?);
         }
     }
-    Ok(())
+    Ok(faults)
 }
 
 /// Returns faults for roots of a crate's library and program that do not forbid unsafe code.

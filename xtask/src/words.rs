@@ -123,7 +123,7 @@ type Ceilings = BTreeMap<String, Counts>;
 type Offences = BTreeMap<String, Vec<Offence>>;
 
 /// Compares the counts with their ceilings. With `lower`, first lowers the ceilings to the counts.
-pub fn check(root: &Path, lower: bool, faults: &mut Vec<String>) -> Result<()> {
+pub fn check(root: &Path, lower: bool) -> Result<Vec<String>> {
     let offences = read(root)?;
     let file = root.join(CEILINGS);
     let text = std::fs::read_to_string(&file).context(CEILINGS)?;
@@ -139,6 +139,7 @@ pub fn check(root: &Path, lower: bool, faults: &mut Vec<String>) -> Result<()> {
             different(&lowered, &ceilings).join(", ")
         );
     }
+    let mut faults = Vec::new();
     for (folder, found) in &offences {
         let ceiling = ceilings.get(folder).copied().unwrap_or_default();
         let counts = Counts::of(found);
@@ -149,7 +150,7 @@ pub fn check(root: &Path, lower: bool, faults: &mut Vec<String>) -> Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(faults)
 }
 
 /// Prints all offences of the folders at or below a path.
