@@ -22,11 +22,11 @@ use xtask::{debian, interrupt, table, workspace};
 /// Chores of the Towpath project.
 #[derive(Parser)]
 enum Chore {
-    /// The gate: format, tidy, licences, requirements, lints, unit tests, loom, a choice of real
+    /// The gate: format, tidy, licences, requirements, lints, unit tests, a choice of real
     /// programs.
     Test(gate::Options),
-    /// Long checks and those judged over several runs (stress, times, whole hostings, fuzzing,
-    /// counts); ends with a table.
+    /// Long checks and those judged over several runs (stress, times, whole hostings, loom, DPDK,
+    /// fuzzing, counts); ends with a table.
     Nightly(nightly::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),

@@ -6,6 +6,7 @@
 
 mod busy;
 mod checks;
+mod dpdk;
 mod verdict;
 
 use std::path::{Path, PathBuf};

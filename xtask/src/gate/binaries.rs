@@ -59,16 +59,18 @@ pub struct Builds {
     pub preload: PathBuf,
 }
 
+/// Kinds of targets. `cargo test --no-run` would not build the shared libraries, and
+/// `--all-targets` would add a benchmark of each library, though there are none.
+pub const KINDS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
+
 /// Builds the workspace. Warnings and errors are written to standard error.
 pub fn build(root: &Path) -> Result<Builds> {
     let log = target(root).join("gate");
     std::fs::create_dir_all(&log).with_context(|| log.display().to_string())?;
     let log = log.join("artifacts.json");
-    // `cargo test --no-run` would not build the shared libraries.
-    let kinds = ["--lib", "--bins", "--tests", "--examples"];
     libraries::build(root)?;
     let mut command = debug_cargo(root, &["build", "--workspace"]);
-    command.args(FEATURES).args(kinds).arg("--message-format=json-render-diagnostics");
+    command.args(FEATURES).args(KINDS).arg("--message-format=json-render-diagnostics");
     command.stdout(std::fs::File::create(&log).with_context(|| log.display().to_string())?);
     let end = step::run(&mut command, STEP_LIMIT)?;
     ensure!(end.is_success(), "{end}: {command:?}");

@@ -88,14 +88,15 @@ impl Report {
     }
 
     /// Prints the counts, the slowest tests, and the reasons for skipped checks.
-    pub fn print(&self) {
+    pub fn print(&self, name: &str) {
         let slowest: Vec<String> = self
             .slowest()
             .iter()
             .map(|ran| format!("   {:5.1} s  {}", ran.time.as_secs_f32(), ran.name))
             .collect();
         let failed = self.failures().count();
-        println!("   {} tests passed, {failed} failed; the slowest:", self.ran.len() - failed);
+        let passed = self.ran.len() - failed;
+        println!("   {name}: {passed} passed, {failed} failed; the slowest:");
         println!("{}", slowest.join("\n"));
         for (reason, count) in self.left_out() {
             println!("   left out in {count} tests: {reason}");

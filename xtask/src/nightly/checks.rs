@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::busy::Busy;
+use super::dpdk;
 use super::verdict::Attempt;
 use super::{COMMAND_LIMIT, Options, TEST_LIMIT};
 use crate::gate::binaries::{self, Binary, Builds};
+use crate::gate::libraries::debug_cargo;
 use crate::gate::pool::{self, Settings};
+use crate::gate::step;
 use crate::gate::{NIGHTLY, REAL_PROGRAMS, SHARDS, is_programs, module};
-use crate::gate::{dpdk, step};
-use crate::workspace::{cargo, cargo_lab, target};
+use crate::workspace::{FEATURES, cargo, cargo_lab, target};
 
 /// A check, and how its tests are judged.
 pub struct Check {
@@ -102,7 +104,7 @@ pub const CHECKS: &[Check] = &[
         name: "loom",
         about: "the rings, doorbells and locks under every interleaving, long models too",
         judged: Judged::ByEach,
-        work: |world, _| one(command(crate::gate::loom(world.root, &[]))),
+        work: |world, _| one(command(loom(world.root))),
     },
     Check {
         name: "programs",
@@ -124,9 +126,15 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "dpdk",
-        about: "devices of DPDK on the release build, long tests too (libdpdk-dev)",
+        about: "devices of DPDK: lints, unit tests, the release build with programs (libdpdk-dev)",
         judged: Judged::ByEach,
-        work: |world, _| one(world.dpdk()),
+        work: |world, _| world.dpdk(),
+    },
+    Check {
+        name: "documents",
+        about: "documents of all crates, and the examples in them",
+        judged: Judged::ByEach,
+        work: |world, _| documents(world.root).into_iter().map(command).collect(),
     },
     Check {
         name: "timing-real",
@@ -205,6 +213,28 @@ fn earlier_day(root: &Path) -> Result<String> {
     if before.is_empty() { git(&["rev-parse", "HEAD~1"]) } else { Ok(before) }
 }
 
+/// Returns the commands that check links in documents, and run the examples in them.
+fn documents(root: &Path) -> [Command; 3] {
+    let with_features = |words: &[&str]| debug_cargo(root, &[words, &FEATURES].concat());
+    let mut libraries = with_features(&["doc", "--quiet", "--no-deps", "--workspace"]);
+    libraries.env("RUSTDOCFLAGS", "-D warnings");
+    // rustdoc writes the library and the program `towpath` to one folder: document them separately.
+    let program = ["rustdoc", "--quiet", "-p", "towpath-cli", "--bin", "towpath"];
+    let program = debug_cargo(root, &[&program[..], &["--", "-D", "warnings"]].concat());
+    [libraries, program, with_features(&["test", "--quiet", "--workspace", "--doc"])]
+}
+
+/// Returns the command that tests rings and notifications with every interleaving (loom). A
+/// separate target folder is used, because the flag would otherwise cause a rebuild of everything
+/// else.
+fn loom(root: &Path) -> Command {
+    let mut command =
+        cargo(root, &["test", "--profile", "loom", "-p", "towpath-ring", "--lib", "loom"]);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.env("CARGO_TARGET_DIR", target(root).join("loom"));
+    command
+}
+
 /// Runs a check that is a single command.
 fn command(mut command: Command) -> Result<Attempt> {
     let start = Instant::now();
@@ -234,7 +264,7 @@ impl World<'_> {
         let tests = binaries::tests(&binaries, &env, is_wanted)?;
         let settings = Settings { env: &env, threads, limit: TEST_LIMIT };
         let report = pool::run(&tests, settings, &target(self.root).join("nightly"))?;
-        report.print();
+        report.print("tests");
         Ok(Attempt::of_tests(&report))
     }
 
@@ -247,20 +277,22 @@ impl World<'_> {
         self.tests(is_real, |name| !name.contains(NIGHTLY), &all, threads)
     }
 
-    /// Runs the tests of DPDK devices, with a release build that supports them.
-    fn dpdk(&self) -> Result<Attempt> {
+    /// Runs lints and unit tests of DPDK devices, and tests with real programs on a release build
+    /// that supports them.
+    fn dpdk(&self) -> Result<Vec<Attempt>> {
         const SHOWN_BY: &str = "/usr/share/doc/libdpdk-dev";
         crate::debian::ensure_package("libdpdk-dev", SHOWN_BY)?;
         let towpath = target(self.root).join("release/towpath").display().to_string();
         let env = [("TOWPATH_BIN", &*towpath), (dpdk::MUST_BE, "1")];
         let is_real = |binary: &Binary| binary.package == REAL_PROGRAMS;
         let is_ours = |test: &str| module(test) == dpdk::TESTS;
-        let mut attempt = None;
-        dpdk::with_build(self.root, &["--release"], || {
-            attempt = Some(self.tests(is_real, is_ours, &env, 1)?);
+        let mut attempts: Vec<_> =
+            dpdk::checks(self.root).into_iter().map(command).collect::<Result<_>>()?;
+        dpdk::with_build(self.root, || {
+            attempts.push(self.tests(is_real, is_ours, &env, 1)?);
             Ok(())
         })?;
-        Ok(attempt.expect("set, or an error"))
+        Ok(attempts)
     }
 
     /// Builds the release binary if needed, and returns its path.
