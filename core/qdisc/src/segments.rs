@@ -53,7 +53,7 @@ struct SegmentCut {
 
 impl SegmentCut {
     /// Validates the headers of a packet. Returns `None` if they contradict the segmentation
-    /// metadata; the packet is then not segmented.
+    /// metadata, or if the packet has too many segments. The packet is then not segmented.
     fn of(packet: &Packet, how: Segmentation, link_type: LinkType) -> Option<Self> {
         let bytes = packet.linear().get(..how.header_len.into())?;
         let ip = match link_type {
@@ -75,7 +75,8 @@ impl SegmentCut {
         let is_sound = ip_len >= IPV4_LEN
             && transport >= ip + ip_len
             && bytes.len() >= transport + least
-            && (bytes.len() + 1..=packet.len()).contains(&end);
+            && (bytes.len() + 1..=packet.len()).contains(&end)
+            && how.pieces(end) <= Segmentation::PIECES_MAX;
         is_sound.then_some(Self { how, ip, ip_len, transport, end, is_v6 })
     }
 
@@ -221,6 +222,17 @@ mod tests {
             packet.meta.segmentation =
                 Some(Segmentation { protocol: Protocol::Tcp4, size: 100, header_len });
             assert_eq!(pieces(packet, &mut pool).len(), 1, "{header_len}");
+        }
+    }
+
+    /// Otherwise the segment size that a sender has chosen would cause work without a limit.
+    #[test]
+    fn a_packet_of_too_many_segments_stays_whole() {
+        let mut pool = Pool::default();
+        let most = Segmentation::PIECES_MAX;
+        for (len, wanted) in [(most, most), (most + 1, 1), (60_000, 1)] {
+            let packet = tcp(&vec![7; len], 0, 1, &mut pool);
+            assert_eq!(pieces(packet, &mut pool).len(), wanted, "{len}");
         }
     }
 

@@ -115,6 +115,11 @@ pub struct Segmentation {
 }
 
 impl Segmentation {
+    /// Maximum number of segments of a received packet. The limit restricts the work that one frame
+    /// can cause. Linux sends segments of at least 36 bytes (TCP_MIN_SND_MSS without timestamps),
+    /// which are 1820 in 64 KiB.
+    pub const PIECES_MAX: usize = 2048;
+
     /// Returns the number of segments of a packet of `len` bytes, headers included.
     #[inline]
     pub fn pieces(&self, len: usize) -> usize {

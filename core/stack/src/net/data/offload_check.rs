@@ -44,10 +44,6 @@ pub(super) fn leaves_inner_checksum(packet: &Packet, ip: &IpPacket) -> bool {
 /// Maximum length in bytes of the headers of a packet with offload metadata, including the link
 /// header. If another link header is prepended, the sum still fits in 16 bits.
 const HEADERS_MAX: usize = 65_000;
-/// Maximum number of segments of a received packet. The limit restricts the work that one frame can
-/// cause. Linux sends segments of at least 36 bytes (TCP_MIN_SND_MSS without timestamps), which are
-/// 1820 in 64 KiB.
-const SEGMENTS_MAX: usize = 2048;
 /// Minimum distance in bytes between the transport header of a tunnel and that of the packet in the
 /// tunnel: the length of an IP header.
 const TUNNEL_MIN: usize = ipv4::HEADER_LEN;
@@ -92,7 +88,7 @@ fn segments_are_sound(
     let end = header_len.map(|len| upper.at + len);
     is_protocol
         && how.size > 0
-        && how.pieces(ip.end) <= SEGMENTS_MAX
+        && how.pieces(ip.end) <= Segmentation::PIECES_MAX
         && end == Some(usize::from(how.header_len))
         && end.is_some_and(|end| end <= HEADERS_MAX)
 }
