@@ -155,7 +155,7 @@ impl Builder {
     /// interface that the kernel also uses, `xdp:eth1`, `tap:tw0` or `replay:a.pcap`.
     ///
     /// Call [`Self::address`] with an address in the device's network. Packet sockets require
-    /// CAP_NET_RAW.
+    /// CAP_NET_RAW. The stack adopts later changes of an interface's MTU.
     ///
     /// ```
     /// let builder = towpath::Stack::builder().device("pakket:eth1");
@@ -394,7 +394,8 @@ impl Builder {
         config.set_tcp(&self.tcp_defaults()?);
         config.resolver = self.resolver();
         let ports = (0..self.shards).map(|_| Vec::new()).collect();
-        Ok(Recipe { config, ports, seed, recording: None, services: self.services()? })
+        let (recording, followed, services) = (None, None, self.services()?);
+        Ok(Recipe { config, ports, seed, recording, services, followed })
     }
 
     /// Opens the link, and returns the configuration of an engine that uses it.
@@ -440,12 +441,12 @@ impl Builder {
         let _signals = SignalsBlocked::new();
         let recording = file.map(Recording::start).transpose().map_err(failed)?;
         plan.capture = recording.as_ref().map(Recording::file);
-        let Connected { config, ports, addresses, published, .. } =
+        let Connected { config, ports, addresses, published, followed, .. } =
             plan.build(&seed).map_err(StartError::from_plan)?;
         let addresses = addresses.iter().map(|prefix| prefix.addr()).collect();
         let published =
             published.iter().map(|(publish, at)| Published::new(publish, *at)).collect();
-        let recipe = Recipe { config, ports, seed, recording, services };
+        let recipe = Recipe { config, ports, seed, recording, services, followed };
         Ok((recipe, StackAddresses { addresses, published }))
     }
 

@@ -10,7 +10,7 @@ use towpath_client::syscall::SignalsBlocked;
 use towpath_engine::{Engine, EngineConfig, Remote};
 use towpath_pool::Port;
 use towpath_shm::Fd;
-use towpath_uplink::Recording;
+use towpath_uplink::{Followed, MtuFollower, Recording};
 
 use crate::error::{ShutdownError, StartError};
 use crate::handler::HandlerServices;
@@ -25,6 +25,8 @@ pub(crate) struct Recipe {
     pub recording: Option<Recording>,
     /// Event handlers that the engine runs.
     pub services: HandlerServices,
+    /// Kernel interface whose MTU changes the engine adopts, if any.
+    pub followed: Option<Followed>,
 }
 
 std::thread_local! {
@@ -43,6 +45,8 @@ pub(crate) struct EngineThread {
     /// Time at which [`Self::finish`] stops waiting for unsent data, if [`Self::begin_linger`] was
     /// called. Otherwise `finish` waits for `linger`.
     lingers_until: Option<Instant>,
+    /// Thread that adopts MTU changes of the kernel interface, if there is one.
+    _follower: Option<MtuFollower>,
 }
 
 impl Recipe {
@@ -64,7 +68,8 @@ impl Recipe {
 
 impl EngineThread {
     /// Starts an engine on a new thread, and returns when the engine is ready to run.
-    pub fn start(recipe: Recipe, linger: Duration) -> Result<(Self, Fd), StartError> {
+    pub fn start(mut recipe: Recipe, linger: Duration) -> Result<(Self, Fd), StartError> {
+        let followed = recipe.followed.take();
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
         let work = move || {
@@ -97,7 +102,16 @@ impl EngineThread {
         let made = told.recv().unwrap_or(Err(StartError::Panicked));
         match made {
             Ok((remote, control)) => {
-                Ok((Self { remote, thread, ended, linger, lingers_until: None }, control))
+                let follower = followed.and_then(|followed| follow_mtu(followed, &remote));
+                let engine = Self {
+                    remote,
+                    thread,
+                    ended,
+                    linger,
+                    lingers_until: None,
+                    _follower: follower,
+                };
+                Ok((engine, control))
             }
             Err(error) => {
                 // Wait for the thread to end. Ignore the result, because `error` already reports a
@@ -155,6 +169,16 @@ impl EngineThread {
         // Ignore a panic of the thread: its message was printed, and the engine has ended.
         let _ = self.thread.join();
     }
+}
+
+/// Starts to adopt MTU changes of the kernel interface below a stack. Otherwise the kernel would
+/// reject the stack's frames after a lower MTU, and connections would hang. Returns `None` if no
+/// thread or descriptor is available.
+fn follow_mtu(followed: Followed, remote: &Remote) -> Option<MtuFollower> {
+    // Block signals, because the program's handlers must run on the program's threads.
+    let _signals = SignalsBlocked::new();
+    // Ignore messages and errors, because a library cannot show them.
+    MtuFollower::of_engine(followed, remote.clone(), |_| {}).ok()
 }
 
 impl fmt::Debug for EngineThread {

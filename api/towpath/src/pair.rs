@@ -75,7 +75,8 @@ impl Builder {
         let ports = vec![vec![port]];
         // Event handlers of the builder run only on the first host.
         let services = if end == 0 { self.services()? } else { HandlerServices::default() };
-        let recipe = Recipe { config, ports, seed, recording: None, services };
+        let (recording, followed) = (None, None);
+        let recipe = Recipe { config, ports, seed, recording, services, followed };
         Stack::begin(recipe, place, self.linger, origin)
     }
 }

@@ -193,6 +193,39 @@ fn inside_with_rights() {
 }
 
 #[test]
+fn a_stack_adopts_the_mtu_of_its_interface() {
+    in_namespace("inside_with_an_interface");
+}
+
+#[test]
+#[ignore = "another test runs it in a namespace"]
+fn inside_with_an_interface() {
+    let ip = |words: &str| {
+        let status = Command::new("ip").args(words.split(' ')).status();
+        assert!(status.expect("ip(8)").success(), "{words}");
+    };
+    ip("link add va mtu 9000 type veth peer name vb mtu 9000");
+    ip("addr add 10.78.0.1/24 dev vb");
+    ip("link set va up");
+    ip("link set vb up");
+    let builder = Stack::builder().device("packet:va").address("10.78.0.2/24");
+    let stack = builder.start().expect("a stack");
+    let listener = TcpListener::bind("10.78.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("bound");
+    let path_mtu = || {
+        let stream = stack.connect(address).expect("connected");
+        listener.accept().expect("accepted");
+        stream.info().expect("connected").path_mtu
+    };
+    assert_eq!(path_mtu(), 9000);
+    ip("link set va mtu 1500");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(50);
+    while path_mtu() != 1500 {
+        assert!(std::time::Instant::now() < deadline, "the MTU is not adopted");
+    }
+}
+
+#[test]
 fn a_user_without_rights_is_told_how_to_get_a_device() {
     in_namespace("inside_without_rights");
 }
