@@ -194,6 +194,27 @@ print(s.getsockname()[0], open('/etc/resolv.conf').read().split())
     server.signal(Signal::TERM);
 }
 
+/// Two clients with one Ethernet address would have the same lease.
+#[test]
+fn an_interface_has_one_client() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.dnsmasq(&[]);
+    let towpath = towpath();
+    let run = |program| [&*towpath, "run", "--packet", "wan0", "--dhcp", "--", "sleep", program];
+    let first = lab.router.spawn(&run("infinity"));
+    eventually("a lease", || first.stderr().contains("by DHCP from"));
+    let in_use = "another run of towpath uses DHCP on wan0 already (process";
+    let second = lab.router.run(&run("0"));
+    assert_eq!(second.code(), 125, "{}", second.stderr);
+    assert!(second.stderr.contains(&format!("--dhcp: {in_use}")), "{}", second.stderr);
+    let line = [&*towpath, "router", "--port", "wan=packet:wan0", "--dhcp", "wan"];
+    let router = lab.router.run(&line);
+    assert_eq!(router.code(), 125, "{}", router.stderr);
+    assert!(router.stderr.contains(&format!("port wan: {in_use}")), "{}", router.stderr);
+    drop(first);
+    server.signal(Signal::TERM);
+}
+
 /// Applies a lease of udhcpc(8) to its interface, and prints the nameserver.
 const UDHCPC: &str = "#!/bin/sh
 [ \"$1\" = bound ] || exit 0

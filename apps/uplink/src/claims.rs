@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ use crate::unix_sockets::{AbstractSocket, abstract_sockets};
 /// existing claims until it has bound its own names.
 const LOCK: &str = "towpath-claims";
 const PREFIX: &str = "towpath-claim/";
+/// Address that stands for the DHCP client of an interface in a claim.
+pub(crate) const DHCP_CLAIM: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Maximum length of an abstract name in bytes: `sun_path` without the NUL in front.
 const NAME_MAX: usize = 107;
 /// Number of bytes reserved at the end of a name for a suffix that makes the name unique, such as
@@ -80,8 +82,8 @@ impl Claims {
     /// any of `addresses` and `ports` on `interface`. Empty `ports` means all ports.
     ///
     /// # Errors
-    /// Returns [`PlanError::AddressClaimed`] or [`PlanError::PortsClaimed`], or fails if no socket
-    /// can be created.
+    /// Returns [`PlanError::AddressClaimed`], [`PlanError::DhcpClaimed`] or
+    /// [`PlanError::PortsClaimed`], or fails if no socket can be created.
     pub fn begin(
         interface: &str,
         addresses: Vec<IpAddr>,
@@ -132,6 +134,7 @@ impl Claims {
                         let [wanted, ports] = ranges.map(|range| PortWords(range).to_string());
                         PlanError::PortsClaimed { wanted, ports, address, interface, process }
                     }
+                    None if address == DHCP_CLAIM => PlanError::DhcpClaimed { interface, process },
                     None => PlanError::AddressClaimed { address, interface, process },
                 };
                 Some(Rival { inode, error })

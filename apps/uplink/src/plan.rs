@@ -287,6 +287,7 @@ impl Plan {
         let usage = if self.dhcp.is_some() { DeviceUse::Router } else { DeviceUse::Host };
         DeviceRequest {
             ports: &self.ports,
+            has_dhcp: self.dhcp.is_some(),
             mtu: self.mtu,
             queues: self.shards,
             auto: self.auto,

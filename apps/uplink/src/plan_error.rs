@@ -129,6 +129,17 @@ pub enum PlanError {
         /// Process id of the run that has claimed the address.
         process: u32,
     },
+    /// Another run has a DHCP client on the interface, with the same Ethernet address.
+    #[error(
+        "another run of towpath uses DHCP on {interface} already (process {process}), with the \
+         same Ethernet address: end that run, or give an address"
+    )]
+    DhcpClaimed {
+        /// Name of the interface.
+        interface: String,
+        /// Process id of the run that has the client.
+        process: u32,
+    },
     /// Another run has claimed some of the ports on the interface.
     #[error(
         "{wanted}: another run of towpath has {ports} of {address} on {interface} already \

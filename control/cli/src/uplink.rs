@@ -151,6 +151,7 @@ pub fn in_options(error: PlanError) -> anyhow::Error {
         | PlanError::AddressMissing { .. }
         | PlanError::AddressClaimed { .. } => format!("--address {error}"),
         PlanError::PortsClaimed { .. } => format!("--ports {error}"),
+        PlanError::DhcpClaimed { .. } => format!("--dhcp: {error}"),
         PlanError::NoNetwork => error.to_string().replace("an address", "an --address"),
         _ => return error.into(),
     };

@@ -102,6 +102,8 @@ pub struct DeviceRequest<'a> {
     /// Ports that the stack uses on the kernel's own addresses. If empty, the stack has its own
     /// Ethernet address instead.
     pub ports: &'a [PortRange],
+    /// Whether a DHCP client obtains the addresses of the stack.
+    pub has_dhcp: bool,
     /// MTU in bytes; `None` uses the device's own MTU.
     pub mtu: Option<u32>,
     /// Number of queues to open, one for each shard.
@@ -198,8 +200,9 @@ impl<'a> DeviceRequest<'a> {
         counters: &'a Arc<Tally>,
         tell: &'a Tell,
     ) -> Self {
-        let (ports, mtu, queues, auto, seed) = (&[], None, 1, false, &[0; 32]);
-        Self { usage, addresses, ports, mtu, queues, auto, seed, counters, tell }
+        let (ports, has_dhcp, mtu, queues, auto) = (&[], false, None, 1, false);
+        let seed = &[0; 32];
+        Self { usage, addresses, ports, has_dhcp, mtu, queues, auto, seed, counters, tell }
     }
 
     /// Returns this host's addresses at the other end of the link, one in each network of the

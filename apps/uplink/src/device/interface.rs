@@ -9,7 +9,7 @@ use towpath_wire::Prefix;
 
 use super::driver::{DeviceRequest, DeviceSite};
 use crate::address::{list, station_mac};
-use crate::claims::{Claims, PortWords};
+use crate::claims::{Claims, DHCP_CLAIM, PortWords};
 use crate::host_routes;
 use crate::kernel_ports;
 use crate::mtu::Followed;
@@ -86,7 +86,13 @@ impl StackSite {
     /// Claims the addresses and ports, which fails if another run has claimed them. Warns if
     /// programs that use the kernel's own stack already receive on the ports.
     pub(super) fn claims(&self, name: &str, request: &DeviceRequest<'_>) -> Result<Claims> {
-        let claims = Claims::begin(name, self.ips(), self.ports.clone())?;
+        let mut addresses = self.ips();
+        if request.has_dhcp {
+            // All clients on an interface have the same Ethernet address, so their leases would be
+            // the same as well.
+            addresses.push(DHCP_CLAIM);
+        }
+        let claims = Claims::begin(name, addresses, self.ports.clone())?;
         if let Some(warning) = self.kernel_programs(name) {
             request.tell.remark(Remark::Warning(warning));
         }

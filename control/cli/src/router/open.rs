@@ -189,8 +189,10 @@ fn device(
     // Ignore remarks of the device, because the router reports removed devices itself.
     let tell = Tell::ignore();
     let PortQueues { count, is_auto, seed } = queues;
+    let has_dhcp = vlans().chain([port]).any(|port| port.by_dhcp);
     let request = DeviceRequest::new(usage, &addresses, left, &tell);
-    let opened = spec.open(&DeviceRequest { queues: count, auto: is_auto, seed, ..request });
+    let opened =
+        spec.open(&DeviceRequest { has_dhcp, queues: count, auto: is_auto, seed, ..request });
     let OpenDevice { ports, site, .. } = opened.map_err(|error| of_port(port, error))?;
     if ports.len() != count {
         return Err(of_port(port, format!("{} of {count} queues are of use", ports.len())));
