@@ -98,6 +98,25 @@ fn an_interface_that_was_down_goes_on() {
 }
 
 #[test]
+fn neighbours_are_forgotten_when_the_link_is_lost() {
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = start(&lab, &[], &["sleep", "infinity"]);
+    begun(&run);
+    if is_inline() {
+        return;
+    }
+    lab.here.run(&["ping", "-c1", "-W5", "10.1.0.2"]).ok();
+    let (towpath, id) = (towpath(), run.id().to_string());
+    let knows = || {
+        let shown = lab.there.run(&[&towpath, "ip", "--run", &id, "neigh"]).ok().stdout;
+        shown.contains("10.1.0.1 dev")
+    };
+    assert!(knows());
+    lab.here.shell("ip link set va down").ok();
+    eventually("the neighbour is forgotten", || !knows());
+}
+
+#[test]
 fn the_mtu_of_the_interface_is_followed() {
     let Some(lab) = Veth::new(9000) else { return };
     follow_mtu(&lab, &ON_VETH, "10.1.0.2");

@@ -61,7 +61,7 @@ pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss, lease_me
 pub use dhcp_server::{LeaseServer, POOL_MAX, Reservation, ServerConfig};
 pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
 pub use lend::{BorrowedDevice, Lender};
-pub use mtu::{Followed, MTUS, MtuFollower, set_engine_mtu};
+pub use mtu::{Followed, LinkChange, MTUS, MtuFollower, set_engine_mtu};
 pub use names::{HostEntry, NameDestination, Names, parse_hostname};
 pub use namespace::{BoundPorts, Namespaced};
 pub use netem::NetemSpec;

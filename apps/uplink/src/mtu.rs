@@ -1,4 +1,5 @@
-//! Follows the MTU of the kernel's interfaces below a stack, which may change while the stack runs.
+//! Follows the MTU and the link of the kernel's interfaces below a stack, which may change while
+//! the stack runs.
 //!
 //! A packet socket rejects frames that exceed the interface's MTU. If the stack did not adopt a
 //! lower MTU, it would retransmit such frames without end.
@@ -16,7 +17,7 @@ use towpath_stack::net::{Change, IfaceId};
 /// packet (RFC 791).
 pub const MTUS: std::ops::RangeInclusive<u32> = 1280..=65535;
 
-/// An interface of the kernel whose MTU a stack adopts when it changes.
+/// An interface of the kernel whose MTU and link a stack adopts when they change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
     /// Name of the interface.
@@ -27,9 +28,20 @@ pub struct Followed {
     pub mtu: u32,
     /// Maximum MTU of the stack in bytes, even if the interface's MTU is higher.
     pub most: u32,
+    /// Whether the interface has a link.
+    pub has_carrier: bool,
 }
 
-/// Thread that receives the kernel's reports of MTU changes. Dropping this ends the thread.
+/// Change of a followed interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkChange {
+    /// The interface has another MTU.
+    Mtu,
+    /// The interface has lost its link, or has it again.
+    Carrier,
+}
+
+/// Thread that receives the kernel's reports of changes. Dropping this ends the thread.
 #[derive(Debug)]
 pub struct MtuFollower {
     stop: OwnedFd,
@@ -41,7 +53,7 @@ impl Followed {
     pub fn new(interface: &Interface, most: Option<u32>) -> Self {
         let Interface { name, index, mtu, .. } = interface;
         let most = most.unwrap_or(*MTUS.end());
-        Self { interface: name.clone(), index: *index, mtu: *mtu, most }
+        Self { interface: name.clone(), index: *index, mtu: *mtu, most, has_carrier: true }
     }
 
     /// Returns the MTU that the stack must use, in bytes.
@@ -66,14 +78,14 @@ impl Followed {
 }
 
 impl MtuFollower {
-    /// Starts the thread. After each MTU change, the thread calls `changed` with all interfaces,
-    /// and the index of the changed one.
+    /// Starts the thread. After each change, the thread calls `changed` with all interfaces, and
+    /// the index of the changed one.
     ///
     /// # Errors
     /// Fails if no descriptor or thread can be created.
     pub fn start(
         followed: Vec<Followed>,
-        changed: impl FnMut(&[Followed], usize) + Send + 'static,
+        changed: impl FnMut(&[Followed], usize, LinkChange) + Send + 'static,
     ) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let (watch, stop) = (LinkWatch::open()?, eventfd(0, flags)?);
@@ -84,7 +96,8 @@ impl MtuFollower {
     }
 
     /// Starts the thread for the only interface of an engine. The thread sets the engine's MTU, and
-    /// calls `tell` with messages for the user.
+    /// calls `tell` with a message for the user. When the link is lost, the engine forgets its
+    /// neighbors.
     ///
     /// # Errors
     /// Returns the errors of [`Self::start`].
@@ -93,10 +106,18 @@ impl MtuFollower {
         remote: Remote,
         tell: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Self> {
-        Self::start(vec![followed], move |all, place| {
+        Self::start(vec![followed], move |all, place, change| {
             let followed = &all[place];
-            set_engine_mtu(&remote, followed.stack_mtu());
-            tell(&followed.sentence());
+            match change {
+                LinkChange::Mtu => {
+                    set_engine_mtu(&remote, followed.stack_mtu());
+                    tell(&followed.sentence());
+                }
+                LinkChange::Carrier => {
+                    // Ignore errors: this fails only if the engine has ended.
+                    let _ = remote.set_carrier(IfaceId(1), followed.has_carrier);
+                }
+            }
         })
     }
 }
@@ -123,7 +144,7 @@ fn follow(
     watch: &LinkWatch,
     stop: &OwnedFd,
     mut followed: Vec<Followed>,
-    mut changed: impl FnMut(&[Followed], usize),
+    mut changed: impl FnMut(&[Followed], usize, LinkChange),
 ) {
     // Request the current MTUs, because they may have changed since the interfaces were opened.
     request_all(watch, &followed);
@@ -134,19 +155,24 @@ fn follow(
         if polled.is_ok() && !fds[1].revents().is_empty() {
             return;
         }
-        let mut places = Vec::new();
+        let mut changes = Vec::new();
         let read = watch.read(|report| {
             let place = followed.iter().position(|known| known.index == report.index);
-            let Some(place) = place.filter(|place| followed[*place].mtu != report.mtu) else {
-                return;
-            };
-            followed[place].mtu = report.mtu;
-            places.push(place);
+            let Some(place) = place else { return };
+            let known = &mut followed[place];
+            if known.mtu != report.mtu {
+                known.mtu = report.mtu;
+                changes.push((place, LinkChange::Mtu));
+            }
+            if known.has_carrier != report.has_carrier {
+                known.has_carrier = report.has_carrier;
+                changes.push((place, LinkChange::Carrier));
+            }
         });
         if read.is_err() {
             request_all(watch, &followed);
         }
-        places.into_iter().for_each(|place| changed(&followed, place));
+        changes.into_iter().for_each(|(place, change)| changed(&followed, place, change));
     }
 }
 
@@ -160,7 +186,7 @@ mod tests {
     use super::*;
 
     fn followed(mtu: u32, most: u32) -> Followed {
-        Followed { interface: "eth1".into(), index: 2, mtu, most }
+        Followed { interface: "eth1".into(), index: 2, mtu, most, has_carrier: true }
     }
 
     #[test]
@@ -176,10 +202,12 @@ mod tests {
     #[test]
     fn the_thread_ends_and_starts_from_the_current_mtu() {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let lo = Followed { interface: "lo".into(), index: 1, mtu: 1, most: 65_535 };
-        let follower = MtuFollower::start(vec![lo], move |all, place| {
-            // Ignore errors: the receiver outlives the thread.
-            let _ = sender.send((all[place].mtu, place));
+        let lo = Followed { interface: "lo".into(), index: 1, ..followed(1, 65_535) };
+        let follower = MtuFollower::start(vec![lo], move |all, place, change| {
+            if change == LinkChange::Mtu {
+                // Ignore errors: the receiver outlives the thread.
+                let _ = sender.send((all[place].mtu, place));
+            }
         });
         let (mtu, place) = receiver.recv().expect("a report");
         assert!(mtu >= 1280 && place == 0);

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{Engine, Left, Remote, Report};
 use towpath_model::{Instance, NoInstance, Reply, RunKind};
 use towpath_uplink::{
-    Connected, Followed, Layer, LeaseClient, MtuFollower, Plan, random, record_drops,
+    Connected, Followed, Layer, LeaseClient, LinkChange, MtuFollower, Plan, random, record_drops,
 };
 
 use crate::activation::Activation;
@@ -341,9 +341,11 @@ impl StackThread {
             Host::Here(remote) => {
                 MtuFollower::of_engine(followed, remote, move |text| messages.post(text))
             }
-            Host::There(desk) => MtuFollower::start(vec![followed], move |all, place| {
-                desk.set_mtu(all[place].stack_mtu());
-                messages.post(&all[place].sentence());
+            Host::There(desk) => MtuFollower::start(vec![followed], move |all, place, change| {
+                if change == LinkChange::Mtu {
+                    desk.set_mtu(all[place].stack_mtu());
+                    messages.post(&all[place].sentence());
+                }
             }),
         };
         let say = |error| failed.say(&format!("the MTU of {interface} is not followed: {error}"));

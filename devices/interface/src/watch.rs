@@ -16,13 +16,15 @@ pub struct LinkWatch {
     socket: Fd,
 }
 
-/// Message with the MTU of an interface.
+/// Message with the MTU and the link of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkReport {
     /// Index of the interface.
     pub index: u32,
     /// MTU of the interface in bytes.
     pub mtu: u32,
+    /// Whether the interface is up and has a link.
+    pub has_carrier: bool,
 }
 
 /// Bit of the multicast group in <linux/rtnetlink.h> that receives messages about interfaces.
@@ -36,6 +38,9 @@ const IFINFOMSG_LEN: usize = 16;
 const RTATTR_LEN: usize = 4;
 /// Offset of `ifi_index` in `struct ifinfomsg`.
 const INDEX_AT: usize = 4;
+/// Offset of `ifi_flags` in `struct ifinfomsg`.
+const FLAGS_AT: usize = 8;
+const IFF_RUNNING: u32 = 0x40;
 const IFLA_MTU: u16 = 4;
 /// Maximum length of a netlink message in bytes. The message about an interface with many virtual
 /// functions has about 10 KiB.
@@ -107,14 +112,15 @@ fn reports(mut packet: &[u8], to: &mut impl FnMut(LinkReport)) {
     }
 }
 
-/// Parses the MTU from a `struct ifinfomsg` and the attributes that follow it.
+/// Parses the MTU and the link from a `struct ifinfomsg` and the attributes that follow it.
 fn report_in(body: &[u8]) -> Option<LinkReport> {
     let index = u32_at(body, INDEX_AT)?;
+    let has_carrier = u32_at(body, FLAGS_AT)? & IFF_RUNNING != 0;
     let mut rest = body.get(IFINFOMSG_LEN..)?;
     while let Some((len, kind)) = u16_at(rest, 0).zip(u16_at(rest, 2)) {
         let value = rest.get(RTATTR_LEN..len.into())?;
         if kind == IFLA_MTU {
-            return Some(LinkReport { index, mtu: u32_at(value, 0)? });
+            return Some(LinkReport { index, mtu: u32_at(value, 0)?, has_carrier });
         }
         rest = rest.get(usize::from(len).next_multiple_of(4)..).unwrap_or_default();
     }
@@ -160,7 +166,7 @@ mod tests {
         let name: (u16, &[u8]) = (3, b"veth0\0");
         let report = message(RTM_NEWLINK, 7, &[name, (IFLA_MTU, &mtu), name]);
         let packet = [report.clone(), message(17, 8, &[(IFLA_MTU, &mtu)]), report].concat();
-        let wanted = LinkReport { index: 7, mtu: 1500 };
+        let wanted = LinkReport { index: 7, mtu: 1500, has_carrier: false };
         assert_eq!(all(&packet), [wanted; 2]);
         for len in 0..packet.len() {
             assert!(all(&packet[..len]).iter().all(|report| *report == wanted));

@@ -2,7 +2,7 @@
 
 use towpath_engine::Remote;
 use towpath_stack::net::{Change, IfaceId};
-use towpath_uplink::{Followed, MtuFollower};
+use towpath_uplink::{Followed, LinkChange, MtuFollower};
 
 use super::ports::RouterPorts;
 use crate::messages::Messages;
@@ -19,7 +19,11 @@ pub fn follow(
         return None;
     }
     let (ports, tells) = (ports.clone(), messages.clone());
-    let follower = MtuFollower::start(followed, move |all, place| {
+    let follower = MtuFollower::start(followed, move |all, place, change| {
+        // The router follows carriers by a watch of its own, also those of added ports.
+        if change != LinkChange::Mtu {
+            return;
+        }
         let changes = changes(&ports.interfaces(), all, &all[place].interface);
         for change in &changes {
             if let Change::SetMtuMost { iface, mtu } = change {
@@ -61,6 +65,7 @@ mod tests {
             index: 1,
             mtu,
             most: 65_535,
+            has_carrier: true,
         };
         let all = [followed("eth0", 9000), followed("eth1", 1400), followed("eth2", 1500)];
         let set = |iface, mtu| Change::SetMtuMost { iface: IfaceId(iface), mtu };
