@@ -605,6 +605,17 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    #[test]
+    fn commands_that_run_no_program_do_not_mention_one() {
+        use clap::CommandFactory;
+        for name in ["router", "proxy"] {
+            let mut all = Cli::command();
+            let command = all.find_subcommand_mut(name).expect("a command");
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("--pcap") && !help.contains("PROGRAM"), "{help}");
+        }
+    }
+
     fn run(words: &[&str]) -> Result<RunArgs, clap::Error> {
         let cli = Cli::try_parse_from(["towpath", "run"].iter().chain(words))?;
         match cli.command {

@@ -19,8 +19,8 @@ pub struct CaptureArgs {
     /// recorded only if they were dropped. If packets arrive faster than they can be written, some
     /// are not recorded, so that none are delayed. If the file cannot be written, for example
     /// because the disk is full, the file ends after its last complete packet. The command
-    /// continues, and its exit status is 125 instead of 0. With "-", PROGRAM's standard output is
-    /// redirected to standard error.
+    /// continues, and its exit status is 125 instead of 0. With "-", the standard output of a
+    /// program that the command runs is redirected to standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
 
