@@ -1,6 +1,10 @@
-//! Event loops of other languages: Python's asyncio, Node.js, tokio.
+//! Event loops of other languages: Python's asyncio, Node.js, tokio. C programs with sanitizers.
 
-use towpath_tests::{Mode, Namespace, program, run, start, wait_for_listener, wait_for_port};
+use std::process::Command;
+
+use towpath_tests::{
+    Mode, Namespace, Scratch, program, run, start, wait_for_listener, wait_for_port,
+};
 
 #[test]
 fn asyncio_server_and_client() {
@@ -93,5 +97,25 @@ fn tokio_server() {
         wait_for_listener(&server, 7006);
         let out = ns.run(&["python3", &script, "client", mode.host(), "7006", "200"]).ok();
         assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
+    }
+}
+
+/// The sanitizers' runtimes start, and do not report the library.
+#[test]
+fn programs_with_sanitizers_use_the_stack() {
+    let (folder, source) = (Scratch::new(), program("checked.c"));
+    let cases: [&[&str]; 4] = [
+        &["-fsanitize=address"],
+        &["-fsanitize=address", "-static-libasan"],
+        &["-fsanitize=leak"],
+        &["-fsanitize=undefined"],
+    ];
+    for options in cases {
+        let binary = folder.file("checked");
+        let gcc = Command::new("gcc").args(options).args(["-o", &binary, &source]).output();
+        let gcc = gcc.expect("gcc");
+        assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
+        let out = run(&Namespace::new(), Mode::Rootless, &[], &[&binary]).ok();
+        assert_eq!((&*out.stdout, &*out.stderr), ("echoed\n", ""), "{options:?}");
     }
 }

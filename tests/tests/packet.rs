@@ -172,6 +172,16 @@ fn two_runs_share_no_address() {
 }
 
 #[test]
+fn an_ipv6_address_of_another_host_is_not_used() {
+    let Some(lab) = Veth::new(1500) else { return };
+    let run = lab.run(&["--packet", "vb", "--address", "fd00:1::1/64"], &["sleep", "infinity"]);
+    eventually("a report of the duplicate", || {
+        let said = run.stderr();
+        said.contains("fd00:1::1: another host on the link (") && said.contains("not used here")
+    });
+}
+
+#[test]
 fn two_runs_share_no_port() {
     let Some(lab) = Veth::new(1500) else { return };
     let ports = |rules| ["--packet", "vb", "--ports", rules];

@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     ("proc_net_has_linuxs_columns", has_linuxs_columns),
     ("proc_net_is_read_anew", is_read_anew),
     ("sockets_of_other_processes_are_told", of_other_processes),
+    ("listeners_are_listed_before_connections", listeners_first),
 ];
 
 /// Returns a socket's inode number from /proc, and checks that fstat(2) returns the same.
@@ -61,6 +62,19 @@ fn sockets_are_in_proc_net() {
     let gone = inode(&udp6);
     drop(udp6);
     assert_eq!(row(&read_to_string("/proc/net/udp6").unwrap(), &gone), None);
+}
+
+/// Linux lists listeners first, also those that are newer than a connection.
+fn listeners_first() {
+    const LISTEN: &str = "0A";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let _server = listener.accept().unwrap();
+    let _newer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = read_to_string("/proc/net/tcp").unwrap();
+    let states = text.lines().skip(1).map(|line| line.split_whitespace().nth(3).unwrap());
+    let states: Vec<&str> = states.skip_while(|state| *state == LISTEN).collect();
+    assert!(states.len() >= 2 && !states.contains(&LISTEN), "{text}");
 }
 
 /// Every function that opens the file shows the socket, which the kernel's own table lacks.
