@@ -20,6 +20,7 @@ use super::limits::InterceptLimits;
 use super::source::StagedSource;
 use super::streams::{IdleLimits, MemoryLimits, StreamTable, SweepStep};
 use super::syns::SynTable;
+use super::wakers::WaitId;
 
 /// Interface of the stack on which intercepted packets arrive. The only other interface is
 /// loopback.
@@ -31,7 +32,7 @@ pub(super) struct Core {
     /// to it.
     pub(super) node: Node<StagedSource>,
     streams: StreamTable,
-    syns: SynTable,
+    pub(super) syns: SynTable,
     pub(super) datagrams: DatagramQueue,
     pub(super) echoes: EchoQueue,
     counters: InterceptCounters,
@@ -49,6 +50,9 @@ pub(super) struct Core {
     is_due: bool,
     /// Wakers to call after the lock is released.
     due: Vec<Waker>,
+    /// Wakers to drop after the lock is released, because dropping one may drop a future that takes
+    /// the lock.
+    pub(super) unused: Vec<Waker>,
     /// Steps of the current search for idle connections. A field only to reuse its memory.
     steps: Vec<SweepStep>,
 }
@@ -76,6 +80,7 @@ impl Core {
             is_pausing: false,
             is_due: false,
             due: Vec::new(),
+            unused: Vec::new(),
             steps: Vec::new(),
         }
     }
@@ -170,6 +175,7 @@ impl Core {
 
     pub(super) fn poll_accept(
         &mut self,
+        id: WaitId,
         cx: &Context<'_>,
     ) -> Poll<io::Result<(PendingSyn, ReceivedFields)>> {
         self.check()?;
@@ -180,7 +186,7 @@ impl Core {
                 return Poll::Ready(Ok((syn, fields)));
             }
         }
-        self.syns.acceptors.register(cx);
+        self.unused.extend(self.syns.acceptors.register(id, cx));
         Poll::Pending
     }
 
@@ -343,6 +349,7 @@ impl Core {
         &mut self,
         from: &DatagramFrom,
         bytes: &[u8],
+        id: WaitId,
         cx: &Context<'_>,
     ) -> Poll<io::Result<()>> {
         self.check()?;
@@ -352,7 +359,7 @@ impl Core {
             Err(error) => match of_send(error) {
                 Some(error) => Poll::Ready(Err(error)),
                 None => {
-                    self.datagrams.senders.register(cx);
+                    self.unused.extend(self.datagrams.senders.register(id, cx));
                     Poll::Pending
                 }
             },

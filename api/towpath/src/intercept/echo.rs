@@ -1,6 +1,5 @@
 //! Echo requests ("ping") to any address.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +10,8 @@ use super::counters::InterceptCounters;
 use super::handle::InterceptHandle;
 use super::limits::InterceptLimits;
 use super::messages::MessageQueue;
-use super::wakers::Wakers;
+use super::waiting::wait;
+use super::wakers::{TASK, WaitId, Wakers};
 
 /// How echo requests ("ping") are handled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,7 +78,8 @@ impl EchoSocket {
     /// # Errors
     /// `NetworkDown` if the runner has ended.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<(usize, EchoFlow)> {
-        poll_fn(|cx| self.poll_recv(cx, buf)).await
+        let poll = |id, cx: &mut Context<'_>| self.poll_recv_as(id, cx, buf);
+        wait(&self.handle, |core| &mut core.echoes.receivers, poll).await
     }
 
     /// Polls for an echo request, like [`Self::recv`].
@@ -87,10 +88,19 @@ impl EchoSocket {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<(usize, EchoFlow)>> {
+        self.poll_recv_as(TASK, cx, buf)
+    }
+
+    fn poll_recv_as(
+        &self,
+        id: WaitId,
+        cx: &Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<(usize, EchoFlow)>> {
         self.handle.with(|core| {
             core.check()?;
             let Some((meta, data)) = core.echoes.queue.pop() else {
-                core.echoes.receivers.register(cx);
+                core.unused.extend(core.echoes.receivers.register(id, cx));
                 return Poll::Pending;
             };
             let len = data.len().min(buf.len());

@@ -1,5 +1,6 @@
 //! Access of sockets to the interceptor's core: the stack and its tables.
 
+use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::core::Core;
@@ -51,8 +52,9 @@ impl InterceptHandle {
         let mut core = self.0.shared.lock();
         core.look_at_clock();
         let out = call(&mut core);
-        let waker = core.runner_if_due();
+        let (waker, unused) = (core.runner_if_due(), take(&mut core.unused));
         drop(core);
+        drop(unused);
         if let Some(waker) = waker {
             waker.wake();
         }

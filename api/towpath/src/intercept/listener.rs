@@ -10,6 +10,8 @@ use towpath_stack::{ReceivedFields, Refusal};
 
 use super::handle::InterceptHandle;
 use super::stream::TcpStream;
+use super::waiting::wait;
+use super::wakers::{TASK, WaitId};
 
 /// Returns intercepted TCP connections, to any address and port.
 ///
@@ -32,12 +34,18 @@ impl TcpListener {
     /// # Errors
     /// `NetworkDown` if the runner has ended.
     pub async fn accept(&self) -> io::Result<IncomingConnection> {
-        poll_fn(|cx| self.poll_accept(cx)).await
+        let poll = |id, cx: &mut Context<'_>| self.poll_accept_as(id, cx);
+        wait(&self.handle, |core| &mut core.syns.acceptors, poll).await
     }
 
     /// Polls for the next connection, like [`Self::accept`].
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<IncomingConnection>> {
-        self.handle.with(|core| core.poll_accept(cx)).map_ok(|(syn, fields)| IncomingConnection {
+        self.poll_accept_as(TASK, cx)
+    }
+
+    fn poll_accept_as(&self, id: WaitId, cx: &Context<'_>) -> Poll<io::Result<IncomingConnection>> {
+        let accepted = self.handle.with(|core| core.poll_accept(id, cx));
+        accepted.map_ok(|(syn, fields)| IncomingConnection {
             handle: self.handle.clone(),
             syn,
             fields,

@@ -78,6 +78,7 @@ mod stream;
 mod streams;
 mod syns;
 mod udp;
+mod waiting;
 mod wakers;
 
 pub use builder::{InterceptBuilder, Intercepted, Interceptor};

@@ -1,6 +1,5 @@
 //! Datagrams from any address to any address.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -9,6 +8,8 @@ use towpath_stack::net::Unreachable;
 use towpath_stack::{DatagramFrom, Refusal};
 
 use super::handle::InterceptHandle;
+use super::waiting::wait;
+use super::wakers::{TASK, WaitId};
 
 /// Receives and sends all datagrams of the intercepted traffic.
 ///
@@ -77,7 +78,8 @@ impl UdpSocket {
     /// # Errors
     /// `NetworkDown` if the runner has ended.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<(usize, UdpFlow)> {
-        poll_fn(|cx| self.poll_recv(cx, buf)).await
+        let poll = |id, cx: &mut Context<'_>| self.poll_recv_as(id, cx, buf);
+        wait(&self.handle, |core| &mut core.datagrams.receivers, poll).await
     }
 
     /// Polls for a datagram, like [`Self::recv`].
@@ -86,10 +88,19 @@ impl UdpSocket {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<(usize, UdpFlow)>> {
+        self.poll_recv_as(TASK, cx, buf)
+    }
+
+    fn poll_recv_as(
+        &self,
+        id: WaitId,
+        cx: &Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<(usize, UdpFlow)>> {
         self.handle.with(|core| {
             core.check()?;
             let Some((meta, bytes)) = core.datagrams.pop() else {
-                core.datagrams.receivers.register(cx);
+                core.unused.extend(core.datagrams.receivers.register(id, cx));
                 return Poll::Pending;
             };
             let len = bytes.len().min(buf.len());
@@ -117,7 +128,8 @@ impl UdpSocket {
     ///   broadcast address.
     /// - `NetworkDown`: the runner has ended.
     pub async fn send(&self, payload: &[u8], flow: &UdpFlow) -> io::Result<()> {
-        poll_fn(|cx| self.poll_send(cx, payload, flow)).await
+        let poll = |id, cx: &mut Context<'_>| self.poll_send_as(id, cx, payload, flow);
+        wait(&self.handle, |core| &mut core.datagrams.senders, poll).await
     }
 
     /// Polls for sending a datagram, like [`Self::send`].
@@ -127,13 +139,23 @@ impl UdpSocket {
         payload: &[u8],
         flow: &UdpFlow,
     ) -> Poll<io::Result<()>> {
+        self.poll_send_as(TASK, cx, payload, flow)
+    }
+
+    fn poll_send_as(
+        &self,
+        id: WaitId,
+        cx: &Context<'_>,
+        payload: &[u8],
+        flow: &UdpFlow,
+    ) -> Poll<io::Result<()>> {
         let from = DatagramFrom {
             local: flow.source,
             remote: flow.destination,
             ttl: flow.ttl,
             tos: flow.traffic_class,
         };
-        self.handle.with(|core| core.poll_send(&from, payload, cx))
+        self.handle.with(|core| core.poll_send(&from, payload, id, cx))
     }
 
     /// Refuses a received datagram, given by `payload` and `flow`, by sending an ICMP error to its
@@ -167,15 +189,24 @@ impl UdpSocket {
     /// # Errors
     /// `NetworkDown` if the runner has ended.
     pub async fn recv_error(&self) -> io::Result<UndeliveredDatagram> {
-        poll_fn(|cx| self.poll_recv_error(cx)).await
+        let poll = |id, cx: &mut Context<'_>| self.poll_recv_error_as(id, cx);
+        wait(&self.handle, |core| &mut core.datagrams.error_readers, poll).await
     }
 
     /// Polls for an ICMP error, like [`Self::recv_error`].
     pub fn poll_recv_error(&self, cx: &mut Context<'_>) -> Poll<io::Result<UndeliveredDatagram>> {
+        self.poll_recv_error_as(TASK, cx)
+    }
+
+    fn poll_recv_error_as(
+        &self,
+        id: WaitId,
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<UndeliveredDatagram>> {
         self.handle.with(|core| {
             core.check()?;
             let Some(error) = core.datagrams.errors.pop() else {
-                core.datagrams.error_readers.register(cx);
+                core.unused.extend(core.datagrams.error_readers.register(id, cx));
                 return Poll::Pending;
             };
             Poll::Ready(Ok(UndeliveredDatagram {

@@ -1,6 +1,9 @@
 //! Malformed packets, sources that end, and programs that never poll.
 
 use std::io::ErrorKind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -135,6 +138,29 @@ fn an_unread_stream_is_bounded() {
         assert!(sent < 8 << 20, "{sent}");
         assert!(parts.interceptor.counters().memory_reserved <= 8 << 20);
         drop(stream);
+    });
+}
+
+struct NoTask;
+
+impl Wake for NoTask {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Otherwise each task that gives up waiting for a rare event would stay in memory.
+#[test]
+fn dropped_waits_leave_no_waker() {
+    on_both(|| async {
+        let (_client, parts) = pair(|builder| builder);
+        let task = Arc::new(NoTask);
+        let waker = Waker::from(Arc::clone(&task));
+        let mut cx = Context::from_waker(&waker);
+        let mut buf = [0; 10];
+        assert!(pin!(parts.tcp.accept()).poll(&mut cx).is_pending());
+        assert!(pin!(parts.udp.recv(&mut buf)).poll(&mut cx).is_pending());
+        assert!(pin!(parts.udp.recv_error()).poll(&mut cx).is_pending());
+        drop(waker);
+        assert_eq!(Arc::strong_count(&task), 1);
     });
 }
 
