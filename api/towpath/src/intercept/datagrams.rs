@@ -15,6 +15,8 @@ use super::wakers::Wakers;
 /// Bytes counted for each queued datagram in addition to its payload, because an empty datagram
 /// takes memory, too.
 const OVERHEAD: usize = 64;
+/// Number of bytes of datagrams that a socket takes from the queue at once.
+const TAKEN_BYTES: usize = 64 << 10;
 /// Number of queued datagrams whose buffers may be larger than their payload. At most 256 KiB are
 /// wasted in total. Buffers of further datagrams are shrunk.
 const SPARE_MAX: usize = 64;
@@ -72,6 +74,16 @@ impl DatagramQueue {
         self.bytes -= size;
         self.per_client.sub(ClientKey::of(meta.remote.ip()), size);
         Some((meta, bytes))
+    }
+
+    /// Moves about [`TAKEN_BYTES`] of datagrams to `to`, which no longer count as queued.
+    pub(super) fn take(&mut self, to: &mut VecDeque<(DatagramMeta, Vec<u8>)>) {
+        let left = self.bytes.saturating_sub(TAKEN_BYTES);
+        while self.bytes > left
+            && let Some(datagram) = self.pop()
+        {
+            to.push_back(datagram);
+        }
     }
 
     /// Returns whether so many datagrams are queued that the next iteration of the event loop may
@@ -169,6 +181,23 @@ mod tests {
             is_full.then(|| queue.pop())
         });
         assert_eq!(read.count(), 8);
+    }
+
+    #[test]
+    fn a_part_of_the_queue_is_taken_at_once() {
+        let limits = InterceptLimits::default();
+        let (mut queue, mut counters) = (DatagramQueue::default(), InterceptCounters::default());
+        queue.sockets = 1;
+        for _ in 0..100 {
+            assert!(queue.push(meta(1), vec![0; 1400], &limits, &mut counters).is_none());
+        }
+        let mut taken = VecDeque::new();
+        queue.take(&mut taken);
+        assert_eq!(taken.len(), TAKEN_BYTES.div_ceil(1400 + OVERHEAD));
+        while !queue.queue.is_empty() {
+            queue.take(&mut taken);
+        }
+        assert_eq!((taken.len(), queue.bytes), (100, 0));
     }
 
     #[test]

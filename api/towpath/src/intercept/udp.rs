@@ -1,11 +1,13 @@
 //! Datagrams from any address to any address.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use towpath_stack::net::Unreachable;
-use towpath_stack::{DatagramFrom, Refusal};
+use towpath_stack::{DatagramFrom, DatagramMeta, Refusal};
 
 use super::handle::InterceptHandle;
 use super::waiting::wait;
@@ -18,6 +20,17 @@ use super::wakers::{TASK, WaitId};
 #[derive(Debug)]
 pub struct UdpSocket {
     handle: InterceptHandle,
+    /// Datagrams for all clones. Lock this before the interceptor.
+    taken: Arc<Mutex<TakenDatagrams>>,
+}
+
+/// Datagrams taken from the queue of the interceptor. Several are taken at once, because each lock
+/// of the interceptor may wait for a turn of the stack.
+#[derive(Debug, Default)]
+struct TakenDatagrams {
+    unread: VecDeque<(DatagramMeta, Vec<u8>)>,
+    /// Buffers of read datagrams, which the stack uses again.
+    spent: Vec<Vec<u8>>,
 }
 
 /// Addresses and header fields of a datagram.
@@ -65,8 +78,12 @@ impl UdpFlow {
 
 impl UdpSocket {
     pub(super) fn new(handle: InterceptHandle) -> Self {
+        Self::sharing(handle, Arc::default())
+    }
+
+    fn sharing(handle: InterceptHandle, taken: Arc<Mutex<TakenDatagrams>>) -> Self {
         handle.with(|core| core.datagrams.sockets += 1);
-        Self { handle }
+        Self { handle, taken }
     }
 
     /// Receives a datagram. Bytes that do not fit into `buf` are lost; 65,535 bytes are enough for
@@ -97,23 +114,31 @@ impl UdpSocket {
         cx: &Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<(usize, UdpFlow)>> {
-        self.handle.with(|core| {
-            core.check()?;
-            let Some((meta, bytes)) = core.datagrams.pop() else {
-                core.unused.extend(core.datagrams.receivers.register(id, cx));
-                return Poll::Pending;
-            };
-            let len = bytes.len().min(buf.len());
-            buf[..len].copy_from_slice(&bytes[..len]);
-            core.node.recycle(bytes);
-            let flow = UdpFlow {
-                source: meta.remote,
-                destination: meta.local,
-                ttl: Some(meta.ttl),
-                traffic_class: meta.tos,
-            };
-            Poll::Ready(Ok((len, flow)))
-        })
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let TakenDatagrams { unread, spent } = &mut *taken;
+        let (meta, bytes) = match unread.pop_front() {
+            Some(datagram) => datagram,
+            None => ready!(self.handle.with(|core| {
+                core.check()?;
+                spent.drain(..).for_each(|bytes| core.node.recycle(bytes));
+                let Some(datagram) = core.datagrams.pop() else {
+                    core.unused.extend(core.datagrams.receivers.register(id, cx));
+                    return Poll::Pending;
+                };
+                core.datagrams.take(unread);
+                Poll::Ready(io::Result::Ok(datagram))
+            }))?,
+        };
+        let len = bytes.len().min(buf.len());
+        buf[..len].copy_from_slice(&bytes[..len]);
+        spent.push(bytes);
+        let flow = UdpFlow {
+            source: meta.remote,
+            destination: meta.local,
+            ttl: Some(meta.ttl),
+            traffic_class: meta.tos,
+        };
+        Poll::Ready(Ok((len, flow)))
     }
 
     /// Sends a datagram from any source address, and waits while the output queue is full.
@@ -223,7 +248,7 @@ impl UdpSocket {
 
 impl Clone for UdpSocket {
     fn clone(&self) -> Self {
-        Self::new(self.handle.clone())
+        Self::sharing(self.handle.clone(), Arc::clone(&self.taken))
     }
 }
 

@@ -59,6 +59,27 @@ fn long_datagrams_are_fragmented_and_reassembled() {
 }
 
 #[test]
+fn clones_of_a_socket_share_datagrams_in_their_order() {
+    on_both(|| async {
+        let (mut client, parts) = pair(|builder| builder);
+        let socket = client.node.udp((ADDR, 4000).into()).unwrap();
+        for number in 0..20 {
+            client.node.send_to(socket, SERVER.into(), &[number]).unwrap();
+        }
+        client
+            .until(|_| (parts.interceptor.counters().datagrams_received == 20).then_some(()))
+            .await;
+        let clone = parts.udp.clone();
+        let mut buf = [0; 100];
+        for number in 0..20 {
+            let reader = if number % 2 == 0 { &parts.udp } else { &clone };
+            assert_eq!(reader.recv(&mut buf).await.unwrap().0, 1);
+            assert_eq!(buf[0], number);
+        }
+    });
+}
+
+#[test]
 fn icmp_errors_about_datagrams_are_reported() {
     on_both(|| async {
         let (mut client, parts) = pair(|builder| builder);
