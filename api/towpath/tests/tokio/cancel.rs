@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use towpath::tokio::{TcpStream, UdpSocket};
+use towpath::tokio::{TcpStream, UdpSocket, lookup_host_on};
 
 use crate::{connection, listener, on_both, pattern, udp_pair};
 
@@ -165,5 +165,46 @@ fn datagrams() {
         }
         drop(sender.await.expect("no panic"));
         drop::<UdpSocket>(b);
+    });
+}
+
+#[test]
+fn datagrams_with_addresses_and_names() {
+    on_both(|stack| async move {
+        let (a, b) = udp_pair(&stack).await;
+        let (from, to) = (a.local_addr().expect("bound"), b.local_addr().expect("bound"));
+        let sender = tokio::spawn(async move {
+            for number in 0..100u8 {
+                with_drops!(a.send_to(&[number], to)).expect("sent");
+                tokio::task::yield_now().await;
+            }
+            a
+        });
+        for number in 0..100u8 {
+            let mut buf = [0; 10];
+            let ready = with_drops!(b.ready(Interest::READABLE)).expect("a datagram");
+            assert!(ready.is_readable(), "{ready:?}");
+            assert_eq!(with_drops!(b.peek_sender()).expect("a datagram"), from);
+            assert_eq!(with_drops!(b.peek_from(&mut buf)).expect("a datagram"), (1, from));
+            assert_eq!(with_drops!(b.recv(&mut buf)).expect("a datagram"), 1);
+            assert_eq!(buf[0], number);
+        }
+        drop(sender.await.expect("no panic"));
+        let found = with_drops!(lookup_host_on(&stack, ("localhost", 80))).expect("known");
+        assert!(found.count() > 0);
+    });
+}
+
+#[test]
+fn connects_that_end_while_they_wait() {
+    on_both(|stack| async move {
+        let listener = listener(&stack).await;
+        let addr = listener.local_addr().expect("bound");
+        for _ in 0..20 {
+            let client = with_drops!(TcpStream::connect_on(&stack, addr)).expect("connected");
+            // Connects that were dropped may be accepted before.
+            let own = client.local_addr().expect("bound");
+            while with_drops!(listener.accept()).expect("accepted").1 != own {}
+        }
     });
 }
