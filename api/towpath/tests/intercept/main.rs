@@ -1,6 +1,7 @@
 //! Intercepted traffic: of a client in memory over channels, and of the kernel over TUN devices.
 
 mod bad_input;
+mod cancel;
 mod client;
 mod examples;
 mod limits;
