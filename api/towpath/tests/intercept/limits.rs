@@ -31,6 +31,7 @@ async fn with_syns(count: u16, limits: InterceptLimits) -> InterceptCounters {
                 + over_connections
                 + counters.over_connections_per_source
                 + counters.over_undecided_per_source
+                + counters.over_memory_per_source
                 + over_memory;
             (seen >= count.into()).then_some(counters)
         })
@@ -59,6 +60,50 @@ fn syns_beyond_a_limit_are_ignored_and_counted() {
         let limits = InterceptLimits { memory: 100_000, ..InterceptLimits::default() };
         let counters = with_syns(8, limits).await;
         assert_eq!((counters.undecided, counters.over_memory), (0, 8));
+
+        let limits = InterceptLimits { memory_per_source: 100_000, ..InterceptLimits::default() };
+        let counters = with_syns(8, limits).await;
+        assert_eq!((counters.undecided, counters.over_memory_per_source), (0, 8));
+    });
+}
+
+#[test]
+fn accepting_beyond_the_memory_is_an_error() {
+    on_both(|| async {
+        let limits = InterceptLimits { memory: 200_000, ..InterceptLimits::default() };
+        let (mut client, parts) = pair(|builder| builder.limits(limits));
+        // Connections reserve no memory before they are accepted.
+        client.node.connect(to(1)).unwrap();
+        client.node.connect(to(2)).unwrap();
+        client.until(|_| (parts.interceptor.counters().undecided == 2).then_some(())).await;
+        let first = parts.tcp.accept().await.unwrap();
+        let second = parts.tcp.accept().await.unwrap();
+        let connected =
+            client.until(|_| (parts.interceptor.counters().accepted == 1).then_some(()));
+        let (_, stream) = tokio::join!(connected, first.accept());
+        let error = second.accept().await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+        assert_eq!(parts.interceptor.counters().over_memory, 1);
+        drop(stream.unwrap());
+    });
+}
+
+#[test]
+fn a_source_fills_only_its_part_of_the_queue() {
+    on_both(|| async {
+        let limits =
+            InterceptLimits { datagram_bytes_per_source: 1000, ..InterceptLimits::default() };
+        let (mut client, parts) = pair(|builder| builder.limits(limits));
+        let socket = client.node.udp((ADDR, 4000).into()).unwrap();
+        for _ in 0..20 {
+            client.node.send_to(socket, to(53), &[7; 36]).unwrap();
+        }
+        let dropped = client.until(|_| {
+            let counters = parts.interceptor.counters();
+            let dropped = counters.over_datagram_bytes_per_source;
+            (counters.datagrams_received + dropped == 20).then_some(dropped)
+        });
+        assert_eq!(dropped.await, 10);
     });
 }
 

@@ -115,6 +115,19 @@ fn a_refused_datagram_is_an_error_for_its_sender() {
 }
 
 #[test]
+fn header_fields_of_a_datagram_include_the_ecn_bits() {
+    on_both(|| async {
+        let (mut client, parts) = pair(|builder| builder);
+        let socket = client.node.udp((ADDR, 4000).into()).unwrap();
+        client.node.set_option(socket, SocketOption::Tos(0x2b)).unwrap();
+        client.node.send_to(socket, SERVER.into(), b"query").unwrap();
+        client.until(|_| Some(())).await;
+        let (_, flow) = parts.udp.recv(&mut [0; 100]).await.unwrap();
+        assert_eq!((flow.ttl, flow.traffic_class), (Some(64), 0x2b));
+    });
+}
+
+#[test]
 fn invalid_datagrams_are_refused() {
     on_both(|| async {
         let (_client, parts) = pair(|builder| builder);
