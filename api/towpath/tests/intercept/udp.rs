@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use towpath::intercept::{EchoPolicy, Refusal, UdpFlow};
 use towpath_stack::{DropReason, SocketOption};
+use towpath_wire::{IpProtocol, icmpv4, ipv4};
 
 use crate::client::{ADDR, Client};
 use crate::{on_both, pair};
@@ -93,6 +94,52 @@ fn icmp_errors_about_datagrams_are_reported() {
         assert_eq!((error.source, error.destination), (SERVER.into(), closed));
         assert_eq!((error.message, error.mtu), ((3, 3), None));
         assert_eq!(error.from, IpAddr::from(ADDR));
+    });
+}
+
+/// Creates the report of a router that a datagram from `SERVER` to port 4000 of the client was
+/// longer than `mtu`.
+fn too_long(mtu: u16) -> Vec<u8> {
+    let header = |len: usize, protocol, src: [u8; 4], dst: [u8; 4]| ipv4::Header {
+        tos: 0,
+        total_len: (ipv4::HEADER_LEN + len) as u16,
+        ident: 7,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        ttl: 64,
+        protocol,
+        src: src.into(),
+        dst: dst.into(),
+        options: ipv4::Options::EMPTY,
+    };
+    let mut quoted = vec![0; ipv4::HEADER_LEN];
+    header(1408, IpProtocol::UDP, SERVER.0, ADDR).emit(&mut quoted);
+    // Ports, length and checksum of the datagram.
+    for word in [SERVER.1, 4000, 1408, 0] {
+        quoted.extend(word.to_be_bytes());
+    }
+    let mut icmp = vec![3, 4, 0, 0, 0, 0];
+    icmp.extend(mtu.to_be_bytes());
+    icmp.extend(quoted);
+    icmpv4::fill_checksum(&mut icmp);
+    let mut packet = vec![0; ipv4::HEADER_LEN];
+    header(icmp.len(), IpProtocol::ICMP, [10, 0, 0, 9], SERVER.0).emit(&mut packet);
+    packet.extend(icmp);
+    packet
+}
+
+#[test]
+fn the_mtu_of_a_router_is_reported() {
+    on_both(|| async {
+        let (client, parts) = pair(|builder| builder);
+        let flow = UdpFlow::new(SERVER.into(), (ADDR, 4000).into());
+        parts.udp.send(&[7; 1400], &flow).await.unwrap();
+        client.to.send(too_long(1300).into()).await.unwrap();
+        let error = parts.udp.recv_error().await.unwrap();
+        assert_eq!((error.source, error.destination), (flow.source, flow.destination));
+        assert_eq!((error.message, error.mtu), ((3, 4), Some(1300)));
+        assert_eq!(error.from, IpAddr::from([10, 0, 0, 9]));
     });
 }
 
