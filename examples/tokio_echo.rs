@@ -41,7 +41,8 @@ async fn on_kernel(addr: &str) -> io::Result<()> {
     }
 }
 
-async fn on_stack(stack: Stack, port: &str) -> io::Result<()> {
+/// Serves port `port` of a stack until accepting fails.
+pub async fn on_stack(stack: Stack, port: &str) -> io::Result<()> {
     let addr = format!("0.0.0.0:{port}");
     let listener = towpath::tokio::TcpListener::bind_on(&stack, addr).await?;
     loop {

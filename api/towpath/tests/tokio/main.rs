@@ -3,6 +3,7 @@
 mod bad_input;
 mod both_ends;
 mod cancel;
+mod echo;
 mod exit;
 mod names;
 mod options;
