@@ -72,6 +72,15 @@ impl Registration {
         })
     }
 
+    /// Like [`Self::poll_ready`], but waits for the next event even if the socket is ready. Only a
+    /// socket that was closed is ready at once.
+    ///
+    /// # Errors
+    /// As for [`Process::lock_reactor`].
+    pub fn poll_event(&self, client: &Client, interest: u32, waker: &Waker) -> Poll<Result<u32>> {
+        self.poll(client, interest | ALWAYS, waker, || 0)
+    }
+
     fn poll(
         &self,
         client: &Client,

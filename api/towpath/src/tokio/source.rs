@@ -174,18 +174,33 @@ impl<S: HasSocket> IoSource<S> {
     }
 
     /// Waits until the socket is ready for `interest` and `attempt` does not return `WouldBlock`.
+    /// After `WouldBlock`, waits for the next event of the socket.
     pub async fn async_io<T>(
         &self,
         interest: Interest,
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        loop {
-            self.ready(interest).await?;
-            match attempt() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
+        let mut wakeup = None;
+        let wanted = events_of(interest);
+        poll_fn(|cx| {
+            let coop = ready!(coop::poll_proceed(cx));
+            self.request_memory(interest.is_writable());
+            let registration = self.of_future(&mut wakeup)?;
+            ready!(self.poll_ready(registration, Awaited::Room, wanted, cx))?;
+            let mut result = attempt();
+            if is_blocked(&result) {
+                // The socket may still be ready, so waiting for readiness would spin. Attempt again
+                // after the registration, because an event may have arrived before it.
+                self.wait_for_event(registration, wanted, cx)?;
+                result = attempt();
+                if is_blocked(&result) {
+                    return Poll::Pending;
+                }
             }
-        }
+            coop.made_progress();
+            Poll::Ready(result)
+        })
+        .await
     }
 
     /// Requests memory for the send buffer before the first write. Without memory, the socket
@@ -244,6 +259,24 @@ impl<S: HasSocket> IoSource<S> {
         }
         ready.map_err(io_error)
     }
+
+    /// Registers the task of `cx` for the next event of the socket.
+    ///
+    /// # Errors
+    /// Fails if no event can follow, because the socket or the dispatcher has ended.
+    fn wait_for_event(
+        &self,
+        registration: &Registration,
+        interest: u32,
+        cx: &Context<'_>,
+    ) -> io::Result<()> {
+        let client = self.socket.owned().client();
+        match registration.poll_event(client, interest, cx.waker()) {
+            Poll::Pending => self.dispatcher.check_running(),
+            Poll::Ready(Ok(_)) => Err(io::ErrorKind::NotConnected.into()),
+            Poll::Ready(Err(error)) => Err(io_error(error)),
+        }
+    }
 }
 
 impl<S: HasSocket> Drop for IoSource<S> {
@@ -277,6 +310,10 @@ fn events_of(interest: Interest) -> u32 {
         events |= Awaited::Room.interest();
     }
     events
+}
+
+fn is_blocked<T>(result: &io::Result<T>) -> bool {
+    matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Repeats `attempt` while it returns `WouldBlock` although `wait` reports that the socket is

@@ -199,6 +199,9 @@ impl TcpStream {
 
     /// Calls `attempt` if the connection is ready for `interest`.
     ///
+    /// Unlike in tokio, `WouldBlock` of `attempt` does not change what [`Self::ready`] returns. Use
+    /// [`Self::async_io`] if `attempt` may block although the connection is ready.
+    ///
     /// # Errors
     /// `WouldBlock` if it is not ready; otherwise the error of `attempt`.
     pub fn try_io<T>(
@@ -209,8 +212,8 @@ impl TcpStream {
         self.io.try_io(interest, attempt)
     }
 
-    /// Calls `attempt` whenever the connection is ready for `interest`, until `attempt` does not
-    /// return `WouldBlock`.
+    /// Calls `attempt` when the connection is ready for `interest`. If `attempt` returns
+    /// `WouldBlock`, calls it again after the next event of the connection. Calls may be spurious.
     ///
     /// # Errors
     /// As for [`Self::ready`]; otherwise the error of `attempt`.

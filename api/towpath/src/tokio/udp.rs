@@ -343,6 +343,9 @@ impl UdpSocket {
 
     /// Calls `attempt` if the socket is ready for `interest`.
     ///
+    /// Unlike in tokio, `WouldBlock` of `attempt` does not change what [`Self::ready`] returns. Use
+    /// [`Self::async_io`] if `attempt` may block although the socket is ready.
+    ///
     /// # Errors
     /// `WouldBlock` if it is not ready; otherwise the error of `attempt`.
     pub fn try_io<T>(
@@ -353,8 +356,8 @@ impl UdpSocket {
         self.io.try_io(interest, attempt)
     }
 
-    /// Calls `attempt` whenever the socket is ready for `interest`, until `attempt` does not return
-    /// `WouldBlock`.
+    /// Calls `attempt` when the socket is ready for `interest`. If `attempt` returns `WouldBlock`,
+    /// calls it again after the next event of the socket. Calls may be spurious.
     ///
     /// # Errors
     /// As for [`Self::ready`]; otherwise the error of `attempt`.

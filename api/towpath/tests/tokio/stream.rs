@@ -1,4 +1,8 @@
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::pin::pin;
+use std::task::Poll;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, copy, copy_bidirectional};
 use tokio::task::yield_now;
@@ -148,6 +152,33 @@ fn tries_fail_while_a_connection_is_not_ready() {
         let server = reader.await.expect("no panic");
         let ready = server.ready(Interest::READABLE).await.expect("ready");
         assert!(ready.is_readable(), "{ready:?}");
+    });
+}
+
+/// Otherwise a task whose attempts block for another reason than the socket would never sleep.
+#[test]
+fn a_blocked_attempt_waits_for_the_next_event() {
+    on_both(|stack| async move {
+        let (mut client, server) = connection(&stack).await;
+        client.write_all(b"a").await.expect("written");
+        server.readable().await.expect("data");
+        let (attempts, is_blocked) = (Cell::new(0), Cell::new(true));
+        let attempt = || {
+            attempts.set(attempts.get() + 1);
+            if is_blocked.get() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            server.try_read(&mut [0; 2])
+        };
+        let mut io = pin!(server.async_io(Interest::READABLE, attempt));
+        assert!(poll_fn(|cx| Poll::Ready(io.as_mut().poll(cx).is_pending())).await);
+        assert!(attempts.get() <= 2, "{} attempts", attempts.get());
+        let write = async {
+            is_blocked.set(false);
+            client.write_all(b"b").await.expect("written");
+        };
+        let (read, ()) = tokio::join!(io, write);
+        assert!(read.expect("data") > 0);
     });
 }
 
