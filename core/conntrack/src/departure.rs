@@ -111,6 +111,8 @@ impl Conntrack {
             last_ns: now_ns,
             newer: NONE,
             older: NONE,
+            source_newer: NONE,
+            source_older: NONE,
             generation: 0,
             source: NONE,
             mapping,

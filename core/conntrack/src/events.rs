@@ -15,8 +15,11 @@ pub struct TrackerCounters {
     pub created: u64,
     /// Flows removed because no packet arrived within their timeout.
     pub expired: u64,
-    /// Flows that were removed because the table was full, to make room for a new flow.
+    /// Flows that were removed because the table was full, to make room for a new flow. No source
+    /// had a large part of the table.
     pub evicted: u64,
+    /// Flows that were removed for the same reason, and whose source had a large part of the table.
+    pub source_evicted: u64,
     /// Flows removed by the operator, or because the router lost the address that they were
     /// translated to.
     pub deleted: u64,
@@ -28,8 +31,8 @@ pub struct TrackerCounters {
     /// Packets dropped because they would open a flow, the table is full, and no flow in it may be
     /// evicted.
     pub table_full: u64,
-    /// Packets dropped because they would open a flow, and their source address already has the
-    /// maximum number of flows.
+    /// Packets dropped because they would open a flow, and their source address may have no more
+    /// flows. The bound is the maximum, or seven times as many as new flows can obtain.
     pub source_full: u64,
     /// Packets dropped because no free port was found for their translated source.
     pub ports_exhausted: u64,
@@ -46,11 +49,12 @@ pub struct TrackerCounters {
 impl TrackerCounters {
     /// Returns all counters as pairs of name and value.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 12] {
+    pub fn list(&self) -> [(&'static str, u64); 13] {
         let &Self {
             created,
             expired,
             evicted,
+            source_evicted,
             deleted,
             invalid,
             untranslatable,
@@ -65,6 +69,7 @@ impl TrackerCounters {
             ("created", created),
             ("expired", expired),
             ("evicted", evicted),
+            ("source_evicted", source_evicted),
             ("deleted", deleted),
             ("invalid", invalid),
             ("untranslatable", untranslatable),

@@ -30,6 +30,19 @@ pub enum FlowClass {
     OtherAnswered,
 }
 
+/// Kind of evictable flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EvictionRank {
+    /// Flows whose destination has not answered, or whose handshake is not complete.
+    Unanswered,
+    /// Flows that were answered, but are closed or may be forged.
+    Answered,
+}
+
+impl EvictionRank {
+    pub(crate) const ALL: [Self; 2] = [Self::Unanswered, Self::Answered];
+}
+
 impl FlowClass {
     /// All flow classes, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
@@ -69,20 +82,20 @@ impl FlowClass {
         }
     }
 
-    /// Returns whether flows of this class are evicted from a full table. Answered ICMP queries and
-    /// UDP requests are evictable too, because an attacker can provoke the answer with one forged
-    /// request.
-    pub(crate) const fn is_evictable(self) -> bool {
-        matches!(
-            self,
+    /// Returns the rank of flows of this class if they are evicted from a full table. Answered ICMP
+    /// queries and UDP requests are evictable too, because an attacker can provoke the answer with
+    /// one forged request.
+    pub(crate) const fn eviction_rank(self) -> Option<EvictionRank> {
+        match self {
             Self::TcpOpening
-                | Self::TcpClosing
-                | Self::UdpUnanswered
-                | Self::UdpAnswered
-                | Self::IcmpUnanswered
-                | Self::IcmpAnswered
-                | Self::OtherUnanswered
-        )
+            | Self::UdpUnanswered
+            | Self::IcmpUnanswered
+            | Self::OtherUnanswered => Some(EvictionRank::Unanswered),
+            Self::TcpClosing | Self::UdpAnswered | Self::IcmpAnswered => {
+                Some(EvictionRank::Answered)
+            }
+            Self::TcpEstablished | Self::UdpAssured | Self::OtherAnswered => None,
+        }
     }
 
     pub(crate) const fn of_tcp(phase: TcpPhase) -> Self {
@@ -175,6 +188,10 @@ pub(crate) struct TrackedFlow {
     /// packets.
     pub newer: u32,
     pub older: u32,
+    /// Links of the list of evictable flows of the same source and rank, in the same order. Unused
+    /// if the flow is not evictable.
+    pub source_newer: u32,
+    pub source_older: u32,
     /// Generation of the table slot, incremented each time that a new flow is stored in the slot.
     pub generation: u32,
     /// Number of the table slot of the flow's source address. The slot counts the flows of the

@@ -22,8 +22,8 @@
 //! packet, because the tables have a fixed size. A flow takes at most [`BYTES_PER_FLOW`]
 //! bytes. Packets remove expired flows once per second, a bounded number at a time.
 //!
-//! Reading order: `tuple`, `view`; `flow`, `table`, `index`; `tcp`; `rules`, `mappings`; `tracker`,
-//! `departure`; `quote`, `fragments`, `events`.
+//! Reading order: `tuple`, `view`; `flow`, `table`, `sources`, `index`; `tcp`; `rules`, `mappings`;
+//! `tracker`, `departure`; `quote`, `fragments`, `events`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -35,6 +35,7 @@ mod index;
 mod mappings;
 mod quote;
 mod rules;
+mod sources;
 mod table;
 mod tcp;
 mod tracker;

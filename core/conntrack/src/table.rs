@@ -1,14 +1,13 @@
 //! Table of tracked flows, limited in total and per source address.
 
-use core::net::IpAddr;
-
 use crate::flow::{FlowClass, FlowTimeouts, NONE, TrackedFlow};
 use crate::index::Index;
+use crate::sources::FlowSources;
 use crate::tuple::{FlowDirection, HashKey, Tuple};
 
 /// Resolution in nanoseconds at which the time of a flow's last packet is recorded. A flow
 /// therefore moves to the end of its class list at most once per second, because a move writes to
-/// three flows.
+/// up to six flows.
 pub(crate) const REFRESH_NS: u64 = 1_000_000_000;
 
 /// Maximum number of expired flows that one call of [`TrackedFlows::expire`] removes from each
@@ -16,12 +15,18 @@ pub(crate) const REFRESH_NS: u64 = 1_000_000_000;
 /// packet.
 const EXPIRED_MAX: usize = 64;
 
+/// Factor: a source may have at most SOURCE_PART times as many flows as new flows can still obtain,
+/// because established flows are never evicted. If they leave 1/8 of the table, for example, a
+/// single source may have the other 7/8. The bound leaves room for clients with few flows.
+const SOURCE_PART: usize = 7;
+
 /// Reason why a new flow is not added to the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableRefusal {
     /// The table is full, and none of its flows may be evicted.
     Full,
-    /// The source address already has its maximum number of flows.
+    /// The source address already has its maximum number of flows, or [`SOURCE_PART`] times as many
+    /// as new flows can obtain.
     SourceFull,
 }
 
@@ -31,16 +36,6 @@ struct ClassList {
     oldest: u32,
     newest: u32,
     len: u32,
-}
-
-/// Source address with the number of its flows.
-#[derive(Debug, Clone, Copy)]
-struct FlowSource {
-    /// IPv4 address, or the first 64 bits of an IPv6 address, because one host can use all
-    /// addresses of a /64.
-    addr: IpAddr,
-    flows: u32,
-    next_free: u32,
 }
 
 /// All tracked flows. The memory for the maximum number is reserved on creation; the kernel commits
@@ -55,9 +50,7 @@ pub(crate) struct TrackedFlows {
     index: Index,
     lists: [ClassList; FlowClass::ALL.len()],
     timeouts_ns: [u64; FlowClass::ALL.len()],
-    sources: Vec<FlowSource>,
-    source_free: u32,
-    source_index: Index,
+    sources: FlowSources,
     key: HashKey,
 }
 
@@ -66,8 +59,11 @@ pub(crate) struct TrackedFlows {
 pub enum FlowRemoval {
     /// No packet arrived within the timeout of the flow's class.
     Expired,
-    /// The flow was evicted because the table was full, to make room for a new flow.
+    /// The flow was evicted because the table was full, to make room for a new flow. No source had
+    /// a large part of the table.
     Evicted,
+    /// Like [`Self::Evicted`], but the source of the evicted flow had a large part of the table.
+    SourceEvicted,
     /// The operator removed the flow, or the router lost the address that the flow was translated
     /// to.
     Deleted,
@@ -88,9 +84,7 @@ impl TrackedFlows {
             index: Index::new(2 * flows_max),
             lists: [ClassList { oldest: NONE, newest: NONE, len: 0 }; FlowClass::ALL.len()],
             timeouts_ns: timeouts.0.map(|time| time.as_nanos() as u64 + REFRESH_NS),
-            sources: Vec::with_capacity(flows_max),
-            source_free: NONE,
-            source_index: Index::new(flows_max),
+            sources: FlowSources::new(flows_max, key),
             key,
         }
     }
@@ -150,15 +144,20 @@ impl TrackedFlows {
         now_ns: u64,
         mut removed: impl FnMut(u32, &TrackedFlow, FlowRemoval),
     ) -> Result<u32, TableRefusal> {
-        let source = self.source_of(flow.tuples[0].src);
-        if source.is_some_and(|slot| self.sources[slot as usize].flows >= self.per_source_max) {
+        let src = flow.tuples[0].src;
+        let obtainable = self.flows_max - self.len() + self.evictable_len();
+        if obtainable == 0 {
+            return Err(TableRefusal::Full);
+        }
+        let flows = self.sources.flows_of(src);
+        if flows >= self.per_source_max || flows as usize >= SOURCE_PART * obtainable {
             return Err(TableRefusal::SourceFull);
         }
         if self.len() >= self.flows_max {
-            let victim = self.victim().ok_or(TableRefusal::Full)?;
-            self.remove(victim, FlowRemoval::Evicted, &mut removed);
+            let (victim, why) = self.victim().ok_or(TableRefusal::Full)?;
+            self.remove(victim, why, &mut removed);
         }
-        flow.source = self.add_source(flow.tuples[0].src);
+        flow.source = self.sources.add(src);
         (flow.last_ns, flow.is_live) = (now_ns, true);
         let id = self.free;
         let id = match self.flows.get_mut(id as usize) {
@@ -192,7 +191,7 @@ impl TrackedFlows {
         for (way, tuple) in (0..).zip(&flow.tuples) {
             self.index.remove(tuple.hash(self.key), id << 1 | way);
         }
-        self.remove_source(flow.source);
+        self.sources.remove(flow.source);
         removed(id, &flow, why);
         let free = self.free;
         let slot = self.at_mut(id);
@@ -233,12 +232,21 @@ impl TrackedFlows {
         has_more
     }
 
-    /// Returns the flow to evict from a full table: of the evictable flows, the one whose last
-    /// packet is oldest. A flood of forged packets therefore evicts no established flow.
-    fn victim(&self) -> Option<u32> {
-        let evictable = FlowClass::ALL.into_iter().filter(|class| class.is_evictable());
-        let oldest = evictable.map(|class| self.lists[class as usize].oldest);
-        oldest.filter(|id| *id != NONE).min_by_key(|id| self.at(*id).last_ns)
+    /// Returns the flow to evict from a full table. If a source has a large part of the table, it
+    /// loses one of its own flows, and clients with few flows keep theirs. Otherwise returns the
+    /// evictable flow whose last packet is oldest. A flood of forged packets therefore evicts no
+    /// established flow.
+    fn victim(&self) -> Option<(u32, FlowRemoval)> {
+        if let Some(id) = self.sources.victim() {
+            return Some((id, FlowRemoval::SourceEvicted));
+        }
+        let oldest = evictable_classes().map(|class| self.lists[class as usize].oldest);
+        let oldest = oldest.filter(|id| *id != NONE).min_by_key(|id| self.at(*id).last_ns)?;
+        Some((oldest, FlowRemoval::Evicted))
+    }
+
+    fn evictable_len(&self) -> usize {
+        evictable_classes().map(|class| self.len_of(class)).sum()
     }
 
     fn link(&mut self, id: u32) {
@@ -252,6 +260,7 @@ impl TrackedFlows {
         }
         self.lists[class].newest = id;
         self.lists[class].len += 1;
+        self.sources.link(&mut self.flows, id);
     }
 
     fn unlink(&mut self, id: u32) {
@@ -265,57 +274,15 @@ impl TrackedFlows {
             newer => self.at_mut(newer).older = older,
         }
         self.lists[class as usize].len -= 1;
-    }
-
-    fn source_of(&self, addr: IpAddr) -> Option<u32> {
-        let addr = source_key(addr);
-        let hash = self.key.of_end(addr, 0, 0, 0);
-        self.source_index.find(hash, |slot| self.sources[slot as usize].addr == addr)
-    }
-
-    fn add_source(&mut self, addr: IpAddr) -> u32 {
-        if let Some(slot) = self.source_of(addr) {
-            self.sources[slot as usize].flows += 1;
-            return slot;
-        }
-        let source = FlowSource { addr: source_key(addr), flows: 1, next_free: NONE };
-        let slot = match self.sources.get_mut(self.source_free as usize) {
-            Some(free) => {
-                let slot = core::mem::replace(&mut self.source_free, free.next_free);
-                *free = source;
-                slot
-            }
-            None => {
-                self.sources.push(source);
-                self.sources.len() as u32 - 1
-            }
-        };
-        self.source_index.insert(self.key.of_end(source.addr, 0, 0, 0), slot);
-        slot
-    }
-
-    fn remove_source(&mut self, slot: u32) {
-        let source = &mut self.sources[slot as usize];
-        source.flows -= 1;
-        if source.flows == 0 {
-            let hash = self.key.of_end(source.addr, 0, 0, 0);
-            source.next_free = core::mem::replace(&mut self.source_free, slot);
-            self.source_index.remove(hash, slot);
-        }
+        self.sources.unlink(&mut self.flows, id);
     }
 
     /// Returns the memory reserved for the table in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.flows.capacity() * size_of::<TrackedFlow>()
-            + self.sources.capacity() * size_of::<FlowSource>()
-            + self.index.bytes()
-            + self.source_index.bytes()
+        self.flows.capacity() * size_of::<TrackedFlow>() + self.sources.bytes() + self.index.bytes()
     }
 }
 
-fn source_key(addr: IpAddr) -> IpAddr {
-    match addr {
-        IpAddr::V4(_) => addr,
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
-    }
+fn evictable_classes() -> impl Iterator<Item = FlowClass> {
+    FlowClass::ALL.into_iter().filter(|class| class.eviction_rank().is_some())
 }

@@ -178,6 +178,7 @@ impl FlowRecords {
         let counter = match why {
             FlowRemoval::Expired => &mut self.counters.expired,
             FlowRemoval::Evicted => &mut self.counters.evicted,
+            FlowRemoval::SourceEvicted => &mut self.counters.source_evicted,
             FlowRemoval::Deleted => &mut self.counters.deleted,
         };
         *counter += 1;

@@ -225,7 +225,9 @@ pub fn events(stack: &ServedStack, from: u64) -> Result<(Vec<ShownFlow>, u64), G
         let word = match event.kind {
             FlowEventKind::New => "new",
             FlowEventKind::Destroyed(FlowRemoval::Expired) => "expired",
-            FlowEventKind::Destroyed(FlowRemoval::Evicted) => "evicted",
+            FlowEventKind::Destroyed(FlowRemoval::Evicted | FlowRemoval::SourceEvicted) => {
+                "evicted"
+            }
             FlowEventKind::Destroyed(FlowRemoval::Deleted) => "deleted",
         };
         Some(ShownFlow { event: Some(Word::known(word)), ..shown(&event.flow)? })

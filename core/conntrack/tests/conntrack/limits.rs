@@ -126,6 +126,94 @@ fn limits_the_flows_of_a_source() {
     assert!(net.out(TestPacket::udp("10.1.0.3:1", SERVER)).is_some());
 }
 
+/// Opens a flow of the host 10.2.0.`host` with the source port `port`. Returns whether it was
+/// refused.
+fn is_refused(net: &mut Network, host: u8, port: u16) -> bool {
+    net.out(TestPacket::udp(&format!("10.2.0.{host}:{port}"), SERVER)).is_none()
+}
+
+/// Returns the number of flows of the host 10.2.0.`host`.
+fn flows_of(net: &Network, host: u8) -> usize {
+    let src = format!("10.2.0.{host}");
+    let (flows, _) = net.tracker.flows(0, 0, usize::MAX);
+    flows.iter().filter(|flow| flow.original.src.to_string() == src).count()
+}
+
+#[test]
+fn the_source_with_the_most_flows_pays_for_a_full_table() {
+    let mut net = Network::with_limits(&[], &small(640, 640));
+    for n in 0..40 {
+        net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
+    }
+    // Two hosts open flows in turn. The second one starts later, and has fewer in the end.
+    for port in 1..=1000 {
+        assert!(!is_refused(&mut net, 1, port));
+        assert!(port < 900 || !is_refused(&mut net, 2, port));
+    }
+    assert_eq!((flows_of(&net, 1), flows_of(&net, 2)), (499, 101));
+    let counters = *net.tracker.counters();
+    assert_eq!((counters.evicted, counters.source_evicted), (0, 501));
+    let is_small = |flow: &FlowInfo| flow.original.src.to_string().starts_with("10.1.");
+    assert_eq!(net.tracker.delete(0, is_small), (40, None));
+}
+
+/// Forged addresses have one flow each, so none of them is large.
+#[test]
+fn forged_addresses_evict_the_oldest_flow_of_any_source() {
+    let mut net = Network::with_limits(&[], &small(640, 640));
+    for port in 1..=10 {
+        is_refused(&mut net, 1, port);
+    }
+    for n in 0..630 {
+        net.out(TestPacket::udp(&client(n), SERVER)).unwrap();
+    }
+    for port in 1..=5 {
+        net.out(TestPacket::udp(&client(700 + port), SERVER)).unwrap();
+    }
+    assert_eq!(net.tracker.counters().evicted, 5);
+    assert_eq!(flows_of(&net, 1), 5);
+}
+
+#[test]
+fn a_large_source_loses_unanswered_flows_unless_it_has_more_answered_ones() {
+    let mut net = Network::with_limits(&[], &small(10, 10));
+    let ask = |net: &mut Network, port: u16| is_refused(net, 1, port);
+    let answer = |net: &mut Network, port: u16| {
+        net.back(TestPacket::udp(SERVER, &format!("10.2.0.1:{port}"))).unwrap();
+    };
+    (1..=10).for_each(|port| assert!(!ask(&mut net, port)));
+    (1..=4).for_each(|port| answer(&mut net, port));
+    let classes = [FlowClass::UdpUnanswered, FlowClass::UdpAnswered];
+    let lens = |net: &Network| classes.map(|class| net.tracker.len_of(class));
+    assert!(!is_refused(&mut net, 2, 1));
+    assert_eq!(lens(&net), [6, 4]);
+    (6..=9).for_each(|port| answer(&mut net, port));
+    assert!(!is_refused(&mut net, 3, 1));
+    assert_eq!(lens(&net), [3, 7]);
+    assert_eq!(net.tracker.counters().source_evicted, 2);
+}
+
+#[test]
+fn sources_with_established_flows_leave_room_for_small_ones() {
+    let mut net = Network::with_limits(&[], &small(1000, 250));
+    for port in 1..=250 {
+        for host in 1..=4 {
+            let client = format!("10.2.0.{host}:{port}");
+            if net.out(TestPacket::udp(&client, SERVER)).is_some() {
+                net.back(TestPacket::udp(SERVER, &client)).unwrap();
+                net.out(TestPacket::udp(&client, SERVER)).unwrap();
+            }
+        }
+    }
+    let lens = [1, 2, 3, 4].map(|host| flows_of(&net, host));
+    assert!(lens.iter().all(|len| (235..=245).contains(len)), "{lens:?}");
+    assert!(net.tracker.counters().source_full > 0);
+    for n in 0..30 {
+        converse(&mut net, n);
+    }
+    assert_eq!(net.tracker.counters().table_full, 0);
+}
+
 #[test]
 fn counts_exhausted_ports() {
     let mut net = Network::new(&["snat out wan to 192.0.2.5 ports 2000-2009"]);
