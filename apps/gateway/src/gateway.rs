@@ -76,6 +76,10 @@ struct GatewayHost {
 /// turn of the event loop suffices.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 
+/// Maximum length in bytes of the IP and TCP headers of a packet without data. IPv6 extension
+/// headers are neglected.
+const HEADERS_LEN_MAX: usize = 120;
+
 impl Gateway {
     /// Creates a gateway without forwarded ports for a single stack. `now_ns` is the time of the
     /// clock used in later calls.
@@ -329,16 +333,22 @@ impl Gateway {
     /// after [`ROUNDS_MAX`] iterations.
     fn work(&mut self, now: Instant, pool: &mut Pool) {
         for _ in 0..ROUNDS_MAX {
-            self.unsettled = false;
-            let budget = Budget::default();
-            let turn = self.stack.turn(now, &mut self.host, &mut self.ports, pool, budget);
-            let on_link = self.link.queues().to_program.len();
-            self.serve(now, pool, on_link);
-            self.unsettled |= turn.more;
+            let on_link = self.round(now, pool, Budget::default());
             if !self.unsettled || on_link >= LINK_PACKETS_MAX / 2 {
                 break;
             }
         }
+    }
+
+    /// Runs one turn of the inner stack, and serves the flows. Returns the number of packets on
+    /// the link to the program.
+    fn round(&mut self, now: Instant, pool: &mut Pool, budget: Budget) -> usize {
+        self.unsettled = false;
+        let turn = self.stack.turn(now, &mut self.host, &mut self.ports, pool, budget);
+        let on_link = self.link.queues().to_program.len();
+        self.serve(now, pool, on_link);
+        self.unsettled |= turn.more;
+        on_link
     }
 
     fn is_due(&self) -> bool {
@@ -387,17 +397,28 @@ impl Port for Gateway {
             return 0;
         }
         self.host.shared.now_ns = now_ns;
+        let now = Instant(now_ns);
         let at = self.outer.ip_offset();
+        let mut has_data = false;
         for packet in batch.iter() {
+            has_data |= packet.len() > at + HEADERS_LEN_MAX;
             self.host.tcp.on_packet(&self.stack, packet.linear().get(at..).unwrap_or_default());
         }
         self.link.queues().from_program.append(batch);
+        if has_data {
+            // Pass data to the host before the inner stack acknowledges it. Otherwise the ACK
+            // announces a window without the memory of that data. The program then sends less at
+            // once, or needs a window update.
+            self.round(now, pool, Budget { tx_packets: 0, ..Budget::default() });
+        }
         // Process all packets now, because they refer to FIFO memory that the program's stack needs
         // back.
-        while !self.link.queues().from_program.is_empty() {
-            self.work(Instant(now_ns), pool);
+        loop {
+            self.work(now, pool);
+            if self.link.queues().from_program.is_empty() {
+                return n;
+            }
         }
-        n
     }
 
     fn offloads(&self) -> Offloads {

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant as Clock};
 
 use rustix::net::{SendFlags, listen, send, sockopt};
+use towpath_gateway::limits::FIFO_LEN;
 use towpath_gateway::{ForwardProtocol, Gateway, GatewayConfig};
 use towpath_pool::{Batch, Checksum, Packet, Pool, Port};
 use towpath_ring::SendBuffer;
@@ -496,6 +497,27 @@ fn a_reset_that_is_met_in_sending_is_behind_what_came_before_too() {
     let error = world.until("a reset", |world| world.error(sock));
     assert_eq!(error, SocketError::Reset);
     assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
+}
+
+#[test]
+fn acknowledges_bytes_after_they_were_passed_to_the_host() {
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).map(|_| got)
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    // Less than half of the FIFO, so that no window update would follow the ACK.
+    let bytes = pattern(120_000, 1);
+    world.write_all(sock, &bytes);
+    let info = |world: &World| world.stack.info(world.now(), sock.id).unwrap();
+    world.until("all ACKs", |world| (info(world).send_queue == 0).then_some(()));
+    let used = FIFO_LEN - info(&world).tcp.unwrap().snd_wnd;
+    // A window grows by at least a segment, whose length is up to 64 KiB here.
+    assert!(used < 65_536, "{used} bytes are missing in the window");
+    world.stack.shutdown_send(sock.id);
+    world.until("the host", |_| server.is_finished().then_some(()));
+    assert!(server.join().unwrap().unwrap() == bytes);
 }
 
 #[test]
