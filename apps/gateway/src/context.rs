@@ -28,6 +28,7 @@ use crate::nameservers::{Nameserver, Nameservers};
 use crate::notice::Notice;
 use crate::siblings::{Place, Topic};
 use crate::source::{self, AddressChanges};
+use crate::urgent::EventRounds;
 
 /// Arguments that the functions of all protocols need to serve their flows.
 pub(crate) struct Context<'a, H: Host> {
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) config: GatewayConfig,
     pub(crate) dialer: Dialer,
     pub(crate) events: Events,
+    pub(crate) event_rounds: EventRounds,
     pub(crate) counters: Counters,
     /// ICMP errors queued to be sent to the program.
     pub(crate) errors: Errors,
@@ -116,6 +118,7 @@ impl Shared {
                 dialer: Dialer::new(config.egress.clone()),
                 config,
                 events,
+                event_rounds: EventRounds::default(),
                 counters: Counters::default(),
                 errors: Errors::default(),
                 fifos: FifoPool::of_one_of(place.count()),

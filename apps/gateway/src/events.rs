@@ -94,18 +94,14 @@ impl Events {
         epoll::add(&*self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
     }
 
-    /// Returns pending epoll events without blocking.
+    /// Returns pending epoll events without blocking. After EINTR, the next call returns them.
     pub(crate) fn take<'a>(
         &self,
         list: &'a mut EventList,
-    ) -> impl Iterator<Item = (Token, Readiness)> + use<'a> {
+    ) -> Result<impl Iterator<Item = (Token, Readiness)> + use<'a>, Errno> {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let taken = match epoll::wait(&*self.epoll, &mut list[..], Some(&now)) {
-            Ok((events, _)) => &*events,
-            // Ignore EINTR: the next call returns the same events.
-            Err(_) => &[],
-        };
-        taken.iter().filter_map(|event| {
+        let (taken, _) = epoll::wait(&*self.epoll, &mut list[..], Some(&now))?;
+        Ok(taken.iter().filter_map(|event| {
             let flags = event.flags;
             let has = |wanted: EventFlags| flags.intersects(wanted);
             let ready = Readiness {
@@ -116,7 +112,7 @@ impl Events {
                 failed: has(EventFlags::ERR),
             };
             Some((Token::from_u64(event.data.u64())?, ready))
-        })
+        }))
     }
 }
 

@@ -282,7 +282,7 @@ impl Flow {
                 error = Some(Errno::NOMEM);
                 break;
             }
-            match self.urgent_reads.recv(self.host.as_fd(), &spare) {
+            match self.urgent_reads.recv(self.host.as_fd(), &spare, cx.shared.event_rounds) {
                 Ok((0, _)) => {
                     ended = true;
                     self.host_side = HostSide::Ended;

@@ -275,6 +275,7 @@ impl Gateway {
         let seen = self.seen.take();
         if seen == Some(false) {
             self.listened_ns = now_ns;
+            self.host.shared.event_rounds.advance();
         }
         seen == Some(true)
             || self.unheard
@@ -287,7 +288,8 @@ impl Gateway {
         self.listened_ns = shared.now_ns;
         let mut taken = 0;
         let mut events: EventList = [const { MaybeUninit::uninit() }; EVENTS_MAX];
-        for (token, ready) in shared.events.take(&mut events) {
+        let Ok(events) = shared.events.take(&mut events) else { return };
+        for (token, ready) in events {
             taken += 1;
             match token {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),
@@ -308,6 +310,9 @@ impl Gateway {
         }
         // If the event list is full, more events may be pending.
         self.unheard = taken == EVENTS_MAX;
+        if !self.unheard {
+            shared.event_rounds.advance();
+        }
     }
 
     /// Serves the flows with pending work. `on_link` is the number of packets queued on the link to

@@ -134,16 +134,34 @@ pub(crate) fn send_datagram(
     send_message(fd, &mut iov[..n], &mut address, &mut control, 0)
 }
 
-/// Receives from a stream socket into unused FIFO memory. Returns 0 at the end of the stream.
-pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<usize, Errno> {
+/// Enables [`recv_stream`] to return whether bytes are left (TCP_INQ, Linux 4.18). Returns false if
+/// unsupported.
+pub(crate) fn enable_inq(fd: BorrowedFd<'_>) -> bool {
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_INQ, 1).is_ok()
+}
+
+/// Receives from a stream socket into unused FIFO memory. Returns the number of bytes, 0 at the end
+/// of the stream. After [`enable_inq`], also returns whether unread bytes or a FIN are left.
+pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<(usize, bool), Errno> {
     let (mut iov, n) = iovecs(&[], spare);
+    let mut control = Control::empty();
     // SAFETY: a msghdr has only integers and pointers, for which zero is valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = iov.as_mut_ptr();
     message.msg_iovlen = n as _;
+    message.msg_control = control.bytes.as_mut_ptr().cast();
+    message.msg_controllen = mem::size_of_val(&control.bytes) as _;
     // SAFETY: the iovecs are stretches of a mapping that `spare` keeps alive during the call.
-    // Concurrent writes to mappings are allowed.
-    unsafe { transfer(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_DONTWAIT) }
+    // Concurrent writes to mappings are allowed. `control` outlives the call.
+    let len = unsafe { transfer(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_DONTWAIT) }?;
+    control.len = message.msg_controllen as _;
+    let mut left = 0;
+    control.each(|level, kind, data| {
+        if (level, kind) == (libc::IPPROTO_TCP, libc::TCP_CM_INQ) {
+            left = plain::<libc::c_int>(data).unwrap_or(0);
+        }
+    });
+    Ok((len, left > 0))
 }
 
 /// Receives one datagram, or several coalesced ones if [`enable_gro`] was called.
