@@ -20,7 +20,7 @@ use towpath_wire::IpProtocol;
 use crate::cx::Cx;
 use crate::drop::DropReason;
 use crate::host::Host;
-use crate::net::{IfaceId, Looped, Received, Unreachable};
+use crate::net::{IfaceId, Local, Looped, Received, Unreachable};
 use crate::stack::Stack;
 use crate::udp::rx::stray_echo;
 
@@ -59,14 +59,19 @@ impl<H: Host> Stack<H> {
             Received::Local(local) => match IpProtocol(local.protocol) {
                 IpProtocol::TCP => self.receive_tcp(cx, local, hash),
                 IpProtocol::UDP => self.receive_udp(cx, local),
-                _ => {
-                    self.net.unreachable(cx.now, &local, Unreachable::Protocol, cx.pool);
-                    self.drop_local(local, DropReason::UnknownProtocol, cx.pool);
-                }
+                _ => self.refuse_protocol(cx, local),
             },
             Received::IcmpError(error) => self.receive_error(cx, &error),
             Received::EchoReply(echo) => self.receive_echo_reply(cx, echo),
             Received::EchoRequest(echo) => stray_echo(cx, echo),
         }
+    }
+
+    /// Reports to the sender that no socket receives the packet's protocol, and drops the packet.
+    /// Takes `local` by value: if the caller borrowed it, each segment would be copied once more.
+    #[cold]
+    fn refuse_protocol(&mut self, cx: &mut Cx<'_, H>, local: Local) {
+        self.net.unreachable(cx.now, &local, Unreachable::Protocol, cx.pool);
+        self.drop_local(local, DropReason::UnknownProtocol, cx.pool);
     }
 }

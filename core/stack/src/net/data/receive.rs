@@ -186,8 +186,10 @@ impl Data {
         };
         match self.verdict_of_looped(iface, ip.dst) {
             RoutingVerdict::Local { group } => {
-                let local = local_of(iface, &ip, group, packet, true);
-                self.hand_over(now, local, pool)
+                if is_for_sockets(&ip) {
+                    return self.hand_over(iface, &ip, group, packet, true);
+                }
+                self.receive_own(now, local_of(iface, &ip, group, packet, true), pool)
             }
             RoutingVerdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
             // Unreachable, because `verdict_of_looped` never returns `Forward`.
@@ -208,22 +210,35 @@ impl Data {
         packet: Packet,
         pool: &mut Pool,
     ) -> Option<Received> {
-        self.hand_over(now, local_of(iface, ip, group, packet, false), pool)
+        match is_for_sockets(ip) {
+            true => self.hand_over(iface, ip, group, packet, false),
+            false => self.receive_own(now, local_of(iface, ip, group, packet, false), pool),
+        }
     }
 
-    fn hand_over(&mut self, now: Instant, local: Local, pool: &mut Pool) -> Option<Received> {
+    /// Passes a packet to the sockets. Creates the result in place, which saves a copy per packet.
+    #[inline]
+    fn hand_over(
+        &mut self,
+        iface: IfaceId,
+        ip: &IpPacket,
+        group: bool,
+        packet: Packet,
+        looped: bool,
+    ) -> Option<Received> {
+        self.counters.delivered += 1;
+        Some(Received::Local(local_of(iface, ip, group, packet, looped)))
+    }
+
+    /// Receives a packet with a protocol of the IP layer, for which [`is_for_sockets`] is false.
+    fn receive_own(&mut self, now: Instant, local: Local, pool: &mut Pool) -> Option<Received> {
         match IpProtocol(local.protocol) {
-            IpProtocol::ICMP if local.src.is_ipv4() => self.receive_icmp(now, local, pool),
-            IpProtocol::ICMPV6 if local.src.is_ipv6() => self.receive_icmp(now, local, pool),
-            IpProtocol::IGMP if local.src.is_ipv4() => {
+            IpProtocol::IGMP => {
                 self.punts.push_back(ControlPacket::Igmp(local));
                 None
             }
-            IpProtocol::NO_NEXT_HEADER if local.src.is_ipv6() => give(local.packet, pool),
-            _ => {
-                self.counters.delivered += 1;
-                Some(Received::Local(local))
-            }
+            IpProtocol::NO_NEXT_HEADER => give(local.packet, pool),
+            _ => self.receive_icmp(now, local, pool),
         }
     }
 
@@ -385,7 +400,19 @@ fn is_ipv4(packet: &Packet) -> bool {
     packet.linear().first().is_some_and(|first| first >> 4 == 4)
 }
 
+/// Returns whether the packet's protocol is one of sockets, or unknown. Otherwise the IP layer
+/// itself receives the packet.
+#[inline]
+fn is_for_sockets(ip: &IpPacket) -> bool {
+    match ip.protocol {
+        IpProtocol::ICMP | IpProtocol::IGMP => ip.src.is_ipv6(),
+        IpProtocol::ICMPV6 | IpProtocol::NO_NEXT_HEADER => ip.src.is_ipv4(),
+        _ => true,
+    }
+}
+
 /// Creates the packet that is passed to the sockets. The padding of a short frame is removed.
+#[inline]
 fn local_of(iface: IfaceId, ip: &IpPacket, group: bool, mut packet: Packet, looped: bool) -> Local {
     packet.truncate(ip.end);
     Local {
