@@ -37,6 +37,8 @@ pub struct PacketSocket {
     /// Large packet buffers, allocated for the next call that receives frames.
     pub(crate) spare: Vec<Packet>,
     pub(crate) blocked: bool,
+    /// Whether the kernel has reported since the last poll that the socket has no frames.
+    pub(crate) is_empty: bool,
     /// Lengths of the last frames sent.
     pub(crate) sent: SentLengths,
     pub(crate) presence: Presence,
@@ -259,6 +261,7 @@ impl PacketSocket {
             sender: SendMemory::default(),
             spare: Vec::new(),
             blocked: false,
+            is_empty: false,
             sent: SentLengths::default(),
             counters: Counters::default(),
             missed: Cell::new(0),
@@ -358,6 +361,10 @@ impl Port for PacketSocket {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd.as_fd())
+    }
+
+    fn looked(&mut self, ready: bool) {
+        self.is_empty = !ready;
     }
 
     fn blocked(&self) -> bool {

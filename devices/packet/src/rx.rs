@@ -13,7 +13,9 @@ pub const COPY_MAX: usize = Pool::SMALL;
 
 impl PacketSocket {
     /// Receives up to `max` frames, with at most [`BATCH`] per system call, until the socket is
-    /// empty. Returns the number of packets added to `out`.
+    /// empty. Returns the number of packets added to `out`. Makes no system call right after the
+    /// kernel has reported that the socket is empty. Otherwise a stack with several ports would
+    /// read all of them for each frame of one.
     pub(crate) fn receive(
         &mut self,
         now_ns: u64,
@@ -22,6 +24,9 @@ impl PacketSocket {
         max: usize,
     ) -> usize {
         let (mut read, mut put_out) = (0, 0);
+        if std::mem::take(&mut self.is_empty) {
+            return 0;
+        }
         while read < max && !self.presence.is_gone() {
             let wanted = (max - read).min(BATCH);
             while self.spare.len() < wanted {
@@ -87,6 +92,48 @@ impl PacketSocket {
             _ => {
                 self.counters.rx_errors += 1;
                 self.look_whether_gone(now_ns);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+    use towpath_interface::Interface;
+    use towpath_pool::Port;
+    use towpath_virtio::HEADER_LEN_LEGACY;
+
+    use super::*;
+    use crate::Parts;
+
+    #[test]
+    fn reads_no_socket_that_was_reported_empty() {
+        // A pair of datagram sockets needs no capability, and is read by the same call.
+        let (kind, flags) = (SocketType::DGRAM, SocketFlags::NONBLOCK);
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let interface = Interface {
+            name: "pair".into(),
+            index: 1,
+            mtu: 1500,
+            mac: [2; 6],
+            driver: String::new(),
+            queues: 1,
+        };
+        let parts = Parts { descriptors: vec![ours.into()], interface };
+        let (mut socket, mut pool) = (PacketSocket::from_parts(parts), Pool::default());
+        let mut poll = |ready: Option<bool>| {
+            ready.into_iter().for_each(|ready| socket.looked(ready));
+            let mut out = Batch::new();
+            socket.poll(1, &mut pool, &mut out, 8)
+        };
+        let frame = [0; HEADER_LEN_LEGACY + 60];
+        for (ready, count) in [(Some(false), 0), (None, 1), (Some(true), 1), (None, 1)] {
+            send(&theirs, &frame, SendFlags::empty()).unwrap();
+            let found = poll(ready);
+            assert_eq!(found, count, "{ready:?}");
+            if count == 0 {
+                assert_eq!(poll(None), 1, "the report is of one poll");
             }
         }
     }
