@@ -61,8 +61,9 @@ pub(crate) struct Owed {
     pub(crate) syn: bool,
     /// Whether an ACK must be sent now.
     pub(crate) ack: bool,
-    /// Number of duplicate ACKs to send. The ACKs are sent one by one and without data, so that a
-    /// peer without SACK can count them (RFC 5681 §4.2).
+    /// Number of duplicate ACKs to send, one by one and without data. A peer without SACK counts
+    /// them (RFC 5681 §4.2). With SACK, they precede the ACK of `ack`: each of them has another
+    /// first SACK block.
     pub(crate) dup_acks: u8,
     pub(crate) window_probe: bool,
     pub(crate) keepalive: bool,
@@ -175,7 +176,10 @@ impl Connection {
 
     /// Returns the TCP options of a segment without SYN.
     pub(crate) fn segment_options(&self, now: Instant) -> Options {
-        let sack = self.ext.sack_blocks(self.counters.dsack(), self.rcv.assembler.as_deref());
+        // The last ACK reports the D-SACK, because the range that contains it changed last.
+        let skip = self.owed.dup_acks;
+        let dsack = self.counters.dsack().filter(|_| skip == 0);
+        let sack = self.ext.sack_blocks(dsack, self.rcv.assembler.as_deref(), skip);
         Options { timestamps: self.ext.timestamps_option(now), sack, ..Options::default() }
     }
 

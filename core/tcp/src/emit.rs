@@ -285,12 +285,19 @@ impl Connection {
     /// Records that a segment with the current acknowledgement number was sent.
     fn on_ack_sent(&mut self) {
         self.rcv.acked = self.rcv.nxt;
-        //= https://www.rfc-editor.org/rfc/rfc2883#section-4
-        //# (2) Each duplicate contiguous sequence of data received is reported in at most one
-        //# D-SACK block.
-        self.counters.clear_dsack();
+        if let Some(assembler) = &mut self.rcv.assembler {
+            assembler.on_reported();
+        }
+        // The last SACK blocks, and the D-SACK, follow in another ACK.
+        let has_more = self.ext.sack && self.owed.dup_acks > 0;
+        if !has_more {
+            //= https://www.rfc-editor.org/rfc/rfc2883#section-4
+            //# (2) Each duplicate contiguous sequence of data received is reported in at most one
+            //# D-SACK block.
+            self.counters.clear_dsack();
+        }
         self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
-        self.owed.ack = false;
+        self.owed.ack = has_more;
         self.timers.delayed_ack = Instant::FAR;
         if self.rcv.when_read == WhenRead::Acknowledges {
             self.rcv.when_read = WhenRead::Nothing;

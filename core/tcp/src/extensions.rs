@@ -130,7 +130,8 @@ impl Extensions {
     }
 
     /// Returns the SACK blocks of a segment. `dsack` is a range of bytes that was received again
-    /// (D-SACK).
+    /// (D-SACK). The last `skip` changes of the assembler's ranges are left out, because later ACKs
+    /// report them.
     ///
     /// A D-SACK block precedes all others (RFC 2883 §4). If the range is a part of a range of
     /// received out-of-order data, that range follows, because it was received most recently.
@@ -138,6 +139,7 @@ impl Extensions {
         &self,
         dsack: Option<(SeqNum, SeqNum)>,
         assembler: Option<&Assembler>,
+        skip: u8,
     ) -> SackBlocks {
         let mut blocks = SackBlocks::new();
         if let Some((left, right)) = dsack {
@@ -151,7 +153,7 @@ impl Extensions {
             //= https://www.rfc-editor.org/rfc/rfc2883#section-4
             //# additional SACK blocks can be used for reporting additional blocks of data, as
             //# specified in RFC 2018.
-            assembler.blocks(max).iter().for_each(|(left, right)| {
+            assembler.blocks(max, skip).iter().for_each(|(left, right)| {
                 blocks.push(left, right);
             });
         }

@@ -7,6 +7,10 @@ use towpath_wire::tcp::{SackBlocks, SeqNum};
 /// and suffices for 1 % loss with 35 MB in flight.
 const RANGES_MAX: usize = 256;
 
+/// Maximum number of changed ranges that are remembered in the order of their changes. A turn of
+/// the event loop rarely receives more segments behind holes, unless half of the segments are lost.
+const RECENT_MAX: usize = 32;
+
 /// Set of half-open ranges of sequence numbers, in ascending order. Ranges neither overlap nor
 /// touch, and all are within 2^31 of each other.
 #[derive(Debug, Clone, Default)]
@@ -155,9 +159,46 @@ pub(crate) struct Assembler {
     ranges: Ranges,
     /// Sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin: Option<SeqNum>,
-    /// For each range to report by SACK, a sequence number in it, most recent first. Some ranges
-    /// may no longer exist.
-    recent: [Option<SeqNum>; SackBlocks::COUNT_MAX],
+    recent: RecentRanges,
+}
+
+/// Order in which the ranges of an [`Assembler`] changed.
+#[derive(Debug, Clone, Default)]
+struct RecentRanges {
+    /// A sequence number in each changed range, most recent first.
+    list: [SeqNum; RECENT_MAX],
+    len: u8,
+    /// Number of entries at the front that no ACK has reported in its first SACK block.
+    unreported: u8,
+}
+
+impl RecentRanges {
+    /// Moves the range `left..right` to the front. `seq` is a sequence number in it.
+    fn note(&mut self, seq: SeqNum, left: SeqNum, right: SeqNum) {
+        self.retain(|old| old.lt(left) || old.geq(right));
+        self.unreported += 1;
+        self.len = (self.len + 1).min(RECENT_MAX as u8);
+        self.list[..usize::from(self.len)].rotate_right(1);
+        self.list[0] = seq;
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(SeqNum) -> bool) {
+        let (mut kept, mut unreported) = (0, 0);
+        for at in 0..usize::from(self.len) {
+            let seq = self.list[at];
+            if is_kept(seq) {
+                self.list[kept] = seq;
+                kept += 1;
+                unreported += u8::from(at < usize::from(self.unreported));
+            }
+        }
+        (self.len, self.unreported) = (kept as u8, unreported.min(RECENT_MAX as u8 - 1));
+    }
+
+    /// Returns the entries from index `skip` on.
+    fn from(&self, skip: usize) -> &[SeqNum] {
+        self.list[..usize::from(self.len)].get(skip..).unwrap_or_default()
+    }
 }
 
 impl Assembler {
@@ -166,10 +207,14 @@ impl Assembler {
         self.ranges.as_slice()
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# The first SACK block (i.e., the one immediately following the kind and length fields in the
+    //# option) MUST specify the contiguous block of data containing the segment which triggered this
+    //# ACK
     pub(crate) fn insert(&mut self, left: SeqNum, right: SeqNum) -> Inserted {
         let inserted = self.ranges.insert(left, right);
-        if inserted != Inserted::Full {
-            self.note_recent(left);
+        if let Some((start, end)) = self.ranges.containing(left) {
+            self.recent.note(left, start, end);
         }
         inserted
     }
@@ -181,21 +226,6 @@ impl Assembler {
         l.lt(right).then(|| (l.max(left), r.min(right)))
     }
 
-    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
-    //# The first SACK block (i.e., the one immediately following the kind and length fields in the
-    //# option) MUST specify the contiguous block of data containing the segment which triggered this
-    //# ACK
-    fn note_recent(&mut self, seq: SeqNum) {
-        let range = self.ranges.containing(seq);
-        let same = self
-            .recent
-            .iter()
-            .position(|&old| old.is_some_and(|old| self.ranges.containing(old) == range));
-        let last = same.unwrap_or(self.recent.len() - 1);
-        self.recent[..=last].rotate_right(1);
-        self.recent[0] = Some(seq);
-    }
-
     /// Handles in-order data up to `rcv_nxt`. Removes the ranges of out-of-order data that are now
     /// in order. Returns the sequence number after all in-order data.
     pub(crate) fn advance(&mut self, rcv_nxt: SeqNum) -> SeqNum {
@@ -205,6 +235,7 @@ impl Assembler {
                 None => rcv_nxt,
             };
         self.ranges.trim_below(end);
+        self.recent.retain(|seq| seq.geq(end));
         end
     }
 
@@ -212,15 +243,26 @@ impl Assembler {
         self.ranges.as_slice().is_empty() && self.fin.is_none()
     }
 
-    /// Returns the number of SACK blocks that `blocks` will return, to reserve option space.
-    pub(crate) fn blocks_count(&self, max: usize) -> usize {
-        self.blocks(max).len()
+    /// Returns the number of changed ranges that no ACK has reported in its first SACK block.
+    pub(crate) fn unreported(&self) -> u8 {
+        self.recent.unreported
     }
 
-    /// Returns at most `max` SACK blocks, the most recently received first.
-    pub(crate) fn blocks(&self, max: usize) -> SackBlocks {
+    /// Records that an ACK has reported the oldest of these ranges.
+    pub(crate) fn on_reported(&mut self) {
+        self.recent.unreported = self.recent.unreported.saturating_sub(1);
+    }
+
+    /// Returns the number of SACK blocks that `blocks` will return, to reserve option space.
+    pub(crate) fn blocks_count(&self, max: usize) -> usize {
+        self.blocks(max, 0).len()
+    }
+
+    /// Returns at most `max` SACK blocks, the most recently changed first. Leaves out the last
+    /// `skip` changes.
+    pub(crate) fn blocks(&self, max: usize, skip: u8) -> SackBlocks {
         let mut blocks = SackBlocks::new();
-        for seq in self.recent.iter().flatten() {
+        for seq in self.recent.from(skip.into()) {
             if blocks.len() >= max {
                 break;
             }
@@ -261,10 +303,34 @@ mod tests {
             assembler.insert(seq(n), seq(n + 5));
         }
         assembler.insert(seq(35), seq(40));
-        let blocks: Vec<_> = assembler.blocks(3).iter().collect();
+        let blocks: Vec<_> = assembler.blocks(3, 0).iter().collect();
         assert_eq!(blocks, [(seq(30), seq(40)), (seq(90), seq(95)), (seq(70), seq(75))]);
         assert_eq!(assembler.advance(seq(10)), seq(15));
-        assert_eq!(assembler.blocks(4).len(), 4);
+        assert_eq!(assembler.blocks(4, 0).len(), 4);
+    }
+
+    #[test]
+    fn each_change_is_reported_first_once() {
+        let mut assembler = Assembler::default();
+        for n in [10, 30, 50, 70, 90] {
+            assembler.insert(seq(n), seq(n + 5));
+            assembler.insert(seq(n + 5), seq(n + 10));
+        }
+        assert_eq!(assembler.unreported(), 5);
+        let firsts = (0..5).rev().map(|skip| assembler.blocks(3, skip).iter().next());
+        let expected = [10, 30, 50, 70, 90].map(|n| Some((seq(n), seq(n + 10))));
+        assert_eq!(firsts.collect::<Vec<_>>(), expected);
+        // A filled hole makes one range of two.
+        assembler.insert(seq(60), seq(70));
+        assert_eq!(assembler.unreported(), 4);
+        assembler.on_reported();
+        assert_eq!(assembler.unreported(), 3);
+        assert_eq!(assembler.advance(seq(45)), seq(45));
+        assert_eq!(assembler.unreported(), 2, "ranges below RCV.NXT need no report");
+        for n in 100..100 + 3 * RECENT_MAX as u32 {
+            assembler.insert(seq(n * 2), seq(n * 2 + 1));
+        }
+        assert_eq!(usize::from(assembler.unreported()), RECENT_MAX);
     }
 
     proptest! {

@@ -56,6 +56,47 @@ fn blocks(pair: &Pair) -> Vec<(u32, u32)> {
     ack.segment.options.sack.iter().map(|(left, right)| (left - first, right - first)).collect()
 }
 
+/// Receives segments of A with these numbers at B in one turn. Returns the SACK blocks of each ACK,
+/// in segments.
+fn acks_of_batch(pair: &mut Pair, numbers: &[u32]) -> Vec<Vec<(u32, u32)>> {
+    let (first, mss) = (SeqNum(1001), MSS as u32);
+    let (now, sent) = (pair.now, pair.log.len());
+    let plain = pair.segment_from(A, Flags::ACK);
+    for number in numbers {
+        let segment = Segment { seq: first + number * mss, payload_len: mss, ..plain };
+        let buffers = pair.b.buffers();
+        pair.b.connection().on_segment(now, &segment, buffers);
+    }
+    pair.turn(B);
+    let acks = pair.log[sent..].iter().map(|packet| packet.segment.options.sack);
+    acks.map(|sack| sack.iter().map(|(l, r)| ((l - first) / mss, (r - first) / mss)).collect())
+        .collect()
+}
+
+#[test]
+fn a_batch_with_many_gaps_is_reported_in_several_acks() {
+    let mut pair = Pair::connected();
+    let acks = acks_of_batch(&mut pair, &[1, 3, 4, 6, 8, 10]);
+    let expected: [&[(u32, u32)]; 5] = [
+        &[(1, 2)],
+        &[(3, 5), (1, 2)],
+        &[(6, 7), (3, 5), (1, 2)],
+        &[(8, 9), (6, 7), (3, 5)],
+        &[(10, 11), (8, 9), (6, 7)],
+    ];
+    assert_eq!(acks, expected);
+    // Segments that extend the newest range need no further ACK.
+    assert_eq!(acks_of_batch(&mut pair, &[11, 12, 13]), [[(10, 14), (8, 9), (6, 7)]]);
+}
+
+#[test]
+fn a_duplicate_in_a_batch_is_reported_by_the_last_ack() {
+    let mut pair = Pair::connected();
+    let acks = acks_of_batch(&mut pair, &[1, 3, 5, 3]);
+    assert_eq!(acks.last(), Some(&vec![(3, 4), (3, 4), (5, 6)]));
+    assert_eq!(acks.iter().filter(|blocks| blocks[1..].contains(&blocks[0])).count(), 1);
+}
+
 #[test]
 fn two_losses_without_new_data_need_no_timeout() {
     // RFC 6675's NextSeg would send the second hole by rule 3.

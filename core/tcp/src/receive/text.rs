@@ -163,7 +163,10 @@ impl Connection {
         let mut urgent = received.payload_dropped.is_some();
         if offset == 0 {
             let old = self.rcv.nxt;
-            urgent |= self.rcv.advance(end);
+            if self.rcv.advance(end) {
+                urgent = true;
+                self.owe_sacks();
+            }
             received.commit = self.rcv.nxt - old;
             self.rcv.keep_edges_ahead();
             // Keep SND.WL1 at most [`SEQ_AGE_MAX`] behind RCV.NXT. If all ACKs of the peer were
@@ -204,7 +207,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid
         //# segment arrives that is in the window but not at the left window edge (MAY-13).
-        self.owed.dup_acks = if self.ext.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
+        if !self.ext.sack {
+            self.owed.dup_acks = self.owed.dup_acks.saturating_add(1);
+        }
         let rare = self.counters.rare_mut();
         rare.out_of_order_in = rare.out_of_order_in.wrapping_add(1);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -216,13 +221,28 @@ impl Connection {
             //# only the first such duplicate sub-segment is reported in the SACK option.
             self.counters.set_dsack(left, right);
         }
-        match assembler.insert(seq, end) {
+        let inserted = assembler.insert(seq, end);
+        self.owe_sacks();
+        match inserted {
             Inserted::New => true,
             Inserted::Known => false,
             Inserted::Full => {
                 received.payload_dropped = Some(SegmentDropReason::TooManyRanges);
                 false
             }
+        }
+    }
+
+    /// Schedules an ACK for each range of out-of-order data that changed since the last ACK. A
+    /// single ACK has room for three of them, but a turn of the event loop may receive more. The
+    /// peer would retransmit the bytes of unreported ranges.
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# any segment remaining part of a non-contiguous block of data held by the data receiver is
+    //# reported in at least three successive SACK options
+    fn owe_sacks(&mut self) {
+        if self.ext.sack {
+            let changed = self.rcv.assembler.as_ref().map_or(0, |it| it.unreported());
+            self.owed.dup_acks = changed.saturating_sub(1);
         }
     }
 
