@@ -185,6 +185,15 @@ impl Connection {
         self.congestion.cwnd()
     }
 
+    /// Returns the size of a send buffer that does not limit the sender. The buffer contains one
+    /// congestion window in flight, and another one that waits to be sent. Bytes reported by SACK
+    /// or lost stay in the buffer, too.
+    pub fn send_buffer_wanted(&self) -> u32 {
+        let pipe = self.recovery.pipe(self.snd.una, self.snd.nxt);
+        let held = self.snd.flight().saturating_sub(pipe);
+        self.congestion.cwnd().saturating_mul(2).saturating_add(held)
+    }
+
     /// Returns the smoothed round-trip time (RFC 6298), or `None` before the first measurement.
     pub fn srtt(&self) -> Option<Duration> {
         self.rtt.srtt()
@@ -200,6 +209,11 @@ impl Connection {
     /// receive buffer.
     pub fn bytes_received(&self) -> u64 {
         self.counters.bytes_received
+    }
+
+    /// Returns the number of payload bytes received out of order, which wait behind a gap.
+    pub fn bytes_out_of_order(&self) -> u32 {
+        self.rcv.assembler.as_ref().map_or(0, |assembler| assembler.total())
     }
 
     /// Returns whether the sequence number is in flight: SND.UNA <= `seq` < SND.NXT.

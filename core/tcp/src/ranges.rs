@@ -202,6 +202,11 @@ impl RecentRanges {
 }
 
 impl Assembler {
+    /// Returns the total number of bytes in the out-of-order ranges.
+    pub(crate) fn total(&self) -> u32 {
+        self.ranges.total()
+    }
+
     /// Returns the out-of-order ranges in ascending order.
     pub(crate) fn ranges(&self) -> &[(SeqNum, SeqNum)] {
         self.ranges.as_slice()

@@ -98,6 +98,16 @@ fn a_duplicate_in_a_batch_is_reported_by_the_last_ack() {
 }
 
 #[test]
+fn the_send_buffer_has_room_for_bytes_reported_by_sack() {
+    let mut pair = losing(&[0]);
+    pair.write(A, 8 * MSS);
+    pair.run_for(ms(12));
+    let connection = pair.a.connection();
+    let wanted = connection.send_buffer_wanted() - 2 * connection.cwnd();
+    assert_eq!(wanted, 7 * MSS as u32);
+}
+
+#[test]
 fn two_losses_without_new_data_need_no_timeout() {
     // RFC 6675's NextSeg would send the second hole by rule 3.
     let mut pair = losing(&[4, 8]);

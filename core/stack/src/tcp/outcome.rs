@@ -175,8 +175,7 @@ pub(crate) fn notify_owner<H: Host>(
 }
 
 /// Adapts the sizes of the buffers, once per round-trip time. The receive buffer is sized by the
-/// rate at which the program reads. The send buffer is sized as twice the congestion window: one
-/// window is in flight, and one waits to be sent.
+/// rate at which the program reads, and the send buffer by the congestion window.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
     // Fast path: less than the minimum period has passed.
     if now < stream.tuned_at + PERIOD_MIN {
@@ -189,12 +188,12 @@ pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
     if connection.state() == State::SynSent {
         return;
     }
-    let cwnd = connection.cwnd();
-    let received = connection.bytes_received() as u32;
+    let wanted = connection.send_buffer_wanted();
+    let (received, held) = (connection.bytes_received() as u32, connection.bytes_out_of_order());
     let buffers = stream.buffers();
     stream.tuned_at = now;
-    stream.recv.want_capacity(stream.tuning.on_period(received, buffers.recv_unread));
-    if cwnd > buffers.send_capacity / 2 {
-        stream.send.want_capacity(cwnd.saturating_mul(2));
+    stream.recv.want_capacity(stream.tuning.on_period(received, buffers.recv_unread, held));
+    if wanted > buffers.send_capacity {
+        stream.send.want_capacity(wanted);
     }
 }

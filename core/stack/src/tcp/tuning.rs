@@ -1,5 +1,5 @@
 //! Autotuning of the receive buffer. The receive window should be twice the number of bytes that
-//! the program reads per round-trip time.
+//! the program reads per round-trip time. Bytes behind a gap need room in addition.
 
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use std::time::Duration;
 /// program read in the last round-trip time therefore does not limit the sender.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RecvTuning {
-    /// Number of bytes that the program had read at the start of the current period, modulo 2³².
-    read_before: u32,
+    /// Largest number of bytes, modulo 2³², that were read or waited behind a gap at the start of a
+    /// period.
+    used_before: u32,
 }
 
 /// Default length of a measuring period while the round-trip time is unknown, and minimum length of
@@ -24,13 +25,18 @@ pub(crate) fn period(rtt: Option<Duration>) -> Duration {
 
 impl RecvTuning {
     /// Ends a measuring period. Returns the minimum size in bytes that the receive buffer should
-    /// have. `received` is the total number of received bytes modulo 2³². `unread` is the number of
-    /// bytes that the program has not read yet.
-    pub fn on_period(&mut self, received: u32, unread: u32) -> u32 {
-        let read = received.wrapping_sub(unread);
-        let in_period = read.wrapping_sub(self.read_before);
-        self.read_before = read;
-        in_period.saturating_mul(2)
+    /// have. `received` is the total number of in-order bytes modulo 2³². `unread` is the number of
+    /// those bytes that the program has not read yet. `held` bytes wait behind a gap.
+    ///
+    /// A lost segment stops the program for one round trip or more, and the bytes behind it occupy
+    /// the window meanwhile. Without the bytes behind gaps, the window of a path with losses would
+    /// follow the rate of several round trips ago, and limit the sender.
+    pub fn on_period(&mut self, received: u32, unread: u32, held: u32) -> u32 {
+        let used = received.wrapping_sub(unread).wrapping_add(held);
+        // Bytes that became in-order count again only when the program has read them.
+        let in_period = (used.wrapping_sub(self.used_before) as i32).max(0) as u32;
+        self.used_before = self.used_before.wrapping_add(in_period);
+        in_period.saturating_mul(2).saturating_add(held)
     }
 }
 
@@ -41,12 +47,23 @@ mod tests {
     #[test]
     fn asks_for_twice_what_was_read() {
         let mut tuning = RecvTuning::default();
-        assert_eq!(tuning.on_period(50_000, 20_000), 60_000);
-        assert_eq!(tuning.on_period(55_000, 0), 50_000);
-        assert_eq!(tuning.on_period(95_000, 0), 80_000);
+        assert_eq!(tuning.on_period(50_000, 20_000, 0), 60_000);
+        assert_eq!(tuning.on_period(55_000, 0, 0), 50_000);
+        assert_eq!(tuning.on_period(95_000, 0, 0), 80_000);
         // The number of bytes read wraps around after 4 GiB.
-        tuning.read_before = u32::MAX - 9_999;
-        assert_eq!(tuning.on_period(5_000, 10_000), 10_000);
+        tuning.used_before = u32::MAX - 9_999;
+        assert_eq!(tuning.on_period(5_000, 10_000, 0), 10_000);
+    }
+
+    #[test]
+    fn bytes_behind_a_gap_count_once_and_need_room() {
+        let mut tuning = RecvTuning::default();
+        assert_eq!(tuning.on_period(10_000, 0, 0), 20_000);
+        assert_eq!(tuning.on_period(10_000, 0, 30_000), 90_000);
+        assert_eq!(tuning.on_period(10_000, 0, 50_000), 90_000);
+        // The gap is filled, but the program reads later.
+        assert_eq!(tuning.on_period(61_000, 51_000, 0), 0);
+        assert_eq!(tuning.on_period(65_000, 0, 0), 10_000);
     }
 
     #[test]
