@@ -103,6 +103,13 @@ fn a_reset_of_an_older_handshake_does_not_end_a_newer_one() {
     check(68_055);
 }
 
+/// Seed 1266: losses reduce the congestion window to two short segments. Then the peer announces a
+/// larger window, and the segments become longer than the congestion window.
+#[test]
+fn longer_segments_do_not_stop_a_connection() {
+    check(1266);
+}
+
 mod nightly {
     use super::*;
 

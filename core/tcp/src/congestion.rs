@@ -281,10 +281,12 @@ impl Congestion {
         }
     }
 
-    /// Handles a change of the segment size. The congestion window counts bytes, so it changes only
-    /// if it would be smaller than one segment.
+    /// Handles a change of the segment size. Window and threshold count bytes, so they change only
+    /// if they are below their minimum of one and two segments. Otherwise no segment would fit in
+    /// the congestion window, also after recovery, which sets the window to the threshold.
     pub(crate) fn on_mss(&mut self, mss: u32) {
         self.window.cwnd = self.window.cwnd.max(mss);
+        self.window.ssthresh = self.window.ssthresh.max(2 * mss);
     }
 
     /// Sets the initial congestion window after the handshake: that of RFC 6928, or one segment if

@@ -352,6 +352,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::config::KeepAliveConfig;
+    use crate::congestion::LossEvent;
     use crate::half_open::Handshake;
     use crate::segment::{FifoLevels, Segment};
     use core::time::Duration;
@@ -377,7 +378,11 @@ mod tests {
     }
 
     fn receive(connection: &mut Connection, offset: u32, len: u32, flags: Flags) {
-        let segment = Segment {
+        connection.on_segment(Instant(2), &segment(offset, len, flags), BUFFERS);
+    }
+
+    fn segment(offset: u32, len: u32, flags: Flags) -> Segment {
+        Segment {
             seq: SeqNum(201) + offset,
             ack: SeqNum(101),
             flags: Flags::ACK | flags,
@@ -388,8 +393,23 @@ mod tests {
             arrival: Instant(2),
             ecn: towpath_wire::Ecn::NotEct,
             segments: 1,
+        }
+    }
+
+    #[test]
+    fn the_congestion_window_has_room_for_a_segment_that_became_longer() {
+        let handshake = Handshake {
+            mss_peer: Some(1460),
+            send_window: 500,
+            ..Handshake::without_options(SeqNum(100), SeqNum(200))
         };
-        connection.on_segment(Instant(2), &segment, BUFFERS);
+        let mut connection = Connection::accept(Config::default(), handshake, Instant(1));
+        let short = connection.mss();
+        connection.congestion.on_loss(LossEvent { flight: short, mss: short });
+        let window = Segment { window: 4000, ..segment(0, 0, Flags(0)) };
+        connection.on_segment(Instant(2), &window, BUFFERS);
+        connection.congestion.on_recovery_exit();
+        assert!(connection.mss() > 2 * short && connection.congestion.cwnd() > connection.mss());
     }
 
     #[test]
