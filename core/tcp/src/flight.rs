@@ -127,6 +127,8 @@ pub(crate) struct RateSample {
     /// Bytes delivered on the connection from the time at which the transmission was sent until its
     /// acknowledgement.
     pub(crate) delivered: u64,
+    /// Time in which these bytes were sent.
+    pub(crate) send_elapsed: Duration,
     /// Bytes that had been delivered on the connection when the transmission was sent.
     pub(crate) prior_delivered: u64,
     /// Bytes that have been delivered on the connection up to now.
@@ -456,7 +458,8 @@ impl FlightRecord {
         //# for a flight is faster than the send rate for the flight, it filters out
         //# the implausible ack_rate by capping the delivery rate sample to be no higher
         //# than the send rate.
-        let interval = of.sent.since(of.first_sent).max(ack_elapsed);
+        let send_elapsed = of.sent.since(of.first_sent);
+        let interval = send_elapsed.max(ack_elapsed);
         let bytes = self.delivered - of.delivered;
         let rate = DeliveryRate { bytes, interval, is_app_limited: of.is_app_limited };
         //= https://datatracker.ietf.org/doc/html/draft-ietf-ccwg-bbr#section-4.1.2.3
@@ -468,6 +471,7 @@ impl FlightRecord {
         Some(RateSample {
             rate: if is_reliable { rate.bytes_per_second() } else { 0 },
             delivered: bytes,
+            send_elapsed,
             prior_delivered: of.delivered,
             total_delivered: self.delivered,
             lost: self.lost.wrapping_sub(of.lost),

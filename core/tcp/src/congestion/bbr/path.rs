@@ -143,13 +143,17 @@ pub(super) struct LossRound {
     pub(super) events: u8,
     bw_latest: u64,
     pub(super) inflight_latest: u64,
+    /// Bytes sent for the sample of `bw_latest`, lost ones included, and the time of sending them.
+    sent_latest: (u64, Duration),
 }
 
 impl LossRound {
     /// Updates the maxima of the current round trip: UpdateLatestDeliverySignals() of the BBR
     /// draft.
     pub(super) fn update_latest(&mut self, rs: &RateSample) {
-        self.bw_latest = self.bw_latest.max(rs.rate);
+        if rs.rate > self.bw_latest {
+            self.set_bw_latest(rs);
+        }
         self.inflight_latest = self.inflight_latest.max(rs.delivered);
         self.is_start = rs.prior_delivered >= self.round_delivered;
         if self.is_start {
@@ -161,9 +165,23 @@ impl LossRound {
     /// draft.
     pub(super) fn advance_latest(&mut self, rs: &RateSample) {
         if self.is_start {
-            (self.bw_latest, self.inflight_latest) = (rs.rate, rs.delivered);
+            self.set_bw_latest(rs);
+            self.inflight_latest = rs.delivered;
             self.events = 0;
         }
+    }
+
+    fn set_bw_latest(&mut self, rs: &RateSample) {
+        self.bw_latest = rs.rate;
+        self.sent_latest = (rs.delivered + u64::from(rs.lost), rs.send_elapsed);
+    }
+
+    /// Returns the rate at which the sender sent the bytes of `bw_latest`, or [`INFINITE`] if the
+    /// bytes were sent at once.
+    fn sent_rate(&self) -> u64 {
+        let (bytes, elapsed) = self.sent_latest;
+        let rate = (u128::from(bytes) * 1_000_000_000).checked_div(elapsed.as_nanos());
+        rate.map_or(INFINITE, |rate| u64::try_from(rate).unwrap_or(INFINITE))
     }
 
     /// Clears the losses and maxima of the round trip: ResetCongestionSignals() of the BBR draft.
@@ -300,11 +318,20 @@ impl PathModel {
 
     /// Reduces the short-term bounds after a loss: InitLowerBounds() and LossLowerBounds() of the
     /// BBR draft, with a tolerance of [`TOLERANCE_PERCENT`].
+    ///
+    /// A sender that was late, or limited by a buffer, has sent less than the bounds allow. The
+    /// network then delivers less, too. Unlike the draft, the bounds are therefore reduced by the
+    /// fraction of the sent bytes that did not arrive in time.
     pub(super) fn reduce_shortterm(&mut self, loss: &LossRound, cwnd: u32) {
         let bw = self.bw_shortterm.min(self.max_bw());
         let inflight = self.inflight_shortterm.min(cwnd.into());
-        self.bw_shortterm = reduced(bw, loss.bw_latest);
-        self.inflight_shortterm = reduced(inflight, loss.inflight_latest);
+        let sent = loss.sent_rate().min(bw).max(1);
+        let if_all_sent = |latest: u64| {
+            let latest = u128::from(latest) * u128::from(bw) / u128::from(sent);
+            u64::try_from(latest).unwrap_or(INFINITE)
+        };
+        self.bw_shortterm = reduced(bw, if_all_sent(loss.bw_latest));
+        self.inflight_shortterm = reduced(inflight, if_all_sent(loss.inflight_latest));
     }
 
     /// Removes the short-term bounds: ResetShortTermModel() of the BBR draft.

@@ -13,6 +13,8 @@ struct BbrRun {
     delivered: u64,
     in_flight: u32,
     rate: u64,
+    /// Rate at which the sender sends, in bytes per second.
+    sent_rate: u64,
     in_recovery: bool,
 }
 
@@ -25,6 +27,7 @@ impl BbrRun {
             delivered: 0,
             in_flight: 100 * MSS,
             rate: 1_000_000,
+            sent_rate: 1_000_000,
             in_recovery: false,
         };
         let srtt = Some(Duration::from_millis(100));
@@ -38,6 +41,9 @@ impl BbrRun {
         let sample = RateSample {
             rate: self.rate,
             delivered: self.in_flight.into(),
+            send_elapsed: Duration::from_nanos(
+                u64::from(self.in_flight + lost_since_sent) * 1_000_000_000 / self.sent_rate,
+            ),
             prior_delivered: self.delivered.saturating_sub(self.in_flight.into()),
             total_delivered: self.delivered,
             lost: lost_since_sent,
@@ -129,6 +135,19 @@ fn a_loss_while_cruising_reduces_the_short_term_model() {
     assert_eq!(path.bw_shortterm, 700_000);
     assert_eq!(path.bw, 700_000);
     assert!(path.inflight_shortterm < 1 << 20, "{}", path.inflight_shortterm);
+}
+
+#[test]
+fn a_late_sender_does_not_reduce_the_short_term_model() {
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::Cruise);
+    // The network delivers all but one percent of the bytes at the rate at which they were sent.
+    (run.rate, run.sent_rate) = (495_000, 500_000);
+    (0..100).for_each(|_| run.ack(0, 0));
+    for n in 0..300 {
+        run.ack(if n % 100 == 0 { MSS } else { 0 }, MSS);
+    }
+    assert_eq!(run.model().path.bw, 1_000_000);
 }
 
 #[test]
