@@ -24,7 +24,7 @@ mod open;
 mod port;
 
 pub use frames::{BUFFER, FRAME_MAX};
-pub use open::OpenError;
+pub use open::{OpenError, PeerListener};
 pub use port::{Counters, StreamPort};
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Opens a link: connects to a peer, or listens for one.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ pub enum OpenError {
     /// The process that listens at the path belongs to another user.
     #[error("the process that listens at {0} belongs to another user")]
     ForeignPeer(String),
+    /// Another process listens at the path.
+    #[error("another process listens at {0}; choose another path")]
+    InUse(String),
     /// The process at the path already has a peer, and its queue of waiting peers is full.
     #[error("{0} has a peer, and others wait for it to leave")]
     Busy(String),
@@ -39,9 +43,10 @@ pub(crate) enum LinkSide {
     Listens(PeerListener),
 }
 
-/// A listening Unix socket. Its file is deleted when this value is dropped.
+/// A listening Unix socket for peers of the same user, or of root. Its file is removed when this
+/// value is dropped.
 #[derive(Debug)]
-pub(crate) struct PeerListener {
+pub struct PeerListener {
     pub(crate) socket: UnixListener,
     path: PathBuf,
     /// Device and inode number of the socket's file, because another process may have replaced the
@@ -54,22 +59,29 @@ pub(crate) fn open(path: &Path) -> Result<(LinkSide, Option<UnixStream>), OpenEr
     let failed = |source| OpenError::System { path: path.display().to_string(), source };
     // Make the path absolute, so that a later change of the working directory has no effect.
     let path = &std::path::absolute(path).map_err(failed)?;
-    match connect(path) {
-        Ok(peer) => return Ok((LinkSide::Connects(path.clone()), Some(peer))),
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound => {}
-            io::ErrorKind::PermissionDenied if path.exists() => {
-                return Err(OpenError::ForeignPeer(path.display().to_string()));
-            }
-            io::ErrorKind::ConnectionRefused => remove_stale(path)?,
-            io::ErrorKind::WouldBlock => {
-                return Err(OpenError::Busy(path.display().to_string()));
-            }
-            _ => return Err(failed(error)),
-        },
+    if let Some(peer) = find(path)? {
+        return Ok((LinkSide::Connects(path.clone()), Some(peer)));
     }
     let listener = PeerListener::new(path).map_err(failed)?;
     Ok((LinkSide::Listens(listener), None))
+}
+
+/// Connects to the peer that listens at `path`. Returns `None` if there is none. Removes a socket
+/// that was left by a process that was killed.
+fn find(path: &Path) -> Result<Option<UnixStream>, OpenError> {
+    let shown = || path.display().to_string();
+    match connect(path) {
+        Ok(peer) => Ok(Some(peer)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(None),
+            io::ErrorKind::PermissionDenied if path.exists() => {
+                Err(OpenError::ForeignPeer(shown()))
+            }
+            io::ErrorKind::ConnectionRefused => remove_stale(path).map(|()| None),
+            io::ErrorKind::WouldBlock => Err(OpenError::Busy(shown())),
+            _ => Err(OpenError::System { path: shown(), source: error }),
+        },
+    }
 }
 
 /// Connects to the peer that listens at `path`, if it belongs to this user or to root. Returns the
@@ -102,6 +114,19 @@ fn remove_stale(path: &Path) -> Result<(), OpenError> {
 }
 
 impl PeerListener {
+    /// Listens at `path`. Removes a socket that was left by a process that was killed.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] if the path is in use, or a system call fails.
+    pub fn bind(path: &Path) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::System { path: path.display().to_string(), source };
+        let path = &std::path::absolute(path).map_err(failed)?;
+        match find(path)? {
+            Some(_) => Err(OpenError::InUse(path.display().to_string())),
+            None => Self::new(path).map_err(failed),
+        }
+    }
+
     fn new(path: &Path) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
@@ -115,9 +140,19 @@ impl PeerListener {
         Ok(listener)
     }
 
-    /// Accepts the next peer that waits. Returns the error `WouldBlock` if no peer waits.
-    pub(crate) fn accept(&self) -> io::Result<UnixStream> {
+    /// Accepts the next peer that waits. The connection is non-blocking.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if no peer waits, `PermissionDenied` if the peer is another user, and
+    /// the errors of accept(2).
+    pub fn accept(&self) -> io::Result<UnixStream> {
         check(self.socket.accept()?.0)
+    }
+}
+
+impl AsFd for PeerListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

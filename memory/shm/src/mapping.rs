@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -240,6 +240,18 @@ impl Mapping {
         // SAFETY: the word is in range and aligned (the base is page-aligned). All such words are
         // accessed only as atomics.
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+    }
+
+    /// Returns the 16-bit word at `offset` as an atomic.
+    ///
+    /// # Panics
+    /// Panics if the offset is not a multiple of 2, or the word exceeds the mapping.
+    #[inline]
+    pub fn u16(&self, offset: usize) -> &AtomicU16 {
+        assert!(offset.is_multiple_of(2));
+        // SAFETY: the word is in range and aligned (the base is page-aligned). All such words are
+        // accessed only as atomics.
+        unsafe { AtomicU16::from_ptr(self.at(offset, 2).cast()) }
     }
 
     /// Returns the 64-bit word at `offset` as an atomic.
