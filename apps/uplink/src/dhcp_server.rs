@@ -47,6 +47,17 @@ impl LeaseServer {
         Ok(Self { service: SharedLinkService::new(service), changes, file })
     }
 
+    /// Creates a server for a link with one client, which obtains the first address of the pool
+    /// whatever identifier it has.
+    ///
+    /// # Errors
+    /// Fails if the kernel returns no random bytes.
+    pub fn for_one_client(config: ServerConfig) -> Result<Self, PlanError> {
+        let server = Self::new(config, None)?;
+        server.service.with(|service| service.server.set_one_client());
+        Ok(server)
+    }
+
     /// Wraps the queues of a port, so that the server sends and receives on the port.
     pub fn serve(&self, queues: Vec<Box<dyn Port + Send>>) -> Vec<Box<dyn Port + Send>> {
         queues.into_iter().map(|queue| Box::new(self.service.serve(queue)) as _).collect()

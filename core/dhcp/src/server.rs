@@ -142,6 +142,8 @@ pub struct DhcpServer {
     counters: ServerCounters,
     /// Whether leases have changed since the last call of [`Self::take_changed`].
     changed: bool,
+    /// Whether a new client replaces all others.
+    has_one_client: bool,
 }
 
 /// An address that is being probed with ARP, and the request that is answered if no host replies to
@@ -160,7 +162,15 @@ impl DhcpServer {
         let bindings = Bindings::new(&config, key);
         let (probes, frames) = (VecDeque::new(), VecDeque::new());
         let counters = ServerCounters::default();
-        Self { config, learned: None, bindings, probes, frames, counters, changed: false }
+        let (learned, changed, has_one_client) = (None, false, false);
+        Self { config, learned, bindings, probes, frames, counters, changed, has_one_client }
+    }
+
+    /// Assumes that the link has one client, such as a virtual machine. A DHCPDISCOVER with a new
+    /// client identifier then ends all bindings. Otherwise a guest whose boot loader and system
+    /// have different identifiers would need several addresses.
+    pub fn set_one_client(&mut self) {
+        self.has_one_client = true;
     }
 
     /// Replaces the configuration. Keeps the Ethernet address of the server, and the leases of
@@ -280,6 +290,10 @@ impl DhcpServer {
     fn discover(&mut self, now: Instant, message: &DhcpMessage) {
         let client = client_of(message);
         let requested = message.options.requested;
+        if self.has_one_client && self.bindings.of_client(&client).is_none() {
+            self.bindings.clear();
+            self.probes.clear();
+        }
         let (address, is_known) =
             match self.bindings.choose(now, &client, message.chaddr, requested) {
                 Chosen::Known(address) => (address, true),

@@ -97,6 +97,13 @@ impl Bindings {
         bindings.into_iter().for_each(|(address, binding)| self.restore(address, binding));
     }
 
+    /// Removes all bindings.
+    pub fn clear(&mut self) {
+        self.by_address.clear();
+        self.by_client.clear();
+        self.full_until = Instant::ZERO;
+    }
+
     /// Returns the number of addresses with a binding, including bindings that have ended.
     #[cfg(test)]
     pub fn len(&self) -> usize {

@@ -369,6 +369,20 @@ fn a_full_pool_is_searched_again_when_a_binding_ends_or_changes() {
 }
 
 #[test]
+fn a_link_with_one_client_gives_its_address_to_the_next_one() {
+    let mut link = Link::new(ServerConfig { pool: (address(10), address(10)), ..config() });
+    link.server.set_one_client();
+    for n in 1..4 {
+        let client = link.client(n, None);
+        link.pass(seconds(10));
+        assert_eq!(link.ip(client), Some(address(10)), "client {n}");
+        assert_eq!(link.server.leases(link.now).len(), 1);
+        link.clients.clear();
+    }
+    assert_eq!(link.server.counters.pool_full, 0);
+}
+
+#[test]
 fn requests_for_others_are_ignored() {
     let mut link = Link::new(config());
     let server = &mut link.server;
