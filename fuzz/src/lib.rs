@@ -13,7 +13,7 @@
 //! [`filter`] judges packets by access lists, beside a linear search; [`cbpf`] by socket filters.
 //! [`recovery`] is a sender whose ACKs are wrong until the end. [`transit`] forwards packets with
 //! any offload metadata, and [`conntrack`] translates addresses. [`config`] reads configuration
-//! files of routers.
+//! files of routers. [`vhost`] is the network device of a hostile virtual machine.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -28,6 +28,7 @@ pub mod latency;
 pub mod recovery;
 pub mod stack;
 pub mod transit;
+pub mod vhost;
 
 mod honest;
 mod input;

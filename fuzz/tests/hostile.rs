@@ -61,6 +61,11 @@ fn configuration_files_of_any_text() {
     run_cases(3_000, towpath_fuzz::config::run);
 }
 
+#[test]
+fn a_virtual_machine_with_a_hostile_driver() {
+    run_cases(2_000, towpath_fuzz::vhost::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

@@ -44,6 +44,8 @@ enum Target {
     Stack,
     /// A router with rules, for packets with any offload metadata and extension headers.
     Transit,
+    /// Virtqueues of a virtual machine, whose descriptors and indices are the input.
+    Vhost,
 }
 
 impl Target {
@@ -59,6 +61,7 @@ impl Target {
             Target::Recovery => "recovery",
             Target::Stack => "stack",
             Target::Transit => "transit",
+            Target::Vhost => "vhost",
         }
     }
 }

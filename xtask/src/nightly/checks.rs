@@ -157,10 +157,8 @@ pub const CHECKS: &[Check] = &[
                 let words = ["xtask", "fuzz", target, "--seconds", &seconds];
                 Ok(command(cargo(world.root, &words))?.named(target))
             };
-            ["cbpf", "connection", "conntrack", "engine", "filter", "recovery", "stack", "transit"]
-                .iter()
-                .map(fuzz)
-                .collect()
+            let targets = ["cbpf", "connection", "conntrack", "engine", "filter", "recovery"];
+            targets.iter().chain(&["stack", "transit", "vhost"]).map(fuzz).collect()
         },
     },
     Check {
