@@ -16,6 +16,7 @@ pub(crate) mod spec;
 mod stream;
 mod table;
 mod tap;
+mod vhost;
 mod xdp;
 
 pub use driver::{

@@ -16,7 +16,7 @@ macro_rules! devices {
     };
 }
 
-devices!(tap, packet, xdp, dpdk, stream, replay);
+devices!(tap, packet, xdp, dpdk, stream, vhost, replay);
 
 /// Returns the function that creates the port of a device in PROGRAM's process. `name` is the name
 /// of the device's driver.
