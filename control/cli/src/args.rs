@@ -84,6 +84,9 @@ pub enum Command {
     /// Carry the traffic of a TUN device, of any program, by connections of this host
     #[command(long_about = crate::proxy::args::ABOUT, after_long_help = crate::proxy::args::AFTER)]
     Proxy(crate::proxy::args::Proxy),
+    /// Give a virtual machine a network, without root
+    #[command(long_about = crate::vhost::args::ABOUT, after_long_help = crate::vhost::args::AFTER)]
+    Vhost(crate::vhost::VhostArgs),
     /// Forward packets between networks, as a router with rules
     #[command(long_about = crate::router::ABOUT, after_long_help = crate::router::AFTER)]
     Router(crate::router::RouterArgs),

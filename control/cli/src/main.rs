@@ -6,13 +6,13 @@
 //! (`guardian`). `run` then forwards signals to PROGRAM, and waits until all processes have ended
 //! (`supervise`, `signals`).
 //!
-//! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `router`
-//! forwards packets between networks (`apps/router`), and `config` shows and changes the
-//! configuration of a running one. `ss`, `ip`, `acl`, `port` and `stats` query running instances
-//! over the sockets of `towpath-model`, which `served` answers. `load` measures servers, `sim`
-//! simulates networks, `script` runs packet scripts. Files are stored in private directories of the
-//! user (`towpath_model::folder`). Messages are printed by a separate thread (`messages`), so that
-//! a blocked terminal delays nothing.
+//! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `vhost` is
+//! the network of a virtual machine. `router` forwards packets between networks (`apps/router`),
+//! and `config` shows and changes the configuration of a running one. `ss`, `ip`, `acl`, `port` and
+//! `stats` query running instances over the sockets of `towpath-model`, which `served` answers.
+//! `load` measures servers, `sim` simulates networks, `script` runs packet scripts. Files are
+//! stored in private directories of the user (`towpath_model::folder`). Messages are printed by a
+//! separate thread (`messages`), so that a blocked terminal delays nothing.
 
 #![forbid(unsafe_code)]
 
@@ -52,6 +52,7 @@ mod through;
 mod unintercepted;
 mod uplink;
 mod usage;
+mod vhost;
 
 use clap::Parser;
 
@@ -64,6 +65,7 @@ fn main() -> std::process::ExitCode {
     let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Proxy(args) => unprivileged().and_then(|()| proxy::proxy(&args)),
+        Command::Vhost(args) => unprivileged().and_then(|()| vhost::vhost(&args)).map(|()| 0),
         Command::Router(args) => unprivileged().and_then(|()| router::router(&args)).map(|()| 0),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Ip(args) => unprivileged().and_then(|()| ip::ip(&args)),

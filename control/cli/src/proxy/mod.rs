@@ -11,32 +11,28 @@ mod port_layers;
 mod port_watch;
 mod run;
 mod run_args;
+mod serving;
 mod setup;
 mod worker;
 
 use std::net::SocketAddr;
-use std::ops::ControlFlow;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
 use towpath_gateway::{Ended, Gateway, GatewayConfig, Joint, Nameserver, Outer, Runner};
 use towpath_pcap::CaptureFile;
-use towpath_uplink::{Counting, Layer, Tally, now_ns, random};
+use towpath_uplink::{Counting, now_ns, random};
 use towpath_wire::MacAddr;
 
 use args::{Command, Proxy, ProxyArgs};
-use flows::FlowQueries;
-use port_layers::{captured, layers_of, with_ports};
+pub use port_layers::captured;
+pub use serving::{Serving, recorded};
 
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
+use crate::output;
 use crate::run::raise_descriptor_limit;
-use crate::signals::{self, Signals};
-use crate::supervise::asked_to_end;
-
-use crate::{output, recording, stats};
+use crate::signals::Signals;
 
 /// Runs `towpath proxy`, for a device or for a program.
 ///
@@ -57,23 +53,9 @@ fn of_device(args: &ProxyArgs) -> Result<()> {
     if args.dry_run {
         return output::write(setup::commands(args)?.as_bytes());
     }
-    let recording = args.capture.pcap.as_deref().map(recording::open).transpose()?;
-    let signals = Signals::block()?;
-    let messages = Messages::start(args.quiet).context("a thread for messages")?;
-    let start = |out| recording::start(args.capture.limits(), out, messages.clone());
-    let capture = recording.map(start).transpose()?;
-    let result = carry(args, capture.as_ref(), &messages, &signals);
-    let is_recorded = capture.is_none_or(|capture| {
-        let go_on = || !asked_to_end(&signals).unwrap_or(true);
-        recording::finish(&capture, &messages, go_on)
-    });
-    messages.finish(|| !asked_to_end(&signals).unwrap_or(true));
-    if result.is_err() {
-        // Unblock signals, so that Ctrl-C ends towpath while the caller prints the error, which may
-        // block.
-        signals.unblock();
-    }
-    result.and_then(|()| recording::check(is_recorded))
+    recorded(&args.capture, args.quiet, |capture, messages, signals| {
+        carry(args, capture, messages, signals)
+    })
 }
 
 fn carry(
@@ -95,24 +77,11 @@ fn carry(
     let port_counters = Arc::default();
     let counting = Counting::new(tun, &port_counters);
     let device = captured(capture, "tun", counting).context("--pcap")?;
-    let mut runner = Runner::new(Joint::new(gateway, device)).context("the device")?;
+    let runner = Runner::new(Joint::new(gateway, device)).context("the device")?;
     messages.say(&format!("{}; Ctrl-C ends", setup::facts(args, &name)));
-    let desk = FlowQueries::open(words(args), messages).context("eventfd")?;
-    let ended =
-        runner.run(&[signals.fd().as_fd(), desk.notifier()], |woken, gateway| match woken {
-            0 => hear(args, signals, messages, gateway),
-            _ => {
-                desk.answer(gateway);
-                ControlFlow::Continue(())
-            }
-        });
-
-    runner.reset_clients();
-    let layers = layers_of(runner.gateway());
-    // Drop the runner to remove the device. Its counters remain in `port_counters`.
-    drop(runner);
-    put_stats(args, messages, layers, &port_counters)?;
-    match ended.context("epoll")? {
+    let (words, port_counters) = (words(args), &*port_counters);
+    let serving = Serving { words, stats: args.stats, messages, signals, port_counters };
+    match serving.run(runner)? {
         Ended::Stopped => Ok(()),
         Ended::DeviceGone => {
             let message = format!(
@@ -147,43 +116,4 @@ fn config(args: &ProxyArgs, egress: towpath_gateway::Egress) -> Result<GatewayCo
         descriptors: None,
         seed: random()?,
     })
-}
-
-/// Handles a received signal. Most signals stop the proxy.
-fn hear(
-    args: &ProxyArgs,
-    signals: &Signals,
-    messages: &Messages,
-    gateway: &Gateway,
-) -> ControlFlow<()> {
-    while let Ok(Some(arrived)) = signals.next() {
-        match arrived.signal {
-            Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
-                if !signals.is_ignored(arrived.signal) =>
-            {
-                return ControlFlow::Break(());
-            }
-            Signal::SIGTSTP => {
-                // Ignore errors: this fails only for an invalid signal number.
-                let _ = signals::act(Signal::SIGTSTP);
-            }
-            Signal::SIGUSR1 => {
-                // Ignore errors: counters can always be serialized.
-                let _ = put_stats(args, messages, layers_of(gateway), &Arc::default());
-            }
-            _ => {}
-        }
-    }
-    ControlFlow::Continue(())
-}
-
-fn put_stats(
-    args: &ProxyArgs,
-    messages: &Messages,
-    layers: Vec<Layer>,
-    ports: &Tally,
-) -> Result<()> {
-    let Some(format) = args.stats else { return Ok(()) };
-    messages.put(stats::render(format, &with_ports(layers, &ports.counted()))?);
-    Ok(())
 }

@@ -3,14 +3,13 @@
 use towpath_gateway::Gateway;
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
-use towpath_tap::Tap;
-use towpath_uplink::{Counting, Layer, PortCounters};
+use towpath_uplink::{Layer, PortCounters};
 
 /// Wraps a device, so that its packets are captured if there is a capture file.
 pub fn captured(
     capture: Option<&CaptureFile>,
     name: &str,
-    device: Counting<Tap>,
+    device: impl Port + Send + 'static,
 ) -> std::io::Result<Box<dyn Port + Send>> {
     Ok(match capture {
         Some(file) => Box::new(file.capture(name, device)?),
