@@ -44,4 +44,5 @@ mod stream;
 mod stress;
 mod tcp_info;
 mod urgent;
+mod vhost;
 mod xdp;

@@ -47,7 +47,14 @@ pub fn install() -> Result<()> {
 /// Installs missing packages of the nightly.
 pub fn install_for_nightly() -> Result<()> {
     install()?;
-    install_packages(&[("bird2", "/usr/sbin/bird"), ("frr", "/usr/lib/frr/bgpd")])
+    install_packages(&[
+        ("bird2", "/usr/sbin/bird"),
+        ("frr", "/usr/lib/frr/bgpd"),
+        ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
+        ("linux-image-cloud-amd64", "/usr/share/doc/linux-image-cloud-amd64"),
+        ("cpio", "/usr/bin/cpio"),
+        ("kmod", "/sbin/modprobe"),
+    ])
 }
 
 /// Installs packages whose file is missing. Fails with their names if the user is not root.
