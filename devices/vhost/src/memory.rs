@@ -4,12 +4,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{SealFlags, fcntl_get_seals};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstatfs};
 use towpath_shm::{Fd, Mapping};
 
 /// Maximum number of memory regions, the same as for the kernel's vhost (VHOST_MEMORY_MAX_NREGIONS
 /// without module parameters is 64). QEMU limits the hot-plugged memory of a guest accordingly.
 pub(crate) const REGIONS_MAX: usize = 64;
+
+/// Maximum total length of all mappings in bytes, so that address space is left for the stack.
+const MAPPED_MAX: usize = 1 << 45;
+/// File system of memfds with huge pages: HUGETLBFS_MAGIC of linux/magic.h.
+const HUGETLBFS: u32 = 0x9584_58f6;
 
 /// A region of guest memory, as described by the front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +45,12 @@ pub enum GuestMemoryError {
          which seals it"
     )]
     NotSealed,
+    /// The regions would take too much address space.
+    #[error("more than {MAPPED_MAX} bytes of regions")]
+    TooLong,
+    /// The file of a region has huge pages. Access would raise SIGBUS if the host has no free ones.
+    #[error("its file has huge pages; leave out hugetlb=on of QEMU's memory-backend-memfd")]
+    HugePages,
     /// The file of a region cannot be mapped.
     #[error("a region cannot be mapped: {0}")]
     Map(#[from] io::Error),
@@ -78,8 +89,8 @@ impl GuestMemory {
     /// Maps a region, whose bytes are in `file`.
     ///
     /// # Errors
-    /// Returns [`GuestMemoryError`] if the addresses overflow, there are too many regions, or the
-    /// file is too short, may shrink, or cannot be mapped.
+    /// Returns [`GuestMemoryError`] if the addresses overflow, there are too many or too long
+    /// regions, or the file is too short, may shrink, has huge pages, or cannot be mapped.
     pub fn add(&mut self, spec: RegionSpec, file: OwnedFd) -> Result<(), GuestMemoryError> {
         let end = spec.offset.checked_add(spec.len).and_then(|end| i64::try_from(end).ok());
         let ends = [spec.guest.checked_add(spec.len), spec.user.checked_add(spec.len)];
@@ -92,6 +103,13 @@ impl GuestMemory {
         let file = Fd::from(file);
         if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
             return Err(GuestMemoryError::NotSealed);
+        }
+        if fstatfs(&file).map_err(io::Error::from)?.f_type as u32 == HUGETLBFS {
+            return Err(GuestMemoryError::HugePages);
+        }
+        let mapped: usize = self.regions.iter().map(|region| region.mapping.len()).sum();
+        if mapped + end as usize > MAPPED_MAX {
+            return Err(GuestMemoryError::TooLong);
         }
         let mapping = Arc::new(Mapping::from_file(file, end as usize)?);
         self.regions.push(GuestRegion { spec, mapping });

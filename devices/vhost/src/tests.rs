@@ -278,18 +278,38 @@ fn memory_is_added_and_removed_while_the_device_runs() {
     assert_eq!(host.port.counters().broken_queues, 1);
 }
 
+#[test]
+fn memory_of_huge_pages_is_refused() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    // Some kernels have no huge pages.
+    let Ok(file) = memfd_create("huge", flags) else { return };
+    if ftruncate(&file, MEMORY as u64).is_err() {
+        return;
+    }
+    fcntl_add_seals(&file, SealFlags::SHRINK).expect("a memfd");
+    let mut memory = crate::GuestMemory::default();
+    let error = memory.add(TestGuest::region(), file).expect_err("huge pages");
+    assert!(matches!(error, crate::GuestMemoryError::HugePages), "{error}");
+}
+
 /// Files of guest memory that are refused, with a part of the reason.
 #[test]
 fn memory_that_could_raise_sigbus_is_refused() {
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("unsealed", flags).expect("a memfd");
     ftruncate(&file, MEMORY as u64).expect("a memfd");
+    // A file without pages may be longer than the address space.
+    let long = memfd_create("long", flags).expect("a memfd");
+    ftruncate(&long, 1 << 46).expect("a memfd");
+    fcntl_add_seals(&long, SealFlags::SHRINK).expect("a memfd");
     let short = Mapping::shared("short", 4096).expect("memory");
     let short = || short.file().expect("shared").try_clone().expect("a descriptor");
     let RegionSpec { guest: address, user, .. } = TestGuest::region();
     let cases = [
         ("NotSealed", MEMORY as u64, 0, file),
+        ("TooLong", 1 << 46, 0, long),
         ("Map", 8192, 0, short()),
         ("Map", 4096, 4096, short()),
         ("Invalid", u64::MAX, 0, short()),
