@@ -1,6 +1,6 @@
 //! Receives frames of the guest.
 
-use towpath_pool::{Batch, Packet, Pool};
+use towpath_pool::{Batch, Meta, Packet, Pool, Protocol};
 use towpath_virtio::HEADER_LEN;
 
 use crate::chain::{ChainAccess, ChainBuffer};
@@ -8,6 +8,11 @@ use crate::device::VhostCounters;
 use crate::features::NetFeatures;
 use crate::memory::GuestMemory;
 use crate::ring::{RingError, SplitRing};
+
+/// Maximum number of segments of a frame, which restricts the work that one frame can cause. Linux
+/// sends segments of at least 36 bytes (TCP_MIN_SND_MSS without timestamps), which are 1820 in 64
+/// KiB.
+const SEGMENTS_MAX: usize = 2048;
 
 /// The virtqueue with frames of the guest, and what is needed to read them.
 pub(crate) struct FrameSource<'a> {
@@ -74,14 +79,21 @@ impl FrameSource<'_> {
         let mut packet = pool.take(len);
         self.chains.read(self.memory, header_len, packet.push_back(len).expect("taken with room"));
         match towpath_virtio::parse(&header, packet.linear()) {
-            Ok(meta) => {
+            Ok(meta) if is_offered(&meta, len) => {
                 packet.meta = meta;
                 Some(packet)
             }
-            Err(_) => {
+            Ok(_) | Err(_) => {
                 pool.give(packet);
                 None
             }
         }
     }
+}
+
+/// Returns whether a frame of `len` bytes is to be segmented in a way that the device offers: TCP,
+/// into a limited number of segments.
+fn is_offered(meta: &Meta, len: usize) -> bool {
+    meta.segmentation
+        .is_none_or(|how| how.protocol != Protocol::Udp && how.pieces(len) <= SEGMENTS_MAX)
 }

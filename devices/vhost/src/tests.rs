@@ -205,6 +205,24 @@ fn a_header_that_contradicts_its_frame_costs_only_the_frame() {
 }
 
 #[test]
+fn frames_with_too_many_segments_or_of_udp_are_dropped() {
+    let mut host = TestHost::new("tiny");
+    let mut guest = TestGuest::start(&mut host, VERSION_1);
+    for (size, is_accepted) in [(1, false), (36, true)] {
+        let (frame, meta) = tcp(60_000, size);
+        guest.transmit(BUFFERS, &towpath_virtio::emit(&meta, &frame).expect("valid"), &frame);
+        assert_eq!(host.recv().len(), usize::from(is_accepted));
+    }
+    let segmentation = Segmentation { protocol: Protocol::Udp, size: 1400, header_len: 42 };
+    let checksum = Checksum::Partial { start: 34, offset: 6 };
+    let meta = Meta { checksum, segmentation: Some(segmentation), ..Meta::default() };
+    let header = towpath_virtio::emit(&meta, &[0; 3000]).expect("valid");
+    guest.transmit(BUFFERS, &header, &[0; 3000]);
+    assert!(host.recv().is_empty());
+    assert_eq!(host.port.counters().rx_malformed, 2);
+}
+
+#[test]
 fn a_legacy_driver_has_a_short_header() {
     let mut host = TestHost::new("legacy");
     let mut guest = TestGuest::start(&mut host, 0);
