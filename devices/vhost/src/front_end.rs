@@ -17,6 +17,9 @@ use crate::send::SendEnd;
 use crate::socket::{FrontEndMessage, MessageReader, answer};
 use crate::watched::{WatchList, WatchSource, WatchedFd};
 
+/// Maximum number of requests carried out before the stack continues with its other work.
+const REQUESTS_AT_ONCE: usize = 64;
+
 /// Reason why the connection to a front end was closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -110,12 +113,14 @@ impl FrontEnd {
         &self.device
     }
 
-    /// Carries out all requests that have arrived.
+    /// Carries out requests that have arrived, up to [`REQUESTS_AT_ONCE`]. The socket stays
+    /// readable if there are more.
     ///
     /// # Errors
     /// Returns the reason why the connection must be closed.
     pub(crate) fn serve(&mut self) -> Result<(), FrontEndError> {
-        while let Some(mut message) = self.reader.next(&self.socket.fd)? {
+        for _ in 0..REQUESTS_AT_ONCE {
+            let Some(mut message) = self.reader.next(&self.socket.fd)? else { break };
             let request = FrontEndRequest::parse(message.number, self.reader.payload(&message));
             let descriptors = std::mem::take(&mut message.descriptors);
             let result = request.and_then(|request| self.handle(request, descriptors));

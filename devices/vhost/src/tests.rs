@@ -372,6 +372,19 @@ fn requests_that_are_refused_end_the_connection_with_a_reason() {
 }
 
 #[test]
+fn a_flood_of_requests_does_not_hold_the_stack() {
+    let mut host = TestHost::new("flood");
+    let guest = TestGuest::connect(&host.socket());
+    host.recv();
+    // SET_OWNER has no answer.
+    (0..100).for_each(|_| guest.request(3, &[], &[]));
+    for is_left in [true, false] {
+        host.recv();
+        assert_eq!(is_ready(host.port.wake_fd().expect("a descriptor")), is_left);
+    }
+}
+
+#[test]
 fn messages_may_arrive_in_pieces() {
     use std::io::{Read, Write};
     let mut host = TestHost::new("pieces");
