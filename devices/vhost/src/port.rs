@@ -171,6 +171,24 @@ impl VhostPort {
         taken
     }
 
+    /// Sends the segments of an earlier frame. Returns whether none is left.
+    fn send_segments(&mut self, pool: &mut Pool) -> bool {
+        let Self { front_end, segments, counters, .. } = self;
+        if segments.is_empty() {
+            return true;
+        }
+        let end = match front_end.as_mut().filter(|front_end| front_end.is_up()) {
+            Some(front_end) => front_end.send(counters, pool, segments).1,
+            None => SendEnd::Unsupported,
+        };
+        if end == SendEnd::Unsupported {
+            // The guest for whose driver they were made has stopped or restarted.
+            counters.tx_no_guest += segments.len() as u64;
+            segments.drain(..).for_each(|packet| pool.give(packet));
+        }
+        end != SendEnd::Full
+    }
+
     /// Segments a packet, and completes the checksums, as the guest's driver requires.
     fn finish(&mut self, packet: Packet, pool: &mut Pool) {
         let Self { front_end, segments, counters, .. } = self;
@@ -199,6 +217,8 @@ impl Port for VhostPort {
         if let Some(front_end) = &mut self.front_end {
             front_end.receive(&mut self.counters, pool, out, max);
         }
+        // The caller need not call `submit` again, because the port has taken the frame.
+        self.send_segments(pool);
         out.range_mut(before..).for_each(|packet| packet.meta.arrival_ns = now_ns);
         self.report_faults();
         out.len() - before
@@ -209,12 +229,10 @@ impl Port for VhostPort {
             return self.discard(pool, batch);
         }
         let mut taken = 0;
-        while let Some(front_end) = &mut self.front_end {
-            // Segments of an earlier frame precede the frames of the batch.
-            let (_, end) = front_end.send(&mut self.counters, pool, &mut self.segments);
-            if end != SendEnd::Done {
-                break;
-            }
+        // Segments of an earlier frame precede the frames of the batch.
+        while self.send_segments(pool)
+            && let Some(front_end) = &mut self.front_end
+        {
             let (sent, end) = front_end.send(&mut self.counters, pool, batch);
             taken += sent;
             match batch.pop_front() {

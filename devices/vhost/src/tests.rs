@@ -10,8 +10,8 @@ use towpath_shm::Mapping;
 
 use crate::{OpenError, RX, RegionSpec, TX, VhostPort};
 use guest::{
-    BUFFERS, EVENT_INDEX, GUEST_OFFLOADS, MEMORY, MERGEABLE, SIZE, TestGuest, TestHost, VERSION_1,
-    is_ready,
+    BUFFERS, EVENT_INDEX, GUEST_OFFLOADS, MEMORY, MERGEABLE, PROTOCOL, SIZE, TestGuest, TestHost,
+    VERSION_1, is_ready,
 };
 
 /// Length of a virtio header, and one without offloads.
@@ -121,6 +121,42 @@ fn a_guest_without_offloads_gets_finished_segments() {
     // The checksum field contains no longer the sum of the pseudo-header alone.
     assert_ne!(guest.read(BUFFERS + HEADER_LEN + 50, 2), frame[50..52]);
     assert_eq!(host.port.counters().tx_finished, 1);
+}
+
+#[test]
+fn segments_wait_for_buffers_without_further_frames() {
+    let mut host = TestHost::new("segments");
+    let mut guest = TestGuest::start(&mut host, VERSION_1);
+    guest.post(RX, &[(BUFFERS, 2048)]);
+    let (frame, meta) = tcp(4000, 1400);
+    let mut packet = host.packet(&frame);
+    packet.meta = meta;
+    assert!(host.send([packet]).is_empty());
+    assert_eq!(guest.take_used(RX).len(), 1);
+    guest.post(RX, &[(BUFFERS + 2048, 2048)]);
+    guest.post(RX, &[(BUFFERS + 4096, 2048)]);
+    host.recv();
+    assert_eq!(guest.take_used(RX).len(), 2);
+    assert!(!host.port.blocked());
+}
+
+#[test]
+fn segments_for_an_earlier_driver_do_not_block_the_next() {
+    let mut host = TestHost::new("stale");
+    // The first driver computes checksums (GUEST_CSUM), and the second one does not.
+    let mut guest = TestGuest::start(&mut host, VERSION_1 | 1 << 1);
+    let (frame, meta) = tcp(4000, 1400);
+    let mut packet = host.packet(&frame);
+    packet.meta = meta;
+    assert!(host.send([packet]).is_empty());
+    assert!(host.port.blocked());
+    guest.request(2, &[VERSION_1 | PROTOCOL], &[]);
+    guest.run(&mut host);
+    guest.post(RX, &[(BUFFERS, 2048)]);
+    let plain = host.packet(&[7; 60]);
+    assert!(host.send([plain]).is_empty());
+    assert_eq!(guest.take_used(RX), [(0, HEADER_LEN + 60)]);
+    assert_eq!(host.port.counters().tx_no_guest, 3);
 }
 
 #[test]
