@@ -109,7 +109,13 @@ impl ChainBuffer {
     }
 
     /// Appends a range of guest-physical addresses, which may extend over several regions.
+    ///
+    /// Refuses empty ranges, as QEMU does. Otherwise a frame could need a million descriptors: as
+    /// many full tables as the virtqueue has entries.
     fn push(&mut self, memory: &GuestMemory, mut address: u64, len: u32) -> Result<(), RingError> {
+        if len == 0 {
+            return Err(RingError::Chain);
+        }
         let mut left = len;
         while left > 0 {
             let extent = memory.extent(address, left).ok_or(RingError::Chain)?;

@@ -119,7 +119,7 @@ impl FrameSink<'_> {
             }
             let head = self.ring.head(count)?;
             let room = self.chains.append(self.memory, self.ring, head, ChainAccess::Write)?;
-            if room == 0 || count == 0 && room < HEADER_LEN {
+            if count == 0 && room < HEADER_LEN {
                 return Err(RingError::Chain);
             }
             self.heads.push((head, room));

@@ -90,7 +90,8 @@ fn invalid_chains_and_indices_are_recognized() {
     let across: [ChainFields; 1] = [(GUEST + LEN as u64 / 2 - 30, 72, 0, 0)];
     assert_eq!(receive(&across, 0, 1), Ok(vec![vec![0; 60]]));
     let chain = Err(RingError::Chain);
-    let cases: [(&str, Vec<ChainFields>); 12] = [
+    let cases: [(&str, Vec<ChainFields>); 13] = [
+        ("empty descriptor", vec![(buffer, 72, 1, 1), (buffer, 0, 0, 0)]),
         ("loop", vec![(buffer, 12, 1, 1), (buffer, 60, 1, 0)]),
         ("loop of one", vec![(buffer, 12, 1, 0)]),
         ("next beyond the table", vec![(buffer, 12, 1, SIZE)]),
