@@ -8,6 +8,9 @@ use std::sync::Arc;
 pub enum Remark {
     /// The link works, but not as the user may expect. Contains the message.
     Warning(String),
+    /// The state of the device has changed while the stack runs. Contains the message. The listener
+    /// is called on the stack's thread, and must not wait.
+    Changed(String),
     /// The device was removed. Contains its name for the message, such as "the TAP device tw0".
     DeviceGone(String),
 }

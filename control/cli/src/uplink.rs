@@ -100,6 +100,7 @@ fn netem(args: &RunArgs) -> Result<Option<NetemSpec>> {
 fn listener(messages: Messages) -> Tell {
     Tell::new(move |remark| match remark {
         Remark::Warning(text) => messages.say(&text),
+        Remark::Changed(text) => messages.post(&text),
         Remark::DeviceGone(device) => messages.post(&device_gone(&device)),
         _ => {}
     })

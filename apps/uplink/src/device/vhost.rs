@@ -46,7 +46,7 @@ pub(crate) const UNPACK: Option<Unpack> = None;
 fn open(path: &str, request: &DeviceRequest<'_>) -> Result<OpenDevice> {
     let tell = request.tell.clone();
     let on_event = move |event: towpath_vhost::VhostEvent| {
-        tell.remark(Remark::Warning(event.to_string()));
+        tell.remark(Remark::Changed(event.to_string()));
     };
     let port = VhostPort::open(Path::new(path), on_event).map_err(PlanError::of_device(&DRIVER))?;
     let own = list(request.addresses.iter().map(Prefix::addr));
