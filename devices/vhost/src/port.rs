@@ -127,7 +127,11 @@ impl VhostPort {
                 self.is_ready = true;
                 (self.tell)(VhostEvent::Connected);
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => self.listen(true),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                self.listen(true);
+                // If that has failed, do not try again at once, which would keep the stack awake.
+                self.retry_ns = now_ns.saturating_add(RETRY_NS);
+            }
             Err(_) => {
                 // Without a free descriptor, the listening socket would wake the stack forever.
                 self.listen(false);
