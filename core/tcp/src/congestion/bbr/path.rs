@@ -326,12 +326,13 @@ impl PathModel {
         let bw = self.bw_shortterm.min(self.max_bw());
         let inflight = self.inflight_shortterm.min(cwnd.into());
         let sent = loss.sent_rate().min(bw).max(1);
-        let if_all_sent = |latest: u64| {
-            let latest = u128::from(latest) * u128::from(bw) / u128::from(sent);
-            u64::try_from(latest).unwrap_or(INFINITE)
+        // A loss never raises a bound because of bytes that were not sent.
+        let if_all_sent = |latest: u64, bound: u64| {
+            let scaled = u128::from(latest) * u128::from(bw) / u128::from(sent);
+            u64::try_from(scaled).unwrap_or(INFINITE).min(bound).max(latest)
         };
-        self.bw_shortterm = reduced(bw, if_all_sent(loss.bw_latest));
-        self.inflight_shortterm = reduced(inflight, if_all_sent(loss.inflight_latest));
+        self.bw_shortterm = reduced(bw, if_all_sent(loss.bw_latest, bw));
+        self.inflight_shortterm = reduced(inflight, if_all_sent(loss.inflight_latest, inflight));
     }
 
     /// Removes the short-term bounds: ResetShortTermModel() of the BBR draft.

@@ -151,6 +151,19 @@ fn a_late_sender_does_not_reduce_the_short_term_model() {
 }
 
 #[test]
+fn a_loss_of_a_late_sender_does_not_raise_the_short_term_model() {
+    let mut run = BbrRun::new();
+    run.run_until(BbrState::Cruise);
+    (run.rate, run.sent_rate) = (99_000, 100_000);
+    (0..250).for_each(|_| run.ack(0, 0));
+    run.ack(MSS, MSS);
+    (0..250).for_each(|_| run.ack(0, MSS));
+    // The window is at most 310 segments, and ten times the bytes in flight are 1000.
+    let path = &run.model().path;
+    assert!(path.inflight_shortterm <= 400 * u64::from(MSS), "{}", path.inflight_shortterm);
+}
+
+#[test]
 fn too_many_losses_while_probing_set_the_long_term_bound() {
     let mut run = BbrRun::new();
     run.run_until(BbrState::Up);
