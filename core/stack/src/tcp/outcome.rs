@@ -189,10 +189,15 @@ pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
         return;
     }
     let wanted = connection.send_buffer_wanted();
-    let (received, held) = (connection.bytes_received() as u32, connection.bytes_out_of_order());
+    let (received, held) = (connection.bytes_received(), connection.bytes_out_of_order());
     let buffers = stream.buffers();
     stream.tuned_at = now;
-    stream.recv.want_capacity(stream.tuning.on_period(received, buffers.recv_unread, held));
+    // A peer that never fills a gap must not make the buffer grow, so count no more of the bytes
+    // behind it than the program has read.
+    let read = received.saturating_sub(buffers.recv_unread.into());
+    let held = held.min(u32::try_from(read).unwrap_or(u32::MAX));
+    let wanted_recv = stream.tuning.on_period(received as u32, buffers.recv_unread, held);
+    stream.recv.want_capacity(wanted_recv);
     if wanted > buffers.send_capacity {
         stream.send.want_capacity(wanted);
     }
