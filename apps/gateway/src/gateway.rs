@@ -275,7 +275,6 @@ impl Gateway {
         let seen = self.seen.take();
         if seen == Some(false) {
             self.listened_ns = now_ns;
-            self.host.shared.event_rounds.advance();
         }
         seen == Some(true)
             || self.unheard
@@ -440,6 +439,11 @@ impl Port for Gateway {
 
     fn looked(&mut self, ready: bool) {
         self.seen = Some(ready);
+        if !ready {
+            // Count the round here, before `submit` reads host sockets. Such a read may leave an
+            // urgent byte that has arrived after the check.
+            self.host.shared.event_rounds.advance();
+        }
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
