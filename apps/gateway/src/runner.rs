@@ -199,7 +199,8 @@ impl<P: Port + ?Sized> Runner<P> {
         let mut list = [const { MaybeUninit::<Event>::uninit() }; TOLD_MAX];
         let told = match epoll::wait(&self.epoll, &mut list[..], timeout.as_ref()) {
             Ok((told, _)) => &*told,
-            Err(Errno::INTR) => &[],
+            // Nothing was checked, so do not tell the ports that they are not ready.
+            Err(Errno::INTR) => return Ok(ControlFlow::Continue(())),
             Err(error) => return Err(error.into()),
         };
         let is_told = |name| told.iter().any(|event| event.data.u64() == name);
