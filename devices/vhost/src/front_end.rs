@@ -1,7 +1,7 @@
 //! A connected front end: carries out its requests on the device.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -42,6 +42,9 @@ pub enum FrontEndError {
     /// A message has too many descriptors, or too few.
     #[error("a message has the wrong number of descriptors")]
     Descriptors,
+    /// A descriptor for notifications is another file, to which writing could block or fail.
+    #[error("a descriptor for notifications is no eventfd")]
+    NoEventfd,
     /// The request is unknown, or not supported.
     #[error("request {0} is not supported")]
     Unsupported(u32),
@@ -332,13 +335,21 @@ fn known(features: u64, offered: u64) -> Result<(), FrontEndError> {
     }
 }
 
-/// Returns the eventfd of a message, if the message has one. The eventfd must not block the stack.
+/// Returns the eventfd of a message, if the message has one.
+///
+/// O_NONBLOCK is set, so that a full counter does not block the stack. The flag belongs to the open
+/// file that the front end shares, so a hostile front end could clear it again.
 fn event(which: QueueFd, mut descriptors: Vec<OwnedFd>) -> Result<Option<Fd>, FrontEndError> {
     let fd = descriptors.pop();
     if fd.is_some() != which.has_descriptor || !descriptors.is_empty() {
         return Err(FrontEndError::Descriptors);
     }
     let Some(fd) = fd else { return Ok(None) };
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    // Without /proc, the type is unknown.
+    if link.is_ok_and(|link| link.as_os_str() != "anon_inode:[eventfd]") {
+        return Err(FrontEndError::NoEventfd);
+    }
     let flags = fcntl_getfl(&fd).map_err(io::Error::from)?;
     if !flags.contains(OFlags::NONBLOCK) {
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(io::Error::from)?;

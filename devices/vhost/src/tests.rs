@@ -421,6 +421,21 @@ fn a_flood_of_requests_does_not_hold_the_stack() {
 }
 
 #[test]
+fn only_eventfds_are_accepted_for_notifications() {
+    for number in [12, 13, 14] {
+        let mut host = TestHost::new(&format!("eventfd-{number}"));
+        let guest = TestGuest::connect(&host.socket());
+        host.recv();
+        let socket = guest.socket.try_clone().expect("a descriptor");
+        guest.request(number, &[0], &[socket.into()]);
+        host.recv();
+        assert!(guest.is_hung_up());
+        let told = host.told();
+        assert!(told.iter().any(|it| it.contains("NoEventfd")), "{told:?}");
+    }
+}
+
+#[test]
 fn messages_may_arrive_in_pieces() {
     use std::io::{Read, Write};
     let mut host = TestHost::new("pieces");
