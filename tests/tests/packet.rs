@@ -99,13 +99,18 @@ fn an_interface_that_was_down_goes_on() {
 
 #[test]
 fn neighbours_are_forgotten_when_the_link_is_lost() {
+    // The refused connection leaves a reachable neighbour. Without traffic it would stay for good.
+    const PROGRAM: &str = "
+import socket, time
+print(socket.socket().connect_ex(('10.1.0.1', 9)), flush=True)
+time.sleep(1000)
+";
     let Some(lab) = Veth::new(1500) else { return };
-    let run = start(&lab, &[], &["sleep", "infinity"]);
-    begun(&run);
+    let run = start(&lab, &[], &["python3", "-c", PROGRAM]);
     if is_inline() {
         return;
     }
-    lab.here.run(&["ping", "-c1", "-W5", "10.1.0.2"]).ok();
+    eventually("a refusal", || run.stdout().contains("111"));
     let (towpath, id) = (towpath(), run.id().to_string());
     let knows = || {
         let shown = lab.there.run(&[&towpath, "ip", "--run", &id, "neigh"]).ok().stdout;

@@ -37,8 +37,12 @@ pub struct Followed {
 pub enum LinkChange {
     /// The interface has another MTU.
     Mtu,
-    /// The interface has lost its link, or has it again.
-    Carrier,
+    /// The interface has lost its link, or has it again. The value is that of the report, because
+    /// the link may already have changed again.
+    Carrier {
+        /// Whether the interface has a link.
+        has_carrier: bool,
+    },
 }
 
 /// Thread that receives the kernel's reports of changes. Dropping this ends the thread.
@@ -113,9 +117,9 @@ impl MtuFollower {
                     set_engine_mtu(&remote, followed.stack_mtu());
                     tell(&followed.sentence());
                 }
-                LinkChange::Carrier => {
+                LinkChange::Carrier { has_carrier } => {
                     // Ignore errors: this fails only if the engine has ended.
-                    let _ = remote.set_carrier(IfaceId(1), followed.has_carrier);
+                    let _ = remote.set_carrier(IfaceId(1), has_carrier);
                 }
             }
         })
@@ -165,8 +169,9 @@ fn follow(
                 changes.push((place, LinkChange::Mtu));
             }
             if known.has_carrier != report.has_carrier {
-                known.has_carrier = report.has_carrier;
-                changes.push((place, LinkChange::Carrier));
+                let has_carrier = report.has_carrier;
+                known.has_carrier = has_carrier;
+                changes.push((place, LinkChange::Carrier { has_carrier }));
             }
         });
         if read.is_err() {
