@@ -13,7 +13,8 @@
 //! [`filter`] judges packets by access lists, beside a linear search; [`cbpf`] by socket filters.
 //! [`recovery`] is a sender whose ACKs are wrong until the end. [`transit`] forwards packets with
 //! any offload metadata, and [`conntrack`] translates addresses. [`config`] reads configuration
-//! files of routers. [`vhost`] is the network device of a hostile virtual machine.
+//! files of routers. [`nameserver`] forwards DNS messages of hostile clients and servers.
+//! [`vhost`] is the network device of a hostile virtual machine.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -25,6 +26,7 @@ pub mod device;
 pub mod engine;
 pub mod filter;
 pub mod latency;
+pub mod nameserver;
 pub mod recovery;
 pub mod stack;
 pub mod transit;

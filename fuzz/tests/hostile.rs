@@ -57,6 +57,11 @@ fn address_translation_of_packets_in_any_order() {
 }
 
 #[test]
+fn dns_messages_of_clients_and_servers() {
+    run_cases(5_000, towpath_fuzz::nameserver::run);
+}
+
+#[test]
 fn configuration_files_of_any_text() {
     run_cases(3_000, towpath_fuzz::config::run);
 }

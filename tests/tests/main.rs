@@ -7,6 +7,7 @@ mod at_once;
 mod control;
 mod death;
 mod dhcp;
+mod dns;
 mod dpdk;
 mod ecn;
 mod errors;

@@ -155,10 +155,11 @@ fn the_home_router_works_as_the_page_says() {
          chmod +x udhcpc
          lease() {
              ip netns exec laptop busybox udhcpc -i e0 -n -q -f -s ./udhcpc
-             grep -q 192.0.2.1 nameserver
+             grep -q 10.1.0.1 nameserver
          }
          waits_for lease
          waits_for ping_from laptop 192.0.2.1
+         ip netns exec laptop dig @10.1.0.1 www.example | grep -q 192.0.2.1
          gets_none ping_from internet 192.0.2.100
          ip netns exec laptop python3 -m http.server 80 >/dev/null 2>&1 & web=$!
          waits_for ip netns exec internet curl -sf -m 2 http://192.0.2.100:8080/

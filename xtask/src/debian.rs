@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iproute2", "/usr/sbin/ip"),
     ("nftables", "/usr/sbin/nft"),
     ("dnsmasq-base", "/usr/sbin/dnsmasq"),
+    ("bind9-dnsutils", "/usr/bin/dig"),
     ("isc-dhcp-client", "/sbin/dhclient"),
     ("iputils-ping", "/usr/bin/ping"),
     ("iputils-tracepath", "/usr/bin/tracepath"),

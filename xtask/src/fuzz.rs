@@ -38,6 +38,8 @@ enum Target {
     Engine,
     /// Access lists from any text and any rules, compared with a linear search.
     Filter,
+    /// A DNS forwarder whose clients and upstream servers send any messages.
+    Nameserver,
     /// A sender whose ACKs and SACK blocks come from the input, and are valid at the end.
     Recovery,
     /// A whole stack with one connection, whose FIFOs are in shared memory.
@@ -58,6 +60,7 @@ impl Target {
             Target::Device => "device",
             Target::Engine => "engine",
             Target::Filter => "filter",
+            Target::Nameserver => "nameserver",
             Target::Recovery => "recovery",
             Target::Stack => "stack",
             Target::Transit => "transit",

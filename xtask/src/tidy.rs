@@ -25,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/cbpf", &[]),
     ("core/dns", &[]),
     ("core/dhcp", &["core/wire", "core/tcp", "memory/dice"]),
+    ("core/nameserver", &["core/dns", "core/tcp"]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),

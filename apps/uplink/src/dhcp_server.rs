@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use towpath_dhcp::{DhcpServer, LeaseRecord, SERVER_PORT, frame};
-pub use towpath_dhcp::{POOL_MAX, Reservation, ServerConfig};
+use towpath_dhcp::{DhcpServer, SERVER_PORT, frame};
+pub use towpath_dhcp::{LeaseRecord, POOL_MAX, Reservation, ServerConfig};
 use towpath_engine::{LinkService, SharedLinkService};
 use towpath_pool::{Port, PortCounters};
 use towpath_tcp::Instant;
@@ -20,7 +20,8 @@ use crate::plan_error::{PlanError, system};
 use crate::random::random;
 use crate::uplink::now_ns;
 
-/// Minimum interval between writes of the lease file, so that many new leases cause few writes.
+/// Minimum interval between reports of changed leases, so that many new leases cause few writes of
+/// the file.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A DHCP server that serves addresses to the hosts on the link of a port.
@@ -75,23 +76,31 @@ impl LeaseServer {
         move |config| service.with(|service| service.server.reconfigure(config))
     }
 
-    /// Starts a thread that writes changed leases to the file, and ends after the engine has closed
-    /// the port. `tell` is called with messages for the user.
+    /// Starts a thread that writes changed leases to the file, and calls `on_leases` with all
+    /// leases at the start and after changes. `tell` is called with messages for the user. The
+    /// thread ends after the engine has closed the port.
     ///
     /// # Errors
     /// Fails if no thread can be created.
-    pub fn follow(self, tell: impl Fn(String) + Send + 'static) -> io::Result<JoinHandle<()>> {
+    pub fn follow(
+        self,
+        tell: impl Fn(String) + Send + 'static,
+        on_leases: impl Fn(&[LeaseRecord]) + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
         let Self { service, changes, file } = self;
         let run = move || {
-            let Some(path) = file else { return };
+            let leases = || service.with(|service| service.server.leases(Instant(now_ns())));
+            on_leases(&leases());
             while let Ok(()) = changes.recv() {
-                std::thread::sleep(WRITE_INTERVAL);
                 while changes.try_recv().is_ok() {}
-                let now = Instant(now_ns());
-                let leases = service.with(|service| service.server.leases(now));
-                if let Err(error) = write(&path, &leases) {
+                let leases = leases();
+                on_leases(&leases);
+                if let Some(path) = &file
+                    && let Err(error) = write(path, &leases)
+                {
                     tell(format!("the leases are not kept: {}: {error}", path.display()));
                 }
+                std::thread::sleep(WRITE_INTERVAL);
             }
         };
         Builder::new().name("towpath-leases".into()).spawn(run)

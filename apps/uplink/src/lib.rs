@@ -58,7 +58,7 @@ pub use device::{
     OpenDevice, ParameterKind, spec::names as device_names,
 };
 pub use dhcp::{DhcpNotice, DhcpSettings, Lease, LeaseClient, LeaseLoss, lease_metric};
-pub use dhcp_server::{LeaseServer, POOL_MAX, Reservation, ServerConfig};
+pub use dhcp_server::{LeaseRecord, LeaseServer, POOL_MAX, Reservation, ServerConfig};
 pub use launch::{LaunchMessage, LaunchSocket, LaunchSpec, Said};
 pub use lend::{BorrowedDevice, Lender};
 pub use mtu::{Followed, LinkChange, MTUS, MtuFollower, set_engine_mtu};

@@ -66,6 +66,9 @@ pub enum Command {
     /// Show and delete the flows of a running router
     #[command(long_about = crate::conntrack::ABOUT, after_long_help = crate::conntrack::AFTER)]
     Conntrack(crate::conntrack::ConntrackArgs),
+    /// Show the DNS forwarder of a running router, and empty its cache
+    #[command(long_about = crate::dns::ABOUT, after_long_help = crate::dns::AFTER)]
+    Dns(crate::dns::DnsArgs),
     /// Show the ports of a running router or run
     #[command(long_about = crate::port::ABOUT, after_long_help = crate::port::AFTER)]
     Port(crate::port::PortArgs),

@@ -119,6 +119,26 @@ fn list(counted: &Counted, periods: bool) -> String {
     out
 }
 
+/// Prints the counters of one layer, or `absent` if the run does not have it.
+pub fn print_layer(layers: &[Layer], name: &str, absent: &str, json: bool) -> Result<()> {
+    let layer = layers.iter().find(|layer| layer.name.as_str() == name);
+    let counters = layer.map(|layer| &layer.counters[..]).unwrap_or_default();
+    if json {
+        let named = counters.iter().map(|(name, value)| (name.to_string(), Value::from(*value)));
+        let all: Map<String, Value> = named.collect();
+        return output::write_json(&(serde_json::to_string(&Value::Object(all))? + "\n"));
+    }
+    if counters.is_empty() {
+        return output::write_text(&format!("{absent}\n"));
+    }
+    let mut out = String::new();
+    for (name, value) in counters {
+        // Ignore the result: writing to a String cannot fail.
+        let _ = writeln!(out, "{name:<28} {value:>12}");
+    }
+    output::write_text(&out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,6 +25,7 @@ mod config;
 mod conntrack;
 mod counters;
 mod dhcp;
+mod dns;
 mod error;
 mod guardian;
 mod hints;
@@ -74,6 +75,7 @@ fn main() -> std::process::ExitCode {
         Command::Conntrack(args) => {
             unprivileged().and_then(|()| conntrack::conntrack(&args)).map(|()| 0)
         }
+        Command::Dns(args) => unprivileged().and_then(|()| dns::dns(&args)).map(|()| 0),
         Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
         Command::Config(args) => unprivileged().and_then(|()| config::config(&args)),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
@@ -101,7 +103,7 @@ fn parse() -> Cli {
         let of_run = (word == "run" || is_proxys) && error.use_stderr();
         let code = match word.to_str() {
             _ if of_run => error::ExitCode::Failed as i32,
-            Some("ip" | "acl" | "nat" | "conntrack" | "port") if error.use_stderr() => {
+            Some("ip" | "acl" | "nat" | "conntrack" | "dns" | "port") if error.use_stderr() => {
                 error::ExitCode::IpUsage as i32
             }
             _ => error.exit_code(),

@@ -10,6 +10,7 @@ use towpath_model::{
     RouteLookup, ShownSocket, Traffic, Word,
 };
 use towpath_pool::LinkType;
+use towpath_router::DnsControl;
 use towpath_stack::net::{self, IfaceId};
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
@@ -18,10 +19,24 @@ pub use stack::{PortList, ServedPort, ServedStack, gone};
 
 use crate::{acl, conntrack, port};
 
-/// Returns the counters of the connection tracker; `None` if there is none.
-pub fn conntrack_layer(remote: &Remote) -> Result<Option<towpath_uplink::Layer>, Gone> {
-    let layer = |counters| towpath_uplink::Layer { name: "conntrack".to_owned(), counters };
-    Ok(conntrack::counters(remote)?.map(layer))
+/// Returns the counters of the connection tracker and the DNS forwarder, if there are any.
+pub fn service_layers(
+    remote: &Remote,
+    dns: Option<&DnsControl>,
+) -> Result<Vec<towpath_uplink::Layer>, Gone> {
+    let layer = |name: &str, counters| towpath_uplink::Layer { name: name.to_owned(), counters };
+    let tracked = conntrack::counters(remote)?.map(|counters| layer("conntrack", counters));
+    let dns = dns.map(|dns| {
+        let counters = dns.counters().into_iter().map(|(name, value)| (name.to_owned(), value));
+        layer("dns", counters.collect())
+    });
+    Ok(tracked.into_iter().chain(dns).collect())
+}
+
+fn flush_dns(stack: &ServedStack) -> Result<usize, RequestFault> {
+    let without =
+        || RequestFault::new("unsupported", "forwards no DNS: only routers with --dns do");
+    stack.dns.as_ref().map(DnsControl::flush).ok_or_else(without)
 }
 
 /// Answers a control request. Fails if the stack does not support it.
@@ -61,6 +76,7 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
                 reply.applied = Some(count);
             })
         }
+        Call::FlushDns => flush_dns(stack).map(|count| reply.applied = Some(count)),
         Call::Config | Call::ApplyConfig { .. } | Call::ConfirmConfig | Call::RollbackConfig => {
             let why = "a run has no configuration file: only routers have one";
             Err(RequestFault::new("unsupported", why))
@@ -142,7 +158,7 @@ fn layers(stack: &ServedStack) -> Result<Vec<towpath_uplink::Layer>, Gone> {
     let counters = stack.counters()?;
     let rules = stack.remote.rules()?;
     let mut layers = (stack.layers)(&counters, rules.as_deref(), &stack.ports.ports());
-    layers.extend(conntrack_layer(&stack.remote)?);
+    layers.extend(service_layers(&stack.remote, stack.dns.as_ref())?);
     Ok(layers)
 }
 

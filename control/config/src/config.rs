@@ -1,15 +1,18 @@
 //! Configuration of a router, and checks that its parts are consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use towpath_conntrack::NatRule;
 use towpath_filter::{CompileError, RuleList};
 use towpath_router::{Plan, PlanPart, PlannedNeighbor, PlannedRoute, RouterPlanError};
+use towpath_uplink::ServerConfig;
 use towpath_wire::{Prefix, addr};
 
 use crate::dhcp_client::DhcpClientSettings;
 use crate::dhcp_server::DhcpServerSettings;
+use crate::dns::{DNS_PORT, DnsSettings};
 use crate::layers;
 use crate::port::PortSettings;
 
@@ -31,6 +34,8 @@ pub struct RouterConfig {
     pub dhcp: Vec<DhcpClientSettings>,
     /// DHCP servers of ports.
     pub dhcp_servers: Vec<DhcpServerSettings>,
+    /// DNS forwarder.
+    pub dns: Option<DnsSettings>,
     /// Options that take effect when the router starts, by name. The value of a flag is empty.
     pub options: BTreeMap<String, Vec<String>>,
 }
@@ -52,6 +57,8 @@ pub enum ConfigPart {
     Dhcp(String),
     /// The DHCP server of the port with this name.
     DhcpServer(String),
+    /// The DNS forwarder.
+    Dns,
 }
 
 /// A part of a configuration that is inconsistent with another part.
@@ -109,6 +116,13 @@ impl RouterConfig {
         }
     }
 
+    /// Removes ports that do not exist from the DNS forwarder, because they were deleted.
+    pub fn keep_known_ports_of_dns(&mut self) {
+        let Some(mut dns) = self.dns.take() else { return };
+        dns.listen.retain(|name| self.has_port(name));
+        self.dns = Some(dns).filter(|dns| !dns.listen.is_empty());
+    }
+
     /// Makes relative paths relative to `folder`.
     pub fn resolve_paths(&mut self, folder: &Path) {
         let clients = self.dhcp.iter_mut().map(|client| &mut client.settings.lease_file);
@@ -149,6 +163,7 @@ impl RouterConfig {
             ConfigConflict::new(ConfigPart::Port(found.port.to_owned()), found.why)
         })?;
         self.check_servers()?;
+        self.check_dns()?;
         self.ports.iter().try_for_each(|port| self.check_port(port))?;
         let plan = self.plan();
         plan.check()?;
@@ -214,12 +229,55 @@ impl RouterConfig {
             let port = self.ports.iter().find(|port| port.name == *name);
             let port = port.ok_or_else(|| wrong(self.unknown_port("dhcp-server", name)))?;
             layers::check_dhcp("dhcp-server", port).map_err(wrong)?;
-            server.config(port, [0; 6], false).map_err(wrong)?;
+            self.dhcp_server(server, port, [0; 6]).map_err(wrong)?;
             if !known.insert(name) {
                 return Err(wrong(format!("--dhcp-server names the port {name} twice")));
             }
         }
         Ok(())
+    }
+
+    fn check_dns(&self) -> Result<(), ConfigConflict> {
+        let Some(dns) = &self.dns else { return Ok(()) };
+        let wrong = |why: String| Err(ConfigConflict::new(ConfigPart::Dns, why));
+        if let Some(name) = dns.listen.iter().find(|name| !self.has_port(name)) {
+            return wrong(self.unknown_port("dns", name));
+        }
+        let is_part =
+            |port: &&PortSettings| dns.listen.contains(&port.name) && !port.is_interface();
+        if let Some(port) = self.ports.iter().find(is_part) {
+            return wrong(format!("--dns names {}, which has no address", port.name));
+        }
+        let is_own = |server: &&SocketAddr| {
+            let mut own = self.ports.iter().flat_map(|port| &port.addresses);
+            own.any(|address| address.addr() == server.ip())
+        };
+        match dns.upstreams.iter().find(is_own) {
+            Some(server) => wrong(format!("the upstream server {server} is this router itself")),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the configuration of a DHCP server on its port. If the DNS forwarder serves the
+    /// port, clients learn the router as their nameserver, and the domain of local names.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user if the port has no network that contains the pool.
+    pub fn dhcp_server(
+        &self,
+        server: &DhcpServerSettings,
+        port: &PortSettings,
+        mac: [u8; 6],
+    ) -> Result<ServerConfig, String> {
+        let mut config = server.config(port, mac, !self.dhcp.is_empty())?;
+        let dns = self.dns.as_ref().filter(|dns| dns.listen.contains(&port.name));
+        if let Some(dns) = dns.filter(|dns| dns.port == DNS_PORT)
+            && let (true, IpAddr::V4(own)) = (server.nameservers.is_empty(), config.address.addr())
+        {
+            (config.nameservers, config.awaits_nameservers) = (vec![own], false);
+            config.domain.get_or_insert_with(|| dns.domain().to_owned());
+        }
+        Ok(config)
     }
 
     fn has_port(&self, name: &str) -> bool {

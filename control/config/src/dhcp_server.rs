@@ -136,7 +136,7 @@ impl DhcpServerSettings {
     ///
     /// # Errors
     /// Returns an error message if the port has no network that contains the pool of addresses.
-    pub fn config(
+    pub(crate) fn config(
         &self,
         port: &PortSettings,
         mac: [u8; 6],

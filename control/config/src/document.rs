@@ -111,6 +111,14 @@ impl<'a> DocumentValue<'a> {
         Ok(array.iter().map(element).collect())
     }
 
+    /// Returns a table, as `[dns]` writes it.
+    pub fn table(&self) -> Result<Section<'a>, ConfigError> {
+        match self.value {
+            DeValue::Table(table) => Ok(Section::new(self.text, self.start, table)),
+            _ => Err(self.wrong(&format!("a table, as [{}]", self.key))),
+        }
+    }
+
     /// Returns the tables of an array, as `[[port]]` writes them.
     pub fn tables(&self) -> Result<Vec<Section<'a>>, ConfigError> {
         let wrong = || self.wrong(&format!("tables, as [[{}]]", self.key));

@@ -12,6 +12,7 @@ use towpath_uplink::{DhcpSettings, parse_cidr};
 use crate::config::{ConfigConflict, ConfigPart, RouterConfig};
 use crate::dhcp_client::{DhcpClientSettings, set_dhcp_option};
 use crate::dhcp_server::DhcpServerSettings;
+use crate::dns::DnsSettings;
 use crate::document::{DocumentValue, Section};
 use crate::error::ConfigError;
 use crate::keys::{FileOption, FileOptionKind};
@@ -68,6 +69,7 @@ impl ConfigFile {
         }
         top.take("dhcp").map_or(Ok(()), |value| file.read_clients(&value))?;
         top.take("dhcp-server").map_or(Ok(()), |value| file.read_servers(&value))?;
+        top.take("dns").map_or(Ok(()), |value| file.read_dns(&value))?;
         top.finish()?;
         file.config.mark_clients();
         Ok(file)
@@ -220,6 +222,29 @@ impl ConfigFile {
             table.finish()?;
             self.config.dhcp_servers.push(server);
         }
+        Ok(())
+    }
+
+    fn read_dns(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        let mut table = value.table()?;
+        let mut dns = DnsSettings::default();
+        let listen = table.require("listen")?;
+        if listen.list()?.is_empty() {
+            return Err(listen.error("`listen` names no port"));
+        }
+        let (upstreams, hosts) = (table.take("upstreams"), table.take("hosts"));
+        for (key, value) in [("listen", Some(listen)), ("upstreams", upstreams), ("hosts", hosts)] {
+            for value in value.map_or(Ok(Vec::new()), |value| value.list())? {
+                value.parse(|text| dns.set(key, text))?;
+            }
+        }
+        for key in ["port", "entries", "memory", "ttl-min", "ttl-max", "pending", "domain"] {
+            let Some(value) = table.take(key) else { continue };
+            dns.set(key, &value.word()?).map_err(|why| value.error(why))?;
+        }
+        self.begin(ConfigPart::Dns, table.start);
+        table.finish()?;
+        self.config.dns = Some(dns.check_times().map_err(|why| value.error(why))?);
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ pub const KEYS: &[ConfigKey] = &[
     key("", "port", Some("port")),
     key("", "dhcp", Some("dhcp")),
     key("", "dhcp-server", Some("dhcp-server")),
+    key("", "dns", Some("dns")),
     key("port", "name", None),
     key("port", "device", None),
     key("port", "addresses", None),
@@ -37,6 +38,16 @@ pub const KEYS: &[ConfigKey] = &[
     key("dhcp-server", "domain", None),
     key("dhcp-server", "reserve", None),
     key("dhcp-server", "leases", None),
+    key("dns", "listen", None),
+    key("dns", "port", None),
+    key("dns", "upstreams", None),
+    key("dns", "entries", None),
+    key("dns", "memory", None),
+    key("dns", "ttl-min", None),
+    key("dns", "ttl-max", None),
+    key("dns", "pending", None),
+    key("dns", "domain", None),
+    key("dns", "hosts", None),
 ];
 
 const fn key(table: &'static str, name: &'static str, option: Option<&'static str>) -> ConfigKey {

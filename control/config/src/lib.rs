@@ -24,6 +24,7 @@
 mod config;
 mod dhcp_client;
 mod dhcp_server;
+mod dns;
 mod document;
 mod error;
 mod file;
@@ -37,6 +38,7 @@ mod settings;
 pub use config::{ConfigConflict, ConfigPart, PORTS_MAX, RouterConfig, nat_id};
 pub use dhcp_client::{DhcpClientSettings, parse_dhcp_options};
 pub use dhcp_server::DhcpServerSettings;
+pub use dns::{DnsSettings, StaticHost};
 pub use error::{ConfigError, unknown};
 pub use file::ConfigFile;
 pub use keys::{ConfigKey, FileOption, FileOptionKind, KEYS, OptionCheck};

@@ -8,6 +8,7 @@ use towpath_uplink::Reservation;
 use crate::config::RouterConfig;
 use crate::dhcp_client::DhcpClientSettings;
 use crate::dhcp_server::{DhcpServerSettings, LEASE_S};
+use crate::dns::{DNS_PORT, DnsSettings};
 use crate::port::PortSettings;
 use crate::route::RouteText;
 
@@ -30,6 +31,7 @@ impl RouterConfig {
         self.ports.iter().for_each(|port| put_port(&mut out, port));
         self.dhcp.iter().for_each(|client| put_client(&mut out, client));
         self.dhcp_servers.iter().for_each(|server| put_server(&mut out, server));
+        self.dns.iter().for_each(|dns| put_dns(&mut out, dns));
         out
     }
 }
@@ -83,6 +85,37 @@ fn put_server(out: &mut String, server: &DhcpServerSettings) {
     if let Some(file) = leases {
         put(out, "leases", file.to_string_lossy().into_owned());
     }
+}
+
+fn put_dns(out: &mut String, dns: &DnsSettings) {
+    let unset = DnsSettings::default();
+    let DnsSettings { listen, port, upstreams, entries, memory, .. } = dns;
+    let DnsSettings { ttl_min, ttl_max, pending, domain, hosts, .. } = dns;
+    out.push_str("\n[dns]\n");
+    put_array(out, "listen", listen.iter().cloned());
+    put_array(
+        out,
+        "upstreams",
+        upstreams.iter().map(|it| match it.port() {
+            DNS_PORT => it.ip().to_string(),
+            _ => it.to_string(),
+        }),
+    );
+    let numbers = [
+        ("port", u32::from(*port), u32::from(unset.port)),
+        ("entries", *entries, unset.entries),
+        ("memory", *memory, unset.memory),
+        ("ttl-min", *ttl_min, unset.ttl_min),
+        ("ttl-max", *ttl_max, unset.ttl_max),
+        ("pending", *pending, unset.pending),
+    ];
+    for (key, number, _) in numbers.into_iter().filter(|(_, number, unset)| number != unset) {
+        put(out, key, i64::from(number));
+    }
+    if let Some(domain) = domain {
+        put(out, "domain", domain.as_str());
+    }
+    put_array(out, "hosts", hosts.iter().map(|it| format!("{}@{}", it.name, it.address)));
 }
 
 /// Returns a number for digits without leading zeros, otherwise a string.

@@ -196,7 +196,12 @@ impl RouterConfig {
             let file = server.leases.as_ref()?.to_string_lossy().into_owned();
             Some(at_start(format!("dhcp-server.{}.leases", server.port), file))
         });
+        let dns = self.dns.iter().map(|dns| {
+            let options = RouterConfig { dns: Some(dns.clone()), ..Self::default() };
+            at_start("dns".to_owned(), options.words())
+        });
         let mut all: BTreeSet<_> = options.chain(clients).chain(servers).chain(files).collect();
+        all.extend(dns);
         for port in &self.ports {
             let (name, device) = (|| port.name.clone(), port.device.to_string());
             all.insert(Setting::Port { port: name(), device });

@@ -127,6 +127,13 @@ fn each_error_has_its_place() {
             "line 26, column 1: --dhcp names the port \"wen\"; there are lan, wan",
         ),
         ("0.199'", "1.10'", "line 30, column 1: --dhcp-server lan: 10.1.1.10 is not an address"),
+        ("['lan', 'old']", "['lan', 'dmz']", "line 37, column 1: --dns names the port \"dmz\""),
+        ("['lan', 'old']", "['lan', 'lan']", "line 38, column 18: the port lan is given twice"),
+        ("['lan', 'old']", "[]", "line 38, column 10: `listen` names no port"),
+        ("ttl-min = 5", "ttl-min = 700", "line 37, column 1: ttl-min=700 is above ttl-max=600"),
+        ("pending = 20", "pending = 0", "line 45, column 11: pending=0: expected a number from 1"),
+        ("'9.9.9.9', '[2", "'10.1.0.1', '[2", "line 37, column 1: the upstream server 10.1.0.1:53"),
+        ("[dns]", "[[dns]]", "line 37, column 1: `dns` is of the type array; expected a table"),
         (
             "rules = [",
             "acl = 'x'\nrules = [",

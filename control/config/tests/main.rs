@@ -43,6 +43,18 @@ pool = '10.1.0.100-10.1.0.199'
 lease = 600
 dns = ['9.9.9.9', '1.1.1.1']
 reserve = ['02:00:00:00:00:05@10.1.0.5']
+
+[dns]
+listen = ['lan', 'old']
+upstreams = ['9.9.9.9', '[2620:fe::fe]:5353']
+port = 5353
+entries = 500
+memory = 100000
+ttl-min = 5
+ttl-max = 600
+pending = 20
+domain = 'lan'
+hosts = ['nas@10.1.0.5']
 ";
 
 /// Options of a command line that a file may have.

@@ -6,8 +6,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use towpath_config::{
-    ConfigDelta, ConfigFile, DhcpClientSettings, DhcpServerSettings, PortDevice, PortSettings,
-    RouteSetting, RouterConfig, Setting,
+    ConfigDelta, ConfigFile, DhcpClientSettings, DhcpServerSettings, DnsSettings, PortDevice,
+    PortSettings, RouteSetting, RouterConfig, Setting,
 };
 use towpath_filter::{Action, Hooks, Rule, RuleList};
 use towpath_router::{Hop, PlannedNeighbor, PlannedRoute, Target};
@@ -115,6 +115,13 @@ fn server() -> impl Strategy<Value = DhcpServerSettings> {
     words.prop_map(|words| DhcpServerSettings::parse(&words).expect(&words))
 }
 
+fn dns() -> impl Strategy<Value = DnsSettings> {
+    let words = "[a-z]{1,9}(,port=53[0-9]{2})?(,upstream=9\\.9\\.9\\.9(\\+\\[fd00::1\\]:54)?)?\
+                 (,entries=[1-9]{1,3})?(,memory=[1-9]{4})?(,ttl-min=[1-9])?(,ttl-max=[1-9]{3})?\
+                 (,pending=[1-9])?(,domain=[a-z]{2,9})?(,host=[a-z]{1,9}@10\\.1\\.0\\.[1-9])?";
+    words.prop_map(|words| DnsSettings::parse(&words).expect(&words))
+}
+
 fn client() -> impl Strategy<Value = DhcpClientSettings> {
     let words = "[a-z]{1,9}(,lease=/[a-z \"]{1,9})?";
     words.prop_map(|words| DhcpClientSettings::parse(&words).expect(&words))
@@ -128,12 +135,14 @@ prop_compose! {
         nat in vec("(id [1-9] )?masquerade out [a-z]{1,9}", 0..4),
         dhcp in vec(client(), 0..2),
         dhcp_servers in vec(server(), 0..2),
+        dns in option::of(dns()),
         shards in option::of("[0-9]{1,3}|.{1,9}"),
         is_quiet: bool,
         tags in btree_map(Just("tags".to_owned()), vec("[0-9]{1,3}|.{1,9}", 1..3), 0..2),
     ) -> RouterConfig {
         let mut config =
             RouterConfig { ports, routes, rules, dhcp, dhcp_servers, ..RouterConfig::default() };
+        config.dns = dns;
         for rule in nat {
             // A number that another rule has is refused.
             let _ = config.add_nat(rule.parse().expect("valid"));
@@ -199,6 +208,7 @@ fn a_written_file_has_every_key() {
             ("dhcp", "lease") | ("dhcp-server", "domain" | "leases")
         );
         let line = match key.name {
+            "dns" if key.table.is_empty() => "[dns]".to_owned(),
             "port" | "dhcp" | "dhcp-server" if key.table.is_empty() => format!("[[{}]]", key.name),
             name => format!("{name} = "),
         };

@@ -387,6 +387,14 @@ impl Client {
         self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 
+    /// Removes all answers from the cache of the DNS forwarder, and returns their number.
+    ///
+    /// # Errors
+    /// See [`Client::net`]; also if the run forwards no DNS.
+    pub fn flush_dns(&self) -> Result<usize, Error> {
+        self.ask(&Call::FlushDns)?.applied.ok_or_else(|| self.unreadable())
+    }
+
     /// Queries the configuration of a router.
     ///
     /// # Errors

@@ -82,6 +82,9 @@ pub enum Call {
         /// Conditions that a flow must meet.
         filter: FlowFilter,
     },
+    /// Removes all answers from the cache of the DNS forwarder.
+    #[serde(rename = "flush-dns")]
+    FlushDns,
     /// Queries the configuration of a router.
     Config,
     /// Changes a router to a configuration: either all of it, or nothing.
@@ -112,6 +115,7 @@ impl Call {
                 | Self::ApplyAcl { .. }
                 | Self::ApplyNat { .. }
                 | Self::DeleteFlows { .. }
+                | Self::FlushDns
                 | Self::ApplyConfig { .. }
                 | Self::ConfirmConfig
                 | Self::RollbackConfig
@@ -166,6 +170,7 @@ impl Call {
                 let FirstEvent { from } = serde_json::from_slice(line)?;
                 Self::FlowEvents { from }
             }
+            Kind::FlushDns => Self::FlushDns,
             Kind::Config => Self::Config,
             Kind::ApplyConfig => {
                 let NewConfig { text, confirm_s } = serde_json::from_slice(line)?;
@@ -209,6 +214,8 @@ enum Kind {
     FlowEvents,
     #[serde(rename = "delete-flows")]
     DeleteFlows,
+    #[serde(rename = "flush-dns")]
+    FlushDns,
     Config,
     #[serde(rename = "apply-config")]
     ApplyConfig,
@@ -351,8 +358,8 @@ pub struct Reply {
     /// Answer to [`Call::Config`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<RunningConfig>,
-    /// Number of applied changes, or of deleted flows, in the answer to a request that changes the
-    /// run.
+    /// Number of applied changes, of deleted flows, or of removed DNS answers, in the answer to a
+    /// request that changes the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<usize>,
     /// Reason why the request failed.

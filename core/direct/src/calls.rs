@@ -5,11 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use towpath_pool::{Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
-use towpath_stack::{
-    BindOptions, DatagramOut, Host, Instant, Linger, SendError, SocketKind, SocketOption, Stack,
-};
+use towpath_stack::{DatagramOut, Host, Instant, Linger, SendError, SocketKind, Stack};
 
-use crate::direct::{Direct, family_of, make_buffers};
+use crate::datagram::DatagramOptions;
+use crate::direct::{Direct, make_buffers};
 use crate::error::{ReadError, SetUpError, WriteError};
 use crate::handle::SocketHandle;
 use crate::stream::StreamOptions;
@@ -159,6 +158,16 @@ pub trait PrivateSockets {
     /// [`SetUpError::TooMany`] if the limit of sockets is reached.
     fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError>;
 
+    /// Opens a UDP socket at `local` with options.
+    ///
+    /// # Errors
+    /// Same as [`Self::udp`], and [`SetUpError::Connect`] if there is no route to the peer.
+    fn udp_with(
+        &mut self,
+        local: SocketAddr,
+        options: &DatagramOptions,
+    ) -> Result<SocketHandle, SetUpError>;
+
     /// Opens an ICMP echo socket ("ping socket") at the address of `local`. The port of `local` is
     /// the echo identifier; 0 chooses a free identifier.
     ///
@@ -174,6 +183,18 @@ pub trait PrivateSockets {
     fn send_to(
         &mut self,
         handle: SocketHandle,
+        remote: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<(), SendError>;
+
+    /// Sends one datagram from `local`, an address of the host.
+    ///
+    /// # Errors
+    /// Same as [`Self::send_to`].
+    fn send_from(
+        &mut self,
+        handle: SocketHandle,
+        local: IpAddr,
         remote: SocketAddr,
         bytes: &[u8],
     ) -> Result<(), SendError>;
@@ -372,11 +393,19 @@ impl<H: PrivateHost> PrivateSockets for DirectCalls<'_, H> {
     }
 
     fn udp(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
-        self.datagram_socket(SocketKind::Datagram, local)
+        self.udp_with(local, &DatagramOptions::default())
+    }
+
+    fn udp_with(
+        &mut self,
+        local: SocketAddr,
+        options: &DatagramOptions,
+    ) -> Result<SocketHandle, SetUpError> {
+        self.datagram_socket(SocketKind::Datagram, local, options)
     }
 
     fn echo(&mut self, local: SocketAddr) -> Result<SocketHandle, SetUpError> {
-        self.datagram_socket(SocketKind::Echo, local)
+        self.datagram_socket(SocketKind::Echo, local, &DatagramOptions::default())
     }
 
     fn send_to(
@@ -388,6 +417,18 @@ impl<H: PrivateHost> PrivateSockets for DirectCalls<'_, H> {
         let out = DatagramOut { remote: Some(remote), ..DatagramOut::default() };
         let payload = Payload::new(bytes, Fragments::empty());
         self.send_datagram(handle, &out, &payload)
+    }
+
+    fn send_from(
+        &mut self,
+        handle: SocketHandle,
+        local: IpAddr,
+        remote: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<(), SendError> {
+        let (remote, local) = (Some(remote), Some(local));
+        let out = DatagramOut { remote, local, ..DatagramOut::default() };
+        self.send_datagram(handle, &out, &Payload::new(bytes, Fragments::empty()))
     }
 
     fn ping(
@@ -457,83 +498,6 @@ impl<H: PrivateHost> DirectCalls<'_, H> {
             debug_assert!(buffer.unread() <= buffer.capacity());
         }
         self.stack.recv_taken(self.now, id);
-    }
-
-    /// Opens a socket with the address family of the address `like`.
-    fn open(
-        &mut self,
-        of: SocketKind,
-        like: SocketAddr,
-        kind: DirectKind,
-    ) -> Result<SocketHandle, SetUpError> {
-        self.room()?;
-        let handle = self.direct.add(kind, SocketLife::Open);
-        match self.stack.open(of, family_of(like.ip()), self.direct.first_user + handle.index) {
-            Ok(id) => {
-                if let Some(entry) = self.direct.table.get_mut(handle) {
-                    entry.id = id;
-                }
-                Ok(handle)
-            }
-            Err(error) => {
-                self.direct.table.remove(handle.index);
-                Err(error.into())
-            }
-        }
-    }
-
-    fn set_up_stream(
-        &mut self,
-        handle: SocketHandle,
-        local: Option<SocketAddr>,
-        options: &StreamOptions,
-    ) -> Result<towpath_stack::SocketId, SetUpError> {
-        let id = self.direct.open(handle).ok_or(SetUpError::SynForgotten)?.id;
-        if let Some(congestion) = options.congestion {
-            self.stack.set_option(id, SocketOption::Congestion(congestion))?;
-        }
-        if options.nodelay {
-            self.stack.set_option(id, SocketOption::NoDelay(true))?;
-        }
-        if let Some(local) = local {
-            let reuse = BindOptions { reuse_addr: true, ..BindOptions::default() };
-            self.stack.bind(id, local, reuse)?;
-        }
-        Ok(id)
-    }
-
-    /// Returns the handle if the result is a success. Otherwise closes the socket without an event,
-    /// and returns the error.
-    fn keep_if(
-        &mut self,
-        handle: SocketHandle,
-        made: Result<(), SetUpError>,
-    ) -> Result<SocketHandle, SetUpError> {
-        if let (Err(_), Some(entry)) = (&made, self.direct.table.get_mut(handle)) {
-            entry.life = SocketLife::Silent;
-            let id = entry.id;
-            self.stack.close(self.now, id, Linger::Abort);
-        }
-        made.map(|()| handle)
-    }
-
-    fn room(&self) -> Result<(), SetUpError> {
-        if self.direct.is_full() {
-            return Err(SetUpError::TooMany(self.direct.config.sockets_max));
-        }
-        Ok(())
-    }
-
-    fn datagram_socket(
-        &mut self,
-        of: SocketKind,
-        local: SocketAddr,
-    ) -> Result<SocketHandle, SetUpError> {
-        let kind = DirectKind::Datagram { received: VecDeque::new(), bytes: 0 };
-        let handle = self.open(of, local, kind)?;
-        let id = self.direct.open(handle).ok_or(SetUpError::SynForgotten)?.id;
-        let made = self.stack.bind(id, local, BindOptions::default()).map_err(SetUpError::from);
-        self.keep_if(handle, made.map(|_| ()))
     }
 
     fn send_datagram(

@@ -69,11 +69,13 @@ mod handle;
 mod node;
 mod refuse;
 mod sent;
+mod set_up;
 mod spare;
 mod stream;
 mod table;
 
 pub use calls::{DirectCalls, PrivateHost, PrivateSockets};
+pub use datagram::DatagramOptions;
 pub use direct::{Direct, DirectConfig, DirectCounters, Stray};
 pub use error::{ReadError, SetUpError, WriteError};
 pub use event::{NodeEvent, PendingSyn};

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use towpath_pool::{Fragments, Port};
-use towpath_stack::{PendingId, ReceivedFields, Refusal, SocketState};
+use towpath_stack::{IfaceId, PendingId, ReceivedFields, Refusal, SocketState};
 use towpath_tcp::CongestionKind;
 
 use crate::calls::PrivateSockets;
@@ -27,6 +27,8 @@ pub struct StreamOptions {
     /// Whether Nagle's algorithm is disabled, so that short segments are sent although bytes are in
     /// flight. For a listener, this applies to the connections that it accepts.
     pub nodelay: bool,
+    /// Interface to which the socket is restricted (SO_BINDTODEVICE).
+    pub device: Option<IfaceId>,
 }
 
 impl<P: Port + ?Sized> Node<P> {

@@ -71,6 +71,18 @@ impl Name {
         (wire.len() > 1 && wire.len() <= NAME_MAX).then_some(Self(wire))
     }
 
+    /// Returns the encoded name: labels, each preceded by its length, and a zero byte.
+    pub fn wire(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns the name with `domain` appended. Returns `None` if the result is too long.
+    pub fn within(&self, domain: &Self) -> Option<Self> {
+        let (_, labels) = self.0.split_last()?;
+        let wire = [labels, &domain.0].concat();
+        (wire.len() <= NAME_MAX).then_some(Self(wire))
+    }
+
     /// Returns the name for the reverse lookup of an address, in the domain in-addr.arpa or
     /// ip6.arpa.
     pub fn of_address(ip: IpAddr) -> Self {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Map, Value};
 use towpath_model::{Client, Error, FlowFilter, ShownFlow, Word};
 
+use crate::counters::print_layer;
 use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
 use crate::output;
@@ -104,28 +104,9 @@ pub fn conntrack(args: &ConntrackArgs) -> Result<()> {
         FlowCommand::Stats => {
             let client = args.which.client_to_look().map_err(no_answer)?;
             let layers = client.counters().map_err(no_answer)?;
-            let layer = layers.into_iter().find(|layer| layer.name.as_str() == "conntrack");
-            let counters = layer.map(|layer| layer.counters).unwrap_or_default();
-            print_stats(&counters, args.json)
+            print_layer(&layers, "conntrack", "this router tracks no flows", args.json)
         }
     }
-}
-
-fn print_stats(counters: &[(Word, u64)], json: bool) -> Result<()> {
-    if json {
-        let named = counters.iter().map(|(name, value)| (name.to_string(), Value::from(*value)));
-        let all: Map<String, Value> = named.collect();
-        return output::write_json(&(serde_json::to_string(&Value::Object(all))? + "\n"));
-    }
-    if counters.is_empty() {
-        return output::write_text("this router tracks no flows\n");
-    }
-    let mut out = String::new();
-    for (name, value) in counters {
-        // Ignore the result: writing to a String cannot fail.
-        let _ = writeln!(out, "{name:<28} {value:>12}");
-    }
-    output::write_text(&out)
 }
 
 /// Prints flow events until the router ends.

@@ -24,10 +24,11 @@ use crate::args::{
 pub struct RouterArgs {
     /// File with ports, routes, rules and other settings (docs/config.md)
     ///
-    /// The file replaces --port, --route, --acl, --nat, --forward, --dhcp and --dhcp-server. Other
-    /// options may be set in the file, too, but those of the command line take precedence.
+    /// The file replaces --port, --route, --acl, --nat, --forward, --dhcp, --dhcp-server and --dns.
+    /// Other options may be set in the file, too, but those of the command line take precedence.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward", "dhcp", "dhcp_server"])]
+    #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward"])]
+    #[arg(conflicts_with_all = ["dhcp", "dhcp_server", "dns"])]
     pub config: Option<PathBuf>,
 
     // The help text is generated from the table of devices.
@@ -151,6 +152,7 @@ impl RouterArgs {
             routes: self.route.clone(),
             dhcp: self.services.dhcp.clone(),
             dhcp_servers: self.services.dhcp_server.clone(),
+            dns: self.services.dns.clone(),
             ..RouterConfig::default()
         };
         for rule in self.nat.iter().chain(&self.forward) {

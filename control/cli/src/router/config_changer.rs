@@ -75,6 +75,7 @@ impl ConfigChanger {
             dhcp_servers: self.running_servers(),
             ..self.start.clone()
         };
+        config.keep_known_ports_of_dns();
         config.mark_clients();
         config.add_routes(net.routes.iter().filter_map(|entry| route(&ports, &net, entry)));
         Ok(config)
@@ -231,7 +232,6 @@ impl ConfigChanger {
         delta: &ConfigDelta,
         target: &RouterConfig,
     ) -> Result<(), RequestFault> {
-        let has_client = !target.dhcp.is_empty();
         for server in self.servers().iter_mut() {
             let name = server.settings.port.clone();
             let is_its = |setting: &Setting| match setting {
@@ -243,7 +243,7 @@ impl ConfigChanger {
             let Some((wanted, port)) = wanted.zip(port).filter(|_| delta.iter().any(is_its)) else {
                 continue;
             };
-            (server.change)(wanted.config(port, server.mac, has_client).map_err(refused)?);
+            (server.change)(target.dhcp_server(wanted, port, server.mac).map_err(refused)?);
             server.settings = wanted.clone();
         }
         Ok(())

@@ -167,6 +167,7 @@ mod tests {
             ("Ports", "port"),
             ("DHCP clients", "dhcp"),
             ("DHCP servers", "dhcp-server"),
+            ("DNS", "dns"),
         ] {
             let keys = KEYS.iter().filter(|key| key.table == table).map(|key| key.name);
             assert_eq!(documented(title), keys.collect::<Vec<_>>());

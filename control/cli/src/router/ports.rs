@@ -6,6 +6,7 @@ use towpath_config::{PORTS_MAX, PortSettings, layers, parse_port};
 use towpath_engine::{Change, Remote};
 use towpath_model::{RequestFault, Word};
 use towpath_pcap::CaptureFile;
+use towpath_router::DnsControl;
 use towpath_stack::IfaceId;
 use towpath_uplink::{DeviceSpec, Lease, MtuFollower};
 use towpath_wire::Prefix;
@@ -182,6 +183,8 @@ pub struct PortChanger {
     remote: Remote,
     seed: [u8; 32],
     messages: Messages,
+    /// DNS forwarder, which stops to listen on deleted ports.
+    dns: Option<DnsControl>,
     /// The capture file, and the interface number that the next added port gets in it. Locked
     /// during a change, so that changes are made one after another.
     recording: Mutex<(Option<CaptureFile>, u32)>,
@@ -195,10 +198,12 @@ impl PortChanger {
         seed: [u8; 32],
         capture: Option<&CaptureFile>,
         messages: &Messages,
+        dns: Option<DnsControl>,
     ) -> Self {
         let next = ports.list().iter().map(|port| port.recorded_as).max().unwrap_or(0) + 1;
         let (ports, messages) = (ports.clone(), messages.clone());
-        Self { ports, remote, seed, messages, recording: Mutex::new((capture.cloned(), next)) }
+        let recording = Mutex::new((capture.cloned(), next));
+        Self { ports, remote, seed, messages, dns, recording }
     }
 
     /// Returns an error if a port cannot be added, for example because its name is in use.
@@ -320,6 +325,7 @@ impl PortList for Arc<PortChanger> {
         // therefore delays no packets.
         let removed = self.remote.apply(vec![Change::RemoveInterface { iface }]).map_err(gone)?;
         removed.map_err(|why| refused(why.why.to_string()))?;
+        self.dns.iter().for_each(|dns| dns.leave(iface));
         let mut list = self.ports.list();
         let words: Vec<_> = list.iter().map(|port| port.words.clone()).collect();
         let unused = layers::without(&words, name.as_str());

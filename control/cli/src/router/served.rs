@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use towpath_engine::Remote;
 use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
-use towpath_router::TrackerSettings;
+use towpath_router::{DnsControl, TrackerSettings};
 
 use super::config_keeper::ConfigKeeper;
 use super::ports::PortChanger;
@@ -37,9 +37,10 @@ pub fn stack(
     remote: Remote,
     ports: Arc<PortChanger>,
     tracker: Option<TrackerSettings>,
+    dns: Option<DnsControl>,
 ) -> ServedStack {
     let ports = Box::new(ports);
-    ServedStack { remote, ports, logs: true, tracker, layers: report::all_layers }
+    ServedStack { remote, ports, logs: true, tracker, dns, layers: report::all_layers }
 }
 
 /// Answers requests of the control socket, until the returned value is dropped.

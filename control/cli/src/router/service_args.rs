@@ -3,7 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
 use clap::Args;
-use towpath_config::{DhcpClientSettings, DhcpServerSettings};
+use towpath_config::{DhcpClientSettings, DhcpServerSettings, DnsSettings};
 
 /// Options of services.
 #[derive(Debug, Clone, Default, Args)]
@@ -23,4 +23,14 @@ pub struct ServiceArgs {
     /// (--dhcp). leases keeps the leases for the next start. May be given once for each port.
     #[arg(long, value_name = "PORT", value_parser = DhcpServerSettings::parse)]
     pub dhcp_server: Vec<DhcpServerSettings>,
+
+    /// Forward DNS for the hosts of ports: PORT[+PORT...][,OPTION...]
+    ///
+    /// OPTION is upstream=ADDRESS[+ADDRESS], domain=NAME of local names (home.arpa),
+    /// host=NAME@ADDRESS, port=NUMBER (53), or pending=NUMBER of queries of a client. Limits of the
+    /// cache are entries=NUMBER, memory=BYTES, ttl-min=SECONDS and ttl-max=SECONDS. Unless upstream
+    /// is given, the nameservers of the router's own lease are asked, or those of this host. DHCP
+    /// servers of these ports announce the router as nameserver (docs/dns.md).
+    #[arg(long, value_name = "PORT", value_parser = DnsSettings::parse)]
+    pub dns: Option<DnsSettings>,
 }

@@ -9,8 +9,9 @@ use towpath_engine::Remote;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_stack::IfaceId;
-use towpath_uplink::{Counting, DhcpNotice, LeaseClient, LeaseServer, ServerConfig};
+use towpath_uplink::{Counting, DhcpNotice, LeaseClient, LeaseRecord, LeaseServer, ServerConfig};
 
+use super::dns::RouterDns;
 use super::open::Left;
 use super::ports::RouterPorts;
 use crate::dhcp::describe;
@@ -65,8 +66,7 @@ pub fn attach(
             services.clients.push((name.clone(), IfaceId(number), client));
         }
         if let Some(arg) = config.dhcp_servers.iter().find(|arg| arg.port == *name) {
-            let has_client = !config.dhcp.is_empty();
-            let server = arg.config(port, open.mac, has_client).map_err(|why| anyhow!(why))?;
+            let server = config.dhcp_server(arg, port, open.mac).map_err(|why| anyhow!(why))?;
             let server = LeaseServer::new(server, arg.leases.clone())?;
             wrap(open, left, |queues| server.serve(queues));
             let (settings, mac, counters) = (arg.clone(), open.mac, Arc::clone(left));
@@ -100,7 +100,7 @@ impl PortServices {
     }
 
     /// Starts threads that apply the leases of DHCP clients to a running engine, and write the
-    /// leases of DHCP servers to their files.
+    /// leases of DHCP servers to their files. The DNS forwarder learns both.
     ///
     /// # Errors
     /// Fails if no thread can be created.
@@ -108,6 +108,7 @@ impl PortServices {
         self,
         remote: &Remote,
         ports: &RouterPorts,
+        dns: Option<&RouterDns>,
         messages: &Messages,
     ) -> Result<RunningServices> {
         let setters: Vec<_> = self.servers.iter().map(|it| it.server.nameservers()).collect();
@@ -115,23 +116,26 @@ impl PortServices {
         let mut threads = Vec::new();
         for (name, iface, client) in self.clients {
             let (messages, setters) = (messages.clone(), Arc::clone(&setters));
-            let ports = ports.clone();
+            let (ports, dns) = (ports.clone(), dns.cloned());
             let tell = move |notice: DhcpNotice| {
                 messages.say(&format!("{name}: {}", describe(&notice)));
                 if let DhcpNotice::Bound(lease) = &notice {
                     ports.set_lease(iface, lease);
                     let setters = setters.lock().unwrap_or_else(PoisonError::into_inner);
                     setters.iter().for_each(|set| set(&lease.nameservers));
+                    dns.iter().for_each(|dns| dns.on_own_lease(lease));
                 }
             };
             threads.push(client.follow(remote.clone(), iface, tell).context("a thread for DHCP")?);
         }
         for PortServer { settings, server, .. } in self.servers {
-            let messages = messages.clone();
-            let tell = move |why: String| {
-                messages.put_error(&format!("{}: {why}", settings.port));
+            let (messages, dns) = (messages.clone(), dns.cloned());
+            let port = settings.port.clone();
+            let tell = move |why: String| messages.put_error(&format!("{port}: {why}"));
+            let on_leases = move |records: &[LeaseRecord]| {
+                dns.iter().for_each(|dns| dns.on_granted_leases(&settings.port, records));
             };
-            threads.push(server.follow(tell).context("a thread for leases")?);
+            threads.push(server.follow(tell, on_leases).context("a thread for leases")?);
         }
         Ok(RunningServices(threads))
     }

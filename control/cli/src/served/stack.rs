@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use towpath_engine::{Counters, Gone, Remote};
 use towpath_model::{RequestFault, Word};
-use towpath_router::TrackerSettings;
+use towpath_router::{DnsControl, TrackerSettings};
 use towpath_stack::net;
 use towpath_uplink::{Shape, Tally};
 
@@ -20,6 +20,8 @@ pub struct ServedStack {
     pub logs: bool,
     /// Settings of a connection tracker; `None` if this stack cannot track connections.
     pub tracker: Option<TrackerSettings>,
+    /// DNS forwarder; `None` if this stack has none.
+    pub dns: Option<DnsControl>,
     /// Function that groups the counters by layer.
     pub layers: Layers,
 }
@@ -109,7 +111,7 @@ impl ServedStack {
         let name = Shape::INTERFACE_NAME.to_owned();
         let port = ServedPort { name, words: None, links: None, tally };
         let ports = Box::new(PortOfRun(port));
-        Self { remote, ports, logs: false, tracker: None, layers: run_layers }
+        Self { remote, ports, logs: false, tracker: None, dns: None, layers: run_layers }
     }
 
     /// Returns the names of the ports, each with the names of its kernel interfaces.

@@ -184,6 +184,7 @@ fn options_of_a_connection_hold_from_its_first_segment() {
         buffers: Some(buffers),
         congestion: Some(CongestionKind::NewReno),
         nodelay: true,
+        ..StreamOptions::default()
     };
     let listener = pair.b.listen_with(
         ([10, 0, 0, 2], 80).into(),
