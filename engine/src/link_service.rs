@@ -89,6 +89,16 @@ impl<S: LinkService> SharedLinkService<S> {
         call(&mut self.lock())
     }
 
+    /// Calls the service on the engine's thread, as part of
+    /// [`Remote::on_first_shard`](crate::Remote::on_first_shard). The call may change timeouts, but
+    /// must not result in frames to send.
+    pub fn reschedule<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
+        let mut service = self.lock();
+        let result = call(&mut service);
+        self.0.due_ns.store(due(&*service), Relaxed);
+        result
+    }
+
     fn lock(&self) -> MutexGuard<'_, S> {
         self.0.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -339,6 +349,16 @@ mod tests {
         port.poll(5, &mut pool, &mut out, 64);
         assert_eq!((port.port.sent().len(), port.next_timeout_ns()), (1, None));
         assert!(shared.with(|service| service.frames.is_empty()));
+    }
+
+    #[test]
+    fn rescheduled_service_is_called_when_due() {
+        let mut pool = Pool::default();
+        let shared = shared(None);
+        let port = shared.serve(queue(&mut pool, &[]));
+        assert_eq!(port.next_timeout_ns(), None);
+        shared.reschedule(|service| service.at = Some(Instant(5)));
+        assert_eq!(port.next_timeout_ns(), Some(5));
     }
 
     #[test]

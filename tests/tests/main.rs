@@ -3,6 +3,7 @@
 //! of them.
 
 mod activation;
+mod adverts;
 mod at_once;
 mod control;
 mod death;

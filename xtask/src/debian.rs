@@ -23,6 +23,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("dnsmasq-base", "/usr/sbin/dnsmasq"),
     ("bind9-dnsutils", "/usr/bin/dig"),
     ("isc-dhcp-client", "/sbin/dhclient"),
+    ("ndisc6", "/usr/bin/rdisc6"),
     ("iputils-ping", "/usr/bin/ping"),
     ("iputils-tracepath", "/usr/bin/tracepath"),
     ("traceroute", "/usr/bin/traceroute"),

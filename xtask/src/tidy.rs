@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core/dns", &[]),
     ("core/dhcp", &["core/wire", "core/tcp", "memory/dice"]),
     ("core/nameserver", &["core/dns", "core/tcp"]),
+    ("core/radv", &["core/dns", "core/wire", "core/tcp", "memory/dice"]),
     ("core/", &["core/", "memory/"]),
     ("devices/shape", &["memory/", "core/link", "core/qdisc"]),
     ("devices/virtio", &["memory/pool"]),

@@ -12,6 +12,7 @@
 //! - [`NetemSpec`]: emulated links with delay and loss in front of a port;
 //! - [`LeaseClient`]: obtains the addresses of a port, and applies them to an engine;
 //! - [`LeaseServer`]: serves addresses to the hosts of a port;
+//! - [`PortAdvertiser`]: sends router advertisements to the hosts of a port;
 //! - [`Lender`]: opens a device for a process without privileges, which gets a [`BorrowedDevice`];
 //! - [`Counting`]: a port whose counters can be read after the port was dropped.
 
@@ -43,6 +44,7 @@ mod record;
 mod remark;
 mod replay;
 mod rootless;
+mod router_adverts;
 mod shape;
 mod tap_network;
 mod turns;
@@ -72,6 +74,7 @@ pub use random::random;
 pub use record::{Recording, record_drops};
 pub use remark::{Remark, Tell};
 pub use replay::ReplayEnd;
+pub use router_adverts::{AdvertConfig, PortAdvertiser};
 pub use shape::{PackedLink, Resolver, Route, Shape};
 pub use towpath_bpf::{PortRange, Transport};
 pub use towpath_pool::PortCounters;

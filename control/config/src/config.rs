@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use towpath_conntrack::NatRule;
 use towpath_filter::{CompileError, RuleList};
 use towpath_router::{Plan, PlanPart, PlannedNeighbor, PlannedRoute, RouterPlanError};
-use towpath_uplink::ServerConfig;
+use towpath_uplink::{AdvertConfig, ServerConfig};
 use towpath_wire::{Prefix, addr};
 
+use crate::advert::{AdvertSettings, ForwarderNames};
 use crate::dhcp_client::DhcpClientSettings;
 use crate::dhcp_server::DhcpServerSettings;
 use crate::dns::{DNS_PORT, DnsSettings};
@@ -34,6 +35,8 @@ pub struct RouterConfig {
     pub dhcp: Vec<DhcpClientSettings>,
     /// DHCP servers of ports.
     pub dhcp_servers: Vec<DhcpServerSettings>,
+    /// Router advertisements of ports.
+    pub adverts: Vec<AdvertSettings>,
     /// DNS forwarder.
     pub dns: Option<DnsSettings>,
     /// Options that take effect when the router starts, by name. The value of a flag is empty.
@@ -57,6 +60,8 @@ pub enum ConfigPart {
     Dhcp(String),
     /// The DHCP server of the port with this name.
     DhcpServer(String),
+    /// The router advertisements of the port with this name.
+    Advert(String),
     /// The DNS forwarder.
     Dns,
 }
@@ -163,6 +168,7 @@ impl RouterConfig {
             ConfigConflict::new(ConfigPart::Port(found.port.to_owned()), found.why)
         })?;
         self.check_servers()?;
+        self.check_adverts()?;
         self.check_dns()?;
         self.ports.iter().try_for_each(|port| self.check_port(port))?;
         let plan = self.plan();
@@ -228,13 +234,41 @@ impl RouterConfig {
             let wrong = |why| ConfigConflict::new(ConfigPart::DhcpServer(name.clone()), why);
             let port = self.ports.iter().find(|port| port.name == *name);
             let port = port.ok_or_else(|| wrong(self.unknown_port("dhcp-server", name)))?;
-            layers::check_dhcp("dhcp-server", port).map_err(wrong)?;
+            layers::check_link_service("dhcp-server", port).map_err(wrong)?;
             self.dhcp_server(server, port, [0; 6]).map_err(wrong)?;
             if !known.insert(name) {
                 return Err(wrong(format!("--dhcp-server names the port {name} twice")));
             }
         }
         Ok(())
+    }
+
+    fn check_adverts(&self) -> Result<(), ConfigConflict> {
+        let mut known = BTreeSet::new();
+        for advert in &self.adverts {
+            let name = &advert.port;
+            let wrong = |why| ConfigConflict::new(ConfigPart::Advert(name.clone()), why);
+            let port = self.ports.iter().find(|port| port.name == *name);
+            let port = port.ok_or_else(|| wrong(self.unknown_port("ra", name)))?;
+            layers::check_link_service("ra", port).map_err(wrong)?;
+            if !known.insert(name) {
+                return Err(wrong(format!("--ra names the port {name} twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the configuration of the router advertisements of a port. If the DNS forwarder
+    /// serves the port, hosts learn the router as their nameserver, and the domain of local names.
+    pub fn advert(
+        &self,
+        settings: &AdvertSettings,
+        port: &PortSettings,
+        mac: [u8; 6],
+    ) -> AdvertConfig {
+        let dns = self.dns.as_ref().filter(|dns| dns.listen.contains(&port.name));
+        let dns = dns.filter(|dns| dns.port == DNS_PORT);
+        settings.config(mac, port.mtu, ForwarderNames { domain: dns.map(DnsSettings::domain) })
     }
 
     fn check_dns(&self) -> Result<(), ConfigConflict> {

@@ -174,7 +174,11 @@ fn unknown_option(key: &str) -> String {
     format!("{key:?} is no option of --dns: {OPTIONS}")
 }
 
-fn number<T: FromStr + PartialOrd + Display>(
+/// Parses the number of an option.
+///
+/// # Errors
+/// Returns a sentence for the user if the number is not in `range`.
+pub(crate) fn number<T: FromStr + PartialOrd + Display>(
     key: &str,
     value: &str,
     range: RangeInclusive<T>,

@@ -9,6 +9,7 @@ use towpath_filter::RuleList;
 use towpath_router::PlannedNeighbor;
 use towpath_uplink::{DhcpSettings, parse_cidr};
 
+use crate::advert::AdvertSettings;
 use crate::config::{ConfigConflict, ConfigPart, RouterConfig};
 use crate::dhcp_client::{DhcpClientSettings, set_dhcp_option};
 use crate::dhcp_server::DhcpServerSettings;
@@ -69,6 +70,7 @@ impl ConfigFile {
         }
         top.take("dhcp").map_or(Ok(()), |value| file.read_clients(&value))?;
         top.take("dhcp-server").map_or(Ok(()), |value| file.read_servers(&value))?;
+        top.take("ra").map_or(Ok(()), |value| file.read_adverts(&value))?;
         top.take("dns").map_or(Ok(()), |value| file.read_dns(&value))?;
         top.finish()?;
         file.config.mark_clients();
@@ -221,6 +223,32 @@ impl ConfigFile {
             self.begin(ConfigPart::DhcpServer(server.port.clone()), table.start);
             table.finish()?;
             self.config.dhcp_servers.push(server);
+        }
+        Ok(())
+    }
+
+    fn read_adverts(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        for mut table in value.tables()? {
+            let mut advert = table.require("port")?.parse(AdvertSettings::new)?;
+            for key in ["interval", "lifetime", "valid", "preferred", "mtu"] {
+                let Some(value) = table.take(key) else { continue };
+                advert.set(key, &value.word()?).map_err(|why| value.error(why))?;
+            }
+            for (key, flag) in [("managed", &mut advert.managed), ("other", &mut advert.other)] {
+                if let Some(value) = table.take(key) {
+                    *flag = value.flag()?;
+                }
+            }
+            for key in ["dns", "search"] {
+                for value in table.take(key).map_or(Ok(Vec::new()), |value| value.list())? {
+                    value.parse(|text| advert.set(key, text))?;
+                }
+            }
+            self.begin(ConfigPart::Advert(advert.port.clone()), table.start);
+            let start = table.start;
+            table.finish()?;
+            let wrong = |why| ConfigError::at(&self.places.text, start, why);
+            self.config.adverts.push(advert.check().map_err(wrong)?);
         }
         Ok(())
     }

@@ -130,19 +130,19 @@ fn check_port<'a>(
              {name}, unless a VLAN or a bridge stands on it"
         ));
     }
-    if port.by_dhcp { check_dhcp("dhcp", port) } else { Ok(()) }
+    if port.by_dhcp { check_link_service("dhcp", port) } else { Ok(()) }
 }
 
-/// Checks whether a port of `--dhcp` or `--dhcp-server` receives broadcasts.
+/// Checks whether a port of `--dhcp`, `--dhcp-server` or `--ra` receives broadcasts.
 ///
 /// # Errors
 /// Returns an error message if it does not.
-pub fn check_dhcp(option: &str, port: &PortSettings) -> Result<(), String> {
+pub fn check_link_service(option: &str, port: &PortSettings) -> Result<(), String> {
     if port.device.device().is_none() || has_all_frames(port) {
         return Ok(());
     }
     Err(format!(
-        "--{option} {}: DHCP needs broadcasts, which {} does not receive: use {}",
+        "--{option} {}: the option needs broadcasts, which {} does not receive: use {}",
         port.name,
         port.device.words().0,
         kinds_with_all_frames().join(" or ")
@@ -216,10 +216,11 @@ mod tests {
 
     #[test]
     fn dhcp_needs_broadcasts() {
-        let error = check_dhcp("dhcp-server", &port("l", device("xdp:eth0"), true)).unwrap_err();
-        assert!(error.starts_with("--dhcp-server l: DHCP needs broadcasts"), "{error}");
-        assert_eq!(check_dhcp("dhcp-server", &packet("l", true)), Ok(()));
-        assert_eq!(check_dhcp("dhcp", &bridge("b", &["l"])), Ok(()));
+        let error =
+            check_link_service("dhcp-server", &port("l", device("xdp:eth0"), true)).unwrap_err();
+        assert!(error.starts_with("--dhcp-server l: the option needs broadcasts"), "{error}");
+        assert_eq!(check_link_service("dhcp-server", &packet("l", true)), Ok(()));
+        assert_eq!(check_link_service("dhcp", &bridge("b", &["l"])), Ok(()));
     }
 
     #[test]

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod advert;
 mod config;
 mod dhcp_client;
 mod dhcp_server;
@@ -35,6 +36,7 @@ mod render;
 mod route;
 mod settings;
 
+pub use advert::AdvertSettings;
 pub use config::{ConfigConflict, ConfigPart, PORTS_MAX, RouterConfig, nat_id};
 pub use dhcp_client::{DhcpClientSettings, parse_dhcp_options};
 pub use dhcp_server::DhcpServerSettings;

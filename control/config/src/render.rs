@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use toml::Value;
 use towpath_uplink::Reservation;
 
+use crate::advert::AdvertSettings;
 use crate::config::RouterConfig;
 use crate::dhcp_client::DhcpClientSettings;
 use crate::dhcp_server::{DhcpServerSettings, LEASE_S};
@@ -31,6 +32,7 @@ impl RouterConfig {
         self.ports.iter().for_each(|port| put_port(&mut out, port));
         self.dhcp.iter().for_each(|client| put_client(&mut out, client));
         self.dhcp_servers.iter().for_each(|server| put_server(&mut out, server));
+        self.adverts.iter().for_each(|advert| put_advert(&mut out, advert));
         self.dns.iter().for_each(|dns| put_dns(&mut out, dns));
         out
     }
@@ -87,6 +89,36 @@ fn put_server(out: &mut String, server: &DhcpServerSettings) {
     }
 }
 
+fn put_advert(out: &mut String, advert: &AdvertSettings) {
+    let Ok(unset) = AdvertSettings::new(&advert.port) else { return };
+    let AdvertSettings { port, interval, lifetime, valid, preferred, .. } = advert;
+    let AdvertSettings { mtu, managed, other, servers, search, .. } = advert;
+    out.push_str("\n[[ra]]\n");
+    put(out, "port", port.as_str());
+    let numbers = [
+        ("interval", u32::from(*interval), u32::from(unset.interval)),
+        ("lifetime", u32::from(*lifetime), u32::from(unset.lifetime)),
+        ("valid", *valid, unset.valid),
+        ("preferred", *preferred, unset.preferred),
+        ("mtu", mtu.unwrap_or_default(), 0),
+    ];
+    put_numbers(out, &numbers);
+    for (key, flag) in [("managed", managed), ("other", other)] {
+        if *flag {
+            put(out, key, true);
+        }
+    }
+    put_array(out, "dns", servers.iter().map(ToString::to_string));
+    put_array(out, "search", search.iter().cloned());
+}
+
+/// Writes numbers that differ from their default.
+fn put_numbers(out: &mut String, numbers: &[(&str, u32, u32)]) {
+    for (key, number, _) in numbers.iter().filter(|(_, number, default)| number != default) {
+        put(out, key, i64::from(*number));
+    }
+}
+
 fn put_dns(out: &mut String, dns: &DnsSettings) {
     let unset = DnsSettings::default();
     let DnsSettings { listen, port, upstreams, entries, memory, .. } = dns;
@@ -109,9 +141,7 @@ fn put_dns(out: &mut String, dns: &DnsSettings) {
         ("ttl-max", *ttl_max, unset.ttl_max),
         ("pending", *pending, unset.pending),
     ];
-    for (key, number, _) in numbers.into_iter().filter(|(_, number, unset)| number != unset) {
-        put(out, key, i64::from(number));
-    }
+    put_numbers(out, &numbers);
     if let Some(domain) = domain {
         put(out, "domain", domain.as_str());
     }

@@ -202,6 +202,10 @@ impl RouterConfig {
         });
         let mut all: BTreeSet<_> = options.chain(clients).chain(servers).chain(files).collect();
         all.extend(dns);
+        all.extend(self.adverts.iter().map(|advert| {
+            let options = RouterConfig { adverts: vec![advert.clone()], ..Self::default() };
+            at_start(format!("ra.{}", advert.port), options.words())
+        }));
         for port in &self.ports {
             let (name, device) = (|| port.name.clone(), port.device.to_string());
             all.insert(Setting::Port { port: name(), device });

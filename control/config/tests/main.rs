@@ -44,6 +44,18 @@ lease = 600
 dns = ['9.9.9.9', '1.1.1.1']
 reserve = ['02:00:00:00:00:05@10.1.0.5']
 
+[[ra]]
+port = 'lan'
+interval = 30
+lifetime = 90
+valid = 600
+preferred = 300
+mtu = 1300
+managed = true
+other = true
+dns = ['fd00::53']
+search = ['home.arpa']
+
 [dns]
 listen = ['lan', 'old']
 upstreams = ['9.9.9.9', '[2620:fe::fe]:5353']

@@ -6,8 +6,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use towpath_config::{
-    ConfigDelta, ConfigFile, DhcpClientSettings, DhcpServerSettings, DnsSettings, PortDevice,
-    PortSettings, RouteSetting, RouterConfig, Setting,
+    AdvertSettings, ConfigDelta, ConfigFile, DhcpClientSettings, DhcpServerSettings, DnsSettings,
+    PortDevice, PortSettings, RouteSetting, RouterConfig, Setting,
 };
 use towpath_filter::{Action, Hooks, Rule, RuleList};
 use towpath_router::{Hop, PlannedNeighbor, PlannedRoute, Target};
@@ -115,6 +115,13 @@ fn server() -> impl Strategy<Value = DhcpServerSettings> {
     words.prop_map(|words| DhcpServerSettings::parse(&words).expect(&words))
 }
 
+fn advert() -> impl Strategy<Value = AdvertSettings> {
+    let words = "[a-z]{1,9}(,interval=[1-9]{2})?(,lifetime=[1-9]{3})?(,mtu=14[0-9]{2})?(,managed)?\
+                 (,other)?(,dns=fd00::[1-9])?(,search=[a-z]{1,9}(\\+[a-z]{1,9})?)?";
+    let words = words.prop_filter("a short lifetime", |text| AdvertSettings::parse(text).is_ok());
+    words.prop_map(|words| AdvertSettings::parse(&words).expect(&words))
+}
+
 fn dns() -> impl Strategy<Value = DnsSettings> {
     let words = "[a-z]{1,9}(,port=53[0-9]{2})?(,upstream=9\\.9\\.9\\.9(\\+\\[fd00::1\\]:54)?)?\
                  (,entries=[1-9]{1,3})?(,memory=[1-9]{4})?(,ttl-min=[1-9])?(,ttl-max=[1-9]{3})?\
@@ -135,6 +142,7 @@ prop_compose! {
         nat in vec("(id [1-9] )?masquerade out [a-z]{1,9}", 0..4),
         dhcp in vec(client(), 0..2),
         dhcp_servers in vec(server(), 0..2),
+        adverts in vec(advert(), 0..2),
         dns in option::of(dns()),
         shards in option::of("[0-9]{1,3}|.{1,9}"),
         is_quiet: bool,
@@ -142,7 +150,7 @@ prop_compose! {
     ) -> RouterConfig {
         let mut config =
             RouterConfig { ports, routes, rules, dhcp, dhcp_servers, ..RouterConfig::default() };
-        config.dns = dns;
+        (config.adverts, config.dns) = (adverts, dns);
         for rule in nat {
             // A number that another rule has is refused.
             let _ = config.add_nat(rule.parse().expect("valid"));
@@ -209,7 +217,9 @@ fn a_written_file_has_every_key() {
         );
         let line = match key.name {
             "dns" if key.table.is_empty() => "[dns]".to_owned(),
-            "port" | "dhcp" | "dhcp-server" if key.table.is_empty() => format!("[[{}]]", key.name),
+            "port" | "dhcp" | "dhcp-server" | "ra" if key.table.is_empty() => {
+                format!("[[{}]]", key.name)
+            }
             name => format!("{name} = "),
         };
         assert!(is_other_form || is_absent || text.contains(&line), "{line}\n{text}");

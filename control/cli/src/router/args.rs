@@ -28,7 +28,7 @@ pub struct RouterArgs {
     /// Other options may be set in the file, too, but those of the command line take precedence.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward"])]
-    #[arg(conflicts_with_all = ["dhcp", "dhcp_server", "dns"])]
+    #[arg(conflicts_with_all = ["dhcp", "dhcp_server", "ra", "dns"])]
     pub config: Option<PathBuf>,
 
     // The help text is generated from the table of devices.
@@ -152,6 +152,7 @@ impl RouterArgs {
             routes: self.route.clone(),
             dhcp: self.services.dhcp.clone(),
             dhcp_servers: self.services.dhcp_server.clone(),
+            adverts: self.services.ra.clone(),
             dns: self.services.dns.clone(),
             ..RouterConfig::default()
         };
@@ -209,7 +210,8 @@ and judges packets by the rules of --acl. The kernel's own routes, addresses and
 they are; nothing is left behind, also when towpath is killed.
 
 A port can obtain its address by DHCP (--dhcp), or serve addresses to its hosts (--dhcp-server). \
-The router sends no router advertisements: hosts of IPv6 are told their gateway by hand.
+Hosts of IPv6 learn their network and gateway by router advertisements (--ra). The router can \
+forward and cache DNS for its hosts (--dns).
 
 Ctrl-C or SIGTERM ends it.";
 

@@ -75,6 +75,7 @@ impl ConfigChanger {
             dhcp_servers: self.running_servers(),
             ..self.start.clone()
         };
+        config.adverts.retain(|advert| ports.iter().any(|port| port.words.name == advert.port));
         config.keep_known_ports_of_dns();
         config.mark_clients();
         config.add_routes(net.routes.iter().filter_map(|entry| route(&ports, &net, entry)));

@@ -167,6 +167,7 @@ mod tests {
             ("Ports", "port"),
             ("DHCP clients", "dhcp"),
             ("DHCP servers", "dhcp-server"),
+            ("Router advertisements", "ra"),
             ("DNS", "dns"),
         ] {
             let keys = KEYS.iter().filter(|key| key.table == table).map(|key| key.name);

@@ -3,7 +3,7 @@
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
 
 use clap::Args;
-use towpath_config::{DhcpClientSettings, DhcpServerSettings, DnsSettings};
+use towpath_config::{AdvertSettings, DhcpClientSettings, DhcpServerSettings, DnsSettings};
 
 /// Options of services.
 #[derive(Debug, Clone, Default, Args)]
@@ -23,6 +23,16 @@ pub struct ServiceArgs {
     /// (--dhcp). leases keeps the leases for the next start. May be given once for each port.
     #[arg(long, value_name = "PORT", value_parser = DhcpServerSettings::parse)]
     pub dhcp_server: Vec<DhcpServerSettings>,
+
+    /// Send router advertisements to the hosts of a port: PORT[,OPTION...]
+    ///
+    /// Hosts obtain IPv6 addresses in the networks of the port, and the router as their gateway.
+    /// OPTION is interval=SECONDS (600), lifetime=SECONDS of the gateway (1800), valid=SECONDS and
+    /// preferred=SECONDS of prefixes (5400 and 2700), mtu=BYTES, dns=ADDRESS[+ADDRESS],
+    /// search=DOMAIN[+DOMAIN], managed or other. With --dns, hosts learn the router as nameserver.
+    /// May be given once for each port.
+    #[arg(long, value_name = "PORT", value_parser = AdvertSettings::parse)]
+    pub ra: Vec<AdvertSettings>,
 
     /// Forward DNS for the hosts of ports: PORT[+PORT...][,OPTION...]
     ///

@@ -1,4 +1,4 @@
-//! Services of a router: the DHCP clients and DHCP servers of its ports.
+//! Services of a router: the DHCP clients, DHCP servers and router advertisements of its ports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -9,7 +9,9 @@ use towpath_engine::Remote;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
 use towpath_stack::IfaceId;
-use towpath_uplink::{Counting, DhcpNotice, LeaseClient, LeaseRecord, LeaseServer, ServerConfig};
+use towpath_uplink::{
+    Counting, DhcpNotice, LeaseClient, LeaseRecord, LeaseServer, PortAdvertiser, ServerConfig,
+};
 
 use super::dns::RouterDns;
 use super::open::Left;
@@ -17,11 +19,12 @@ use super::ports::RouterPorts;
 use crate::dhcp::describe;
 use crate::messages::Messages;
 
-/// DHCP clients and servers of open ports, before the engine runs.
+/// DHCP clients, servers and advertisers of open ports, before the engine runs.
 #[derive(Default)]
 pub struct PortServices {
     clients: Vec<(String, IfaceId, LeaseClient)>,
     servers: Vec<PortServer>,
+    adverts: Vec<(IfaceId, PortAdvertiser)>,
 }
 
 /// A DHCP server of an open port.
@@ -71,6 +74,11 @@ pub fn attach(
             wrap(open, left, |queues| server.serve(queues));
             let (settings, mac, counters) = (arg.clone(), open.mac, Arc::clone(left));
             services.servers.push(PortServer { settings, mac, counters, server });
+        }
+        if let Some(arg) = config.adverts.iter().find(|arg| arg.port == *name) {
+            let advertiser = PortAdvertiser::new(config.advert(arg, port, open.mac))?;
+            wrap(open, left, |queues| advertiser.serve(queues));
+            services.adverts.push((IfaceId(number), advertiser));
         }
     }
     Ok(services)
@@ -136,6 +144,10 @@ impl PortServices {
                 dns.iter().for_each(|dns| dns.on_granted_leases(&settings.port, records));
             };
             threads.push(server.follow(tell, on_leases).context("a thread for leases")?);
+        }
+        for (iface, advertiser) in self.adverts {
+            let thread = advertiser.follow(remote.clone(), iface);
+            threads.push(thread.context("a thread for router advertisements")?);
         }
         Ok(RunningServices(threads))
     }
