@@ -4,6 +4,9 @@
 pub const HEADER_LEN: usize = 12;
 /// Maximum length in bytes of an encoded name (RFC 1035 §2.3.4).
 pub const NAME_MAX: usize = 255;
+/// Maximum number of compression pointers in a name. A name has at most 127 labels, so more pointers
+/// only cost time: a message of 64 KiB can contain thousands of names, each with as many pointers.
+const POINTERS_MAX: u32 = 127;
 /// Length in bytes of a record after its owner and before its data.
 const FIXED_LEN: usize = 10;
 
@@ -71,6 +74,7 @@ pub fn plain_name_end(message: &[u8], at: usize) -> Option<usize> {
 /// (RFC 1035 §4.1.4: "a prior occurance of the same name"). So names with loops are invalid.
 pub fn name_end(message: &[u8], at: usize) -> Option<usize> {
     let (mut place, mut start, mut len, mut end) = (at, at, 0, None);
+    let mut pointers = 0;
     loop {
         let first = *message.get(place)?;
         match first >> 6 {
@@ -87,7 +91,8 @@ pub fn name_end(message: &[u8], at: usize) -> Option<usize> {
             3 => {
                 let target = usize::from(u16_at(message, place)? & 0x3fff);
                 end.get_or_insert(place + 2);
-                if target >= start || target < HEADER_LEN {
+                pointers += 1;
+                if target >= start || target < HEADER_LEN || pointers > POINTERS_MAX {
                     return None;
                 }
                 (place, start) = (target, target);

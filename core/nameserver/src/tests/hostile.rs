@@ -37,6 +37,21 @@ fn names_with_loops_are_malformed() {
     }
 }
 
+/// Many names, each with thousands of pointers, would occupy the thread for a long time.
+#[test]
+fn names_with_too_many_pointers_are_rejected() {
+    for (pointers, is_valid) in [(127u16, true), (128, false)] {
+        // A root label at 26, and pointers that each refer to the position before.
+        let mut message = vec![0; 27];
+        for n in 0..pointers {
+            let target = if n == 0 { 26 } else { 25 + 2 * n };
+            message.extend((0xc000 | target).to_be_bytes());
+        }
+        let last = message.len() - 2;
+        assert_eq!(crate::records::name_end(&message, last).is_some(), is_valid, "{pointers}");
+    }
+}
+
 #[test]
 fn a_name_of_the_longest_length_is_forwarded() {
     let label = "a".repeat(61);
