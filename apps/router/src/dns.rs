@@ -217,6 +217,7 @@ impl DnsService {
                 self.upstream.end(socket, &mut state.forwarder, sockets.now());
                 self.clients.abort(socket, &mut state.forwarder, sockets);
             }
+            NodeEvent::Closed(socket) => self.clients.on_closed(socket),
             _ => {}
         }
     }

@@ -10,7 +10,8 @@ use towpath_tcp::Instant;
 
 use super::framing::MessageStream;
 
-/// Maximum number of connections in total, and of one client.
+/// Maximum number of connections in total, and of one client. Connections that the router has closed
+/// count until the client has closed them, too, because their sockets remain.
 const CLIENTS_MAX: usize = 256;
 const PER_CLIENT_MAX: usize = 16;
 /// Time after which a connection without a query is closed. RFC 7766 §6.2.3 recommends a few
@@ -38,6 +39,8 @@ struct StreamClient {
 pub struct StreamClients {
     clients: BTreeMap<SocketHandle, StreamClient>,
     by_number: BTreeMap<u64, SocketHandle>,
+    /// Closed connections whose sockets remain, with the addresses of the clients.
+    closing: BTreeMap<SocketHandle, SocketAddr>,
     last_number: u64,
 }
 
@@ -59,8 +62,10 @@ impl StreamClients {
             return false;
         };
         let group = |remote: SocketAddr| -> IpAddr { client_group(remote.ip()) };
-        let own = self.clients.values().filter(|known| group(known.remote) == group(remote));
-        if self.clients.len() >= CLIENTS_MAX || own.count() >= PER_CLIENT_MAX {
+        let open = self.clients.values().map(|known| known.remote);
+        let all = open.chain(self.closing.values().copied());
+        let own = all.filter(|known| group(*known) == group(remote)).count();
+        if self.clients.len() + self.closing.len() >= CLIENTS_MAX || own >= PER_CLIENT_MAX {
             sockets.abort(socket);
             return false;
         }
@@ -139,6 +144,11 @@ impl StreamClients {
         }
     }
 
+    /// Forgets a closed connection, whose socket was removed.
+    pub fn on_closed(&mut self, socket: SocketHandle) {
+        self.closing.remove(&socket);
+    }
+
     /// Closes connections that were not used for a long time.
     pub fn on_timeout(&mut self, forwarder: &mut DnsForwarder, sockets: &mut dyn PrivateSockets) {
         let now = sockets.now();
@@ -149,7 +159,7 @@ impl StreamClients {
             let Some(client) = self.remove(socket) else { continue };
             forwarder.on_stream_closed(client.number);
             match client.is_idle() {
-                true => sockets.close(socket),
+                true => self.close(socket, client.remote, sockets),
                 false => sockets.abort(socket),
             }
         }
@@ -162,10 +172,21 @@ impl StreamClients {
 
     fn close_if_done(&mut self, socket: SocketHandle, sockets: &mut dyn PrivateSockets) {
         let is_done = |client: &StreamClient| client.has_ended && client.is_idle();
-        if self.clients.get(&socket).is_some_and(is_done) {
-            self.remove(socket);
-            sockets.close(socket);
+        if self.clients.get(&socket).is_some_and(is_done)
+            && let Some(client) = self.remove(socket)
+        {
+            self.close(socket, client.remote, sockets);
         }
+    }
+
+    fn close(
+        &mut self,
+        socket: SocketHandle,
+        remote: SocketAddr,
+        sockets: &mut dyn PrivateSockets,
+    ) {
+        self.closing.insert(socket, remote);
+        sockets.close(socket);
     }
 
     fn remove(&mut self, socket: SocketHandle) -> Option<StreamClient> {
