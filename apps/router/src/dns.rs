@@ -123,7 +123,8 @@ impl DnsControl {
 /// Listening sockets on an interface.
 #[derive(Debug, Clone, Copy)]
 struct ListeningSockets {
-    iface: IfaceId,
+    /// Interface of the sockets; `None` if they are closed. A later interface may have its number.
+    iface: Option<IfaceId>,
     datagram: SocketHandle,
     stream: SocketHandle,
 }
@@ -257,7 +258,7 @@ impl Service for DnsService {
             let datagram = sockets.udp_with(local, &options)?;
             let options = StreamOptions { device, nodelay: true, ..StreamOptions::default() };
             let stream = sockets.listen_with(local, BACKLOG, &options)?;
-            self.listening.push(ListeningSockets { iface: *iface, datagram, stream });
+            self.listening.push(ListeningSockets { iface: device, datagram, stream });
         }
         self.control.lock().listening = self.listening.len() as u64;
         Ok(())
@@ -272,7 +273,9 @@ impl Service for DnsService {
 
     fn on_turn(&mut self, now: Instant, sockets: &mut dyn PrivateSockets) -> bool {
         for iface in self.control.take_left() {
-            let Some(closed) = self.listening.iter().find(|it| it.iface == iface) else { continue };
+            let known = self.listening.iter_mut().find(|it| it.iface == Some(iface));
+            let Some(closed) = known else { continue };
+            closed.iface = None;
             sockets.close(closed.datagram);
             sockets.close(closed.stream);
             self.control.lock().listening -= 1;
