@@ -19,6 +19,9 @@ const PER_CLIENT_MAX: usize = 16;
 const IDLE: Duration = Duration::from_secs(10);
 /// Time after which a connection is closed although replies are outstanding or not read.
 const STUCK: Duration = Duration::from_secs(60);
+/// Maximum number of queries of a connection that are handled at once, because each of them may get
+/// a reply of 64 KiB from the cache. Further queries are handled after the replies were sent.
+const QUERIES_MAX: usize = 4;
 
 /// A TCP connection of a client.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ struct StreamClient {
     outstanding: u32,
     /// Whether the client has closed its sending direction.
     has_ended: bool,
+    /// Whether more queries may have been received than were handled.
+    has_unread: bool,
     used_at: Instant,
 }
 
@@ -76,6 +81,7 @@ impl StreamClients {
             messages: MessageStream::default(),
             outstanding: 0,
             has_ended: false,
+            has_unread: false,
             used_at: sockets.now(),
         };
         self.by_number.insert(client.number, socket);
@@ -83,7 +89,7 @@ impl StreamClients {
         true
     }
 
-    /// Passes the queries of a connection to the forwarder.
+    /// Passes queries of a connection to the forwarder, at most [`QUERIES_MAX`].
     pub fn read(
         &mut self,
         socket: SocketHandle,
@@ -91,7 +97,11 @@ impl StreamClients {
         sockets: &mut dyn PrivateSockets,
     ) {
         let Some(client) = self.clients.get_mut(&socket) else { return };
-        while let Some(message) = client.messages.next_message(socket, sockets) {
+        for _ in 0..QUERIES_MAX {
+            let Some(message) = client.messages.next_message(socket, sockets) else {
+                client.has_unread = false;
+                return;
+            };
             client.used_at = sockets.now();
             client.outstanding += 1;
             let path = ReplyPath::Stream(client.number);
@@ -100,6 +110,7 @@ impl StreamClients {
                 client.outstanding -= 1;
             }
         }
+        client.has_unread = true;
     }
 
     /// Sends a reply on the connection with this number, if it is still open.
@@ -149,8 +160,14 @@ impl StreamClients {
         self.closing.remove(&socket);
     }
 
-    /// Closes connections that were not used for a long time.
+    /// Reads further queries, and closes connections that were not used for a long time.
     pub fn on_timeout(&mut self, forwarder: &mut DnsForwarder, sockets: &mut dyn PrivateSockets) {
+        let unread = self.clients.iter().filter(|(_, client)| client.has_unread);
+        let unread: Vec<_> = unread.map(|(socket, _)| *socket).collect();
+        for socket in unread {
+            self.read(socket, forwarder, sockets);
+            self.close_if_done(socket, sockets);
+        }
         let now = sockets.now();
         let is_due = |client: &StreamClient| client.closes_at() <= now;
         let due = self.clients.iter().filter(|(_, client)| is_due(client));
@@ -167,7 +184,11 @@ impl StreamClients {
 
     /// Returns the time at which [`Self::on_timeout`] must be called.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.clients.values().map(StreamClient::closes_at).min()
+        let due = |client: &StreamClient| match client.has_unread {
+            true => Instant::ZERO,
+            false => client.closes_at(),
+        };
+        self.clients.values().map(due).min()
     }
 
     fn close_if_done(&mut self, socket: SocketHandle, sockets: &mut dyn PrivateSockets) {
@@ -198,7 +219,7 @@ impl StreamClients {
 
 impl StreamClient {
     fn is_idle(&self) -> bool {
-        self.outstanding == 0 && self.messages.is_flushed()
+        self.outstanding == 0 && !self.has_unread && self.messages.is_flushed()
     }
 
     fn closes_at(&self) -> Instant {
