@@ -211,16 +211,21 @@ impl DnsForwarder {
 
     /// Handles a valid answer.
     fn take(&mut self, now: Instant, exchange: DnsExchange, answer: &UpstreamAnswer) {
-        let Some(PendingExchange { sent, .. }) = self.pending.get_mut(exchange) else { return };
+        let Some(PendingExchange { query, sent }) = self.pending.get_mut(exchange) else { return };
         let rejects_edns = [rcode::FORMAT_ERROR, NOT_IMPLEMENTED].map(u16::from);
         if answer.is_usable() {
+            // Only an answer without EDNS(0) shows that the server rejects EDNS(0) rather than the
+            // question: clients could otherwise disable EDNS(0) by unusual record types.
+            if query.is_plain {
+                self.servers.on_edns_rejected(now, sent.server);
+            }
             let Some(query) = self.end_exchange(exchange) else { return };
             self.cache.insert(now, &query.key, answer);
             let UpstreamAnswer { message, code, .. } = answer;
             self.finish(query, AnswerParts { message, code: *code, age_s: 0 });
         } else if sent.with_edns && rejects_edns.contains(&answer.code) {
-            let SentMessage { server, protocol, .. } = *sent;
-            self.servers.on_edns_rejected(now, server);
+            let protocol = sent.protocol;
+            query.is_plain = true;
             self.repeat(now, exchange, protocol);
         } else {
             self.counters.server_failures += 1;
@@ -277,6 +282,7 @@ impl DnsForwarder {
             Some(server) => {
                 query.attempts += 1;
                 query.tried.push(server);
+                query.is_plain = false;
                 self.send(now, query, Protocol::Udp);
             }
             None => self.give_up(now, query),
@@ -303,7 +309,7 @@ impl DnsForwarder {
         self.last_exchange += 1;
         let exchange = DnsExchange(self.last_exchange);
         let QuerySecret { id, port } = self.secrets.next_secret();
-        let with_edns = self.servers.has_edns(now, server);
+        let with_edns = !query.is_plain && self.servers.has_edns(now, server);
         let message = query.question.message(id, with_edns);
         self.actions.push_back(DnsAction::Send { exchange, server, protocol, port, message });
         self.counters.sent += 1;

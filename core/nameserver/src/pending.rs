@@ -51,6 +51,8 @@ pub struct ForwardedQuery {
     pub attempts: u32,
     /// Response code of a server that has reported a failure.
     pub failure: Option<u16>,
+    /// Whether the server that was tried last has rejected the question with an OPT record.
+    pub is_plain: bool,
 }
 
 impl ForwardedQuery {
@@ -58,7 +60,7 @@ impl ForwardedQuery {
     pub fn new(key: CacheKey, first: WaitingClient) -> Self {
         let question = first.query.question.clone();
         let (waiting, tried) = (vec![first], Vec::new());
-        Self { key, question, waiting, tried, attempts: 0, failure: None }
+        Self { key, question, waiting, tried, attempts: 0, failure: None, is_plain: false }
     }
 }
 

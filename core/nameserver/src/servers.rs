@@ -82,7 +82,7 @@ impl ServerList {
         server.and_then(|server| server.plain_until).is_none_or(|until| until <= now)
     }
 
-    /// Notes that a server has rejected a query because of its OPT record (RFC 6891 §7).
+    /// Notes that a server answers a question only without an OPT record (RFC 6891 §7).
     pub fn on_edns_rejected(&mut self, now: Instant, address: SocketAddr) {
         if let Some(server) = self.find(address) {
             server.plain_until = Some(now + PLAIN_HOLD);

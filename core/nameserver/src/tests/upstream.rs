@@ -163,6 +163,24 @@ fn servers_without_edns_are_asked_without_it() {
     }
 }
 
+/// A server may reject the type of a question, and supports EDNS(0) nevertheless.
+#[test]
+fn rejected_questions_do_not_disable_edns() {
+    let mut bench = ForwarderBench::new();
+    bench.ask(&query(1, "www.example", 253));
+    let sent = bench.sent();
+    bench.answer(&sent, &answer(&sent.message, 4, &[], &[]));
+    let plain = bench.sent();
+    assert_eq!((counts(&plain.message), plain.server), ([0; 3], sent.server));
+    bench.answer(&plain, &answer(&plain.message, 4, &[], &[]));
+    let second = bench.sent();
+    assert_ne!(second.server, sent.server);
+    assert_eq!(counts(&second.message), [0, 0, 1]);
+    bench.ask(&query(2, "b.example", A));
+    let next = bench.sent();
+    assert_eq!((counts(&next.message), next.server), ([0, 0, 1], sent.server));
+}
+
 #[test]
 fn servers_are_replaced() {
     let mut bench = ForwarderBench::new();
