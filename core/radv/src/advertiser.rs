@@ -160,7 +160,7 @@ impl RouterAdvertiser {
         if self.next_at.is_none_or(|at| at > now) {
             return;
         }
-        self.send(self.config.lifetime_s);
+        self.send(false);
         self.sent_at = Some(now);
         let max = Duration::from_secs(self.config.interval_max_s.into());
         // The minimum interval is a third of the maximum (RFC 4861 §6.2.1).
@@ -176,7 +176,7 @@ impl RouterAdvertiser {
     /// Tells the hosts that the router is no longer their router (RFC 4861 §6.2.5).
     pub fn stop(&mut self) {
         if self.sent_at.is_some() {
-            self.send(0);
+            self.send(true);
         }
         self.next_at = None;
     }
@@ -196,7 +196,9 @@ impl RouterAdvertiser {
         &self.counters
     }
 
-    fn send(&mut self, lifetime_s: u16) {
+    /// Queues an advertisement. In the last one of a router that stops, the lifetimes of the router,
+    /// nameservers and search domains are 0, also if it was not a default router.
+    fn send(&mut self, is_last: bool) {
         let Some(source) = self.on_link.link_local else { return };
         let prefixes = self.prefixes();
         let own = self.on_link.addresses.iter().find_map(global);
@@ -209,15 +211,14 @@ impl RouterAdvertiser {
             managed: config.managed,
             other: config.other,
             preference: Preference::Medium,
-            lifetime_s,
+            lifetime_s: if is_last { 0 } else { config.lifetime_s },
             reachable_ms: 0,
             retrans_ms: 0,
             source_ll: Some(config.mac),
             mtu: config.mtu,
         };
-        // Three intervals are the default of RFC 8106 §5.1. A router that stops sends 0.
-        let is_end = lifetime_s == 0 && config.lifetime_s > 0;
-        let names_lifetime_s = if is_end { 0 } else { u32::from(config.interval_max_s) * 3 };
+        // Three intervals are the default of RFC 8106 §5.1.
+        let names_lifetime_s = if is_last { 0 } else { u32::from(config.interval_max_s) * 3 };
         let content = AdvertContent {
             mac: config.mac,
             source,

@@ -207,6 +207,19 @@ fn the_last_advertisement_ends_the_default_route() {
     assert_eq!(frame[names_at..names_at + 8], [25, 5, 0, 0, 0, 0, 0, 0]);
 }
 
+/// A router without a default route may be the nameserver of the hosts.
+#[test]
+fn the_last_advertisement_withdraws_nameservers_without_a_default_route() {
+    let mut sender = RouterAdvertiser::new(AdvertConfig { lifetime_s: 0, ..config() }, 1);
+    sender.set_addresses(START, addresses(&["fd00:1::1/64"]));
+    let names_at = MESSAGE_AT + 16 + 8 + 8 + 32;
+    let frames = run(&mut sender, after(1));
+    assert_eq!(frames[0].1[names_at..names_at + 8], [25, 5, 0, 0, 0, 0, 7, 8]);
+    sender.stop();
+    let frame = sender.poll_frame().expect("an advertisement");
+    assert_eq!(frame[names_at..names_at + 8], [25, 5, 0, 0, 0, 0, 0, 0]);
+}
+
 proptest! {
     #[test]
     fn any_frame_is_handled(frame in vec(any::<u8>(), 0..120), at in 0..120usize, value: u8) {
