@@ -17,8 +17,8 @@ pub struct ForwarderConfig {
     pub ttl_max_s: u32,
     /// Maximum number of queries that wait for upstream servers.
     pub pending_max: usize,
-    /// Maximum number of these queries of one client. IPv6 addresses with the same first 64 bits
-    /// are one client, because a host can use all of them.
+    /// Maximum number of these queries of one address. IPv6 addresses with the same first 64 bits
+    /// have half of `pending_max` together, because a host can use all of them.
     pub pending_per_client: usize,
 }
 

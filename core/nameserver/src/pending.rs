@@ -79,34 +79,38 @@ pub struct PendingQueries {
     exchanges: BTreeMap<DnsExchange, PendingExchange>,
     by_key: BTreeMap<CacheKey, DnsExchange>,
     deadlines: BTreeSet<(Instant, DnsExchange)>,
-    /// Number of waiting clients in total, and by [`client_group`].
+    /// Number of waiting clients in total, by address, and by [`client_group`].
     waiting: usize,
-    by_client: BTreeMap<IpAddr, usize>,
+    by_address: BTreeMap<IpAddr, usize>,
+    by_group: BTreeMap<IpAddr, usize>,
 }
 
 impl PendingQueries {
-    /// Returns whether a client may wait for an answer, by the limits on waiting clients.
+    /// Returns whether a client may wait for an answer, by the limits on waiting clients. All IPv6
+    /// addresses with the same first 64 bits have half of the places: the hosts of a link share
+    /// these bits, but one host can use all such addresses.
     pub fn has_room(&self, client: &DnsClient, max: usize, max_per_client: usize) -> bool {
-        let own = self.by_client.get(&client_group(client.remote.ip())).copied();
-        self.waiting < max && own.unwrap_or(0) < max_per_client
+        let ip = client.remote.ip();
+        let own = self.by_address.get(&ip).copied().unwrap_or(0);
+        let group = self.by_group.get(&client_group(ip)).copied().unwrap_or(0);
+        let max_of_group = if ip.is_ipv6() { max / 2 } else { max };
+        self.waiting < max && own < max_per_client && group < max_of_group
     }
 
     /// Counts a client that begins to wait.
     pub fn count(&mut self, client: &DnsClient) {
+        let ip = client.remote.ip();
         self.waiting += 1;
-        *self.by_client.entry(client_group(client.remote.ip())).or_default() += 1;
+        *self.by_address.entry(ip).or_default() += 1;
+        *self.by_group.entry(client_group(ip)).or_default() += 1;
     }
 
     /// Counts a client that no longer waits.
     pub fn discount(&mut self, client: &DnsClient) {
-        let group = client_group(client.remote.ip());
+        let ip = client.remote.ip();
         self.waiting -= 1;
-        if let Some(count) = self.by_client.get_mut(&group) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_client.remove(&group);
-            }
-        }
+        decrement(&mut self.by_address, ip);
+        decrement(&mut self.by_group, client_group(ip));
     }
 
     /// Returns the pending query with this question.
@@ -156,6 +160,16 @@ impl PendingQueries {
     /// Returns the number of waiting clients.
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+}
+
+/// Decrements the count of an address, and removes it if it becomes 0.
+fn decrement(counts: &mut BTreeMap<IpAddr, usize>, address: IpAddr) {
+    if let Some(count) = counts.get_mut(&address) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&address);
+        }
     }
 }
 

@@ -10,9 +10,11 @@ use towpath_tcp::Instant;
 
 use super::framing::MessageStream;
 
-/// Maximum number of connections in total, and of one client. Connections that the router has closed
+/// Maximum number of connections in total, of all IPv6 addresses with the same first 64 bits (the
+/// hosts of a link share these bits), and of one address. Connections that the router has closed
 /// count until the client has closed them, too, because their sockets remain.
 const CLIENTS_MAX: usize = 256;
+const PER_GROUP_MAX: usize = 128;
 const PER_CLIENT_MAX: usize = 16;
 /// Time after which a connection without a query is closed. RFC 7766 §6.2.3 recommends a few
 /// seconds.
@@ -68,9 +70,13 @@ impl StreamClients {
         };
         let group = |remote: SocketAddr| -> IpAddr { client_group(remote.ip()) };
         let open = self.clients.values().map(|known| known.remote);
-        let all = open.chain(self.closing.values().copied());
-        let own = all.filter(|known| group(*known) == group(remote)).count();
-        if self.clients.len() + self.closing.len() >= CLIENTS_MAX || own >= PER_CLIENT_MAX {
+        let (mut own, mut near) = (0, 0);
+        for known in open.chain(self.closing.values().copied()) {
+            own += usize::from(known.ip() == remote.ip());
+            near += usize::from(group(known) == group(remote));
+        }
+        let is_full = self.clients.len() + self.closing.len() >= CLIENTS_MAX;
+        if is_full || own >= PER_CLIENT_MAX || near >= PER_GROUP_MAX {
             sockets.abort(socket);
             return false;
         }

@@ -139,7 +139,7 @@ fn clients_have_a_share_of_pending_queries() {
         assert_eq!(sent.len() + replies.len(), 1);
         replies.first().map(|reply| code(reply))
     };
-    // Addresses of one network are one client.
+    // Addresses of one network have half of the places.
     assert_eq!(ask(&mut bench, "fd00::1", 1), None);
     assert_eq!(ask(&mut bench, "fd00::2", 2), None);
     assert_eq!(ask(&mut bench, "fd00::3", 3), Some(5));
@@ -155,6 +155,20 @@ fn clients_have_a_share_of_pending_queries() {
     assert_eq!(bench.counter("waiting"), 0);
     bench.actions();
     assert_eq!(ask(&mut bench, "fd00::3", 8), None);
+}
+
+/// The hosts of a link have the same first 64 bits of their IPv6 addresses.
+#[test]
+fn one_ipv6_host_does_not_exhaust_the_share_of_its_link() {
+    let config =
+        ForwarderConfig { pending_max: 8, pending_per_client: 2, ..ForwarderConfig::default() };
+    let mut bench = ForwarderBench::with(config);
+    let refused = [("fe80::1", 0), ("fe80::1", 0), ("fe80::1", 1), ("fe80::2", 0)];
+    for (n, (client, expected)) in refused.into_iter().enumerate() {
+        let message = query(n as u16, &format!("n{n}.example"), A);
+        bench.forwarder.on_query(bench.now, datagram_client(client), &message);
+        assert_eq!(bench.actions().1.len(), expected, "{client}");
+    }
 }
 
 #[test]
