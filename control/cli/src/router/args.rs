@@ -24,8 +24,9 @@ use crate::args::{
 pub struct RouterArgs {
     /// File with ports, routes, rules and other settings (docs/config.md)
     ///
-    /// The file replaces --port, --route, --acl, --nat, --forward, --dhcp, --dhcp-server and --dns.
-    /// Other options may be set in the file, too, but those of the command line take precedence.
+    /// The file replaces --port, --route, --acl, --nat, --forward, --dhcp, --dhcp-server, --ra and
+    /// --dns. Other options may be set in the file, too, but those of the command line take
+    /// precedence.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward"])]
     #[arg(conflicts_with_all = ["dhcp", "dhcp_server", "ra", "dns"])]
