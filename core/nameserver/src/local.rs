@@ -1,7 +1,7 @@
 //! Names that the forwarder itself knows: static ones, and those of DHCP leases.
 
 use core::net::{IpAddr, Ipv4Addr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use towpath_dns::{A, AAAA, Name, PTR};
 use towpath_tcp::Instant;
@@ -52,12 +52,20 @@ pub struct LocalNames {
 struct NameTable {
     addresses: BTreeMap<Box<[u8]>, Vec<LocalEntry<IpAddr>>>,
     names: BTreeMap<Box<[u8]>, LocalEntry<Name>>,
+    /// Names above those of `addresses`.
+    parents: BTreeSet<Box<[u8]>>,
 }
 
 impl NameTable {
     /// Adds a name. The first name of an address is that of its reverse lookup.
     fn add(&mut self, name: &Name, address: IpAddr, until: Option<Instant>) {
-        let entries = self.addresses.entry(lower(name)).or_default();
+        let name_key = lower(name);
+        let mut at = 0;
+        while let Some(len) = name_key.get(at).filter(|len| **len > 0) {
+            at += 1 + usize::from(*len);
+            self.parents.insert(Box::from(&name_key[at..]));
+        }
+        let entries = self.addresses.entry(name_key).or_default();
         if entries.len() < ANSWERS_MAX && entries.iter().all(|known| known.value != address) {
             entries.push(LocalEntry { value: address, until });
         }
@@ -181,9 +189,7 @@ impl LocalNames {
 
     /// Returns whether a local name is below `name`.
     fn is_parent(&self, name: &[u8]) -> bool {
-        let tables = [&self.fixed, &self.leased];
-        let ends = |known: &[u8]| known.len() > name.len() && known.ends_with(name);
-        tables.iter().any(|table| table.addresses.keys().any(|known| ends(known)))
+        [&self.fixed, &self.leased].iter().any(|table| table.parents.contains(name))
     }
 }
 
