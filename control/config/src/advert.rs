@@ -11,6 +11,8 @@ use crate::port::check_port_name;
 
 /// Maximum number of nameservers and of search domains.
 const NAMES_MAX: usize = 8;
+/// Maximum length in bytes of all encoded search domains. Advertisements leave out further ones.
+const SEARCH_LEN_MAX: usize = 256;
 /// Default of the maximum interval between advertisements in seconds (RFC 4861 §6.2.1). The
 /// lifetime of a default router is three intervals.
 const INTERVAL_S: u16 = 600;
@@ -132,6 +134,11 @@ impl AdvertSettings {
     /// Returns a sentence for the user.
     pub fn check(self) -> Result<Self, String> {
         let Self { interval, lifetime, valid, preferred, .. } = self;
+        // An encoded name has a length byte in front of each label, and ends with a zero byte.
+        let search_len: usize = self.search.iter().map(|name| name.len() + 2).sum();
+        if search_len > SEARCH_LEN_MAX {
+            return Err(format!("search: more than {SEARCH_LEN_MAX} bytes of domains"));
+        }
         if lifetime != 0 && lifetime < interval {
             return Err(format!("lifetime={lifetime} is below interval={interval}"));
         }
@@ -203,7 +210,10 @@ mod tests {
             ("lan,other,other", "other is given twice"),
             ("lan,prefix=fd00::/64", "\"prefix\" is no option of --ra"),
         ];
-        for (text, wanted) in wrong {
+        let domains = ["a", "b", "c", "d", "e"].map(|letter| letter.repeat(60));
+        let long = format!("lan,search={}", domains.join("+"));
+        let all = wrong.into_iter().chain([(&*long, "search: more than 256 bytes")]);
+        for (text, wanted) in all {
             let error = AdvertSettings::parse(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
         }
