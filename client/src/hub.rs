@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::task::Waker;
 
 use rustix::io::Errno;
-use towpath_ring::{LockGuard, ProcessLock};
+use towpath_ring::{LockGuard, ProcessLock, Spin};
 use towpath_shm::layout::SLOTS_MAX;
 
 use crate::descriptors::DESCRIPTORS_MAX;
@@ -49,6 +49,12 @@ pub struct Hub {
     pub(crate) lists: Vec<ListWakeup>,
     /// Wakers of tasks, to be called after the lock is released, because a waker may run any code.
     pub(crate) due_wakers: Vec<Waker>,
+    /// Number of tasks that were woken together last.
+    pub(crate) woken_last: usize,
+    /// Whether polling the rings before a task waits has usually found events.
+    pub(crate) look: Spin,
+    /// Whether a thread polls the rings before a task waits.
+    pub(crate) is_looking: bool,
     /// Whether all threads and tasks were woken because the engine has ended.
     pub(crate) dead: bool,
     /// Number of epoll sets that the process has ever created.

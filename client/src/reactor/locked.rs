@@ -43,6 +43,8 @@ impl Drop for LockedReactor<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.due_wakers.is_empty() {
+            let count = self.due_wakers.len();
+            self.woken_last = count;
             self.woken.wakers = std::mem::take(&mut self.due_wakers);
         }
     }
@@ -134,7 +136,7 @@ impl LockedReactor<'_> {
     /// Removes the records of sleeping threads and their eventfds in a forked child, where these
     /// threads do not exist.
     pub fn forked(&mut self) {
-        self.sleepers = 0;
+        (self.sleepers, self.is_looking) = (0, false);
         for list in std::mem::take(&mut self.lists) {
             list.watches.into_iter().for_each(|index| self.release(index));
         }

@@ -187,6 +187,12 @@ impl RuntimeDispatcher {
         let _ = self.source.get_ref().0.wake_all();
     }
 
+    /// Polls for events for a short time. A task calls this after it has stored its waker.
+    pub(crate) fn look_on(&self) {
+        // Ignore errors: as in `run`, locking fails only in a signal handler.
+        let _ = self.source.get_ref().0.look_on(self.shared.client());
+    }
+
     /// Returns an error if the runtime has shut down. A task calls this after it has stored its
     /// waker. So it either gets the error here, or is woken at the shutdown.
     pub(crate) fn check_running(&self) -> io::Result<()> {

@@ -256,6 +256,7 @@ impl<S: HasSocket> IoSource<S> {
         };
         if ready.is_pending() {
             self.dispatcher.check_running()?;
+            self.dispatcher.look_on();
         }
         ready.map_err(io_error)
     }

@@ -7,7 +7,7 @@ use std::thread;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use towpath::tokio::{TcpSocket, TcpStream};
 
-use crate::{connection, current_thread, multi_thread, pattern, stack, udp_pair};
+use crate::{connection, current_thread, multi_thread, on_both, pattern, stack, udp_pair};
 
 #[test]
 fn a_socket_works_in_another_runtime_while_its_own_runs() {
@@ -140,5 +140,28 @@ fn dropping_the_last_handle_does_not_stop_other_tasks() {
         let mut received = Vec::new();
         server.read_to_end(&mut received).await.expect("an end of the data, and no reset");
         assert_eq!(received.len(), sent);
+    });
+}
+
+/// Each byte arrives while a task polls for events, or after it has stopped.
+#[test]
+fn no_event_is_lost_while_a_task_begins_to_wait() {
+    on_both(|stack| async move {
+        let (mut client, mut server) = connection(&stack).await;
+        let echo = tokio::spawn(async move {
+            while let Ok(byte) = server.read_u8().await {
+                server.write_u8(byte).await.expect("written");
+            }
+        });
+        for round in 0..5000_u16 {
+            client.write_u8(round as u8).await.expect("written");
+            assert_eq!(client.read_u8().await.expect("data"), round as u8);
+            if round % 40 == 0 {
+                // Longer than a thread polls.
+                std::thread::sleep(std::time::Duration::from_micros(100));
+            }
+        }
+        drop(client);
+        echo.await.expect("no panic");
     });
 }
