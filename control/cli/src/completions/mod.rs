@@ -162,13 +162,13 @@ _towpath_next() {
 "#;
     const LAST: &str = "if [ \"$funcstack[1]\"";
     script
-        .replace("its --name gave]:NAME:_default", "its --name gave]:NAME:{_towpath_live names}")
+        .replace("option --name]:NAME:_default", "option --name]:NAME:{_towpath_live names}")
         .replace(":PID:_default", ":PID:{_towpath_live pids}")
-        .replace("as ip(8) has them:_default", "as ip(8) has them:{_towpath_next ip}")
+        .replace("show, add, del, ...:_default", "show, add, del, ...:{_towpath_next ip}")
         .replace("load FILE, flush:_default", "load FILE, flush:{_towpath_next acl}")
         .replace("replace id N RULE, del N, flush:_default", "del N, flush:{_towpath_next nat}")
         .replace("flush, events, stats:_default", "events, stats:{_towpath_next conntrack}")
-        .replace("all of them unless given:_default", "all of them:{_towpath_next port}")
+        .replace("all ports):_default", "all ports):{_towpath_next port}")
         .replace(LAST, &format!("{FUNCTION}{LAST}"))
 }
 
