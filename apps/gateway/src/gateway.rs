@@ -440,7 +440,7 @@ impl Port for Gateway {
     fn looked(&mut self, ready: bool) {
         self.seen = Some(ready);
         if !ready {
-            // Count the round here, before `submit` reads host sockets. Such a read may leave an
+            // Count the round here, before `submit` reads host sockets, because a read may leave an
             // urgent byte that has arrived after the check.
             self.host.shared.event_rounds.advance();
         }

@@ -72,9 +72,9 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Polls the rings for events before a task waits, for about 20 µs and only if that has usually
-    /// found some, and wakes the tasks of the events. Meanwhile the engine need not notify this
-    /// process, and a thread of a runtime without other work does not sleep.
+    /// Polls the rings for events for about 20 µs before a task waits, and wakes the tasks of the
+    /// events. Skipped if polling has rarely found events lately. Meanwhile the engine need not
+    /// notify this process, and the thread of an idle runtime does not sleep.
     ///
     /// # Errors
     /// As for [`Process::lock_reactor`].
@@ -99,7 +99,7 @@ impl Dispatcher {
         let mut hub = self.process.lock_reactor()?;
         hub.is_looking = false;
         hub.look.learn(found);
-        // This also requests the next notification.
+        // Request the next notification, too.
         hub.drain(client);
         Ok(())
     }

@@ -87,8 +87,8 @@ pub struct PendingQueries {
 
 impl PendingQueries {
     /// Returns whether a client may wait for an answer, by the limits on waiting clients. All IPv6
-    /// addresses with the same first 64 bits have half of the places: the hosts of a link share
-    /// these bits, but one host can use all such addresses.
+    /// addresses with the same first 64 bits have half of the places. The hosts of a link share
+    /// these bits, and one host can use all such addresses.
     pub fn has_room(&self, client: &DnsClient, max: usize, max_per_client: usize) -> bool {
         let ip = client.remote.ip();
         let own = self.by_address.get(&ip).copied().unwrap_or(0);

@@ -4,8 +4,8 @@
 pub const HEADER_LEN: usize = 12;
 /// Maximum length in bytes of an encoded name (RFC 1035 §2.3.4).
 pub const NAME_MAX: usize = 255;
-/// Maximum number of compression pointers in a name. A name has at most 127 labels, so more pointers
-/// only cost time: a message of 64 KiB can contain thousands of names, each with as many pointers.
+/// Maximum number of compression pointers in a name. A name has at most 127 labels, so it needs no
+/// more. A message of 64 KiB can contain thousands of names with thousands of pointers each.
 const POINTERS_MAX: u32 = 127;
 /// Length in bytes of a record after its owner and before its data.
 const FIXED_LEN: usize = 10;

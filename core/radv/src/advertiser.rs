@@ -196,8 +196,8 @@ impl RouterAdvertiser {
         &self.counters
     }
 
-    /// Queues an advertisement. In the last one of a router that stops, the lifetimes of the router,
-    /// nameservers and search domains are 0, also if it was not a default router.
+    /// Queues an advertisement. If it is the last one before the router stops, the lifetimes of the
+    /// router, nameservers and search domains are 0.
     fn send(&mut self, is_last: bool) {
         let Some(source) = self.on_link.link_local else { return };
         let prefixes = self.prefixes();

@@ -89,8 +89,8 @@ impl GuestMemory {
     /// Maps a region, whose bytes are in `file`.
     ///
     /// # Errors
-    /// Returns [`GuestMemoryError`] if the addresses overflow, there are too many or too long
-    /// regions, or the file is too short, may shrink, has huge pages, or cannot be mapped.
+    /// Returns [`GuestMemoryError`] if the addresses overflow, or there are too many or too long
+    /// regions. The file must be long enough, sealed against shrinking, and without huge pages.
     pub fn add(&mut self, spec: RegionSpec, file: OwnedFd) -> Result<(), GuestMemoryError> {
         let end = spec.offset.checked_add(spec.len).and_then(|end| i64::try_from(end).ok());
         let ends = [spec.guest.checked_add(spec.len), spec.user.checked_add(spec.len)];

@@ -249,9 +249,9 @@ impl Mapping {
     #[inline]
     pub fn u16(&self, offset: usize) -> &AtomicU16 {
         assert!(offset.is_multiple_of(2));
-        // SAFETY: the word is in range and aligned (the base is page-aligned). Other threads of this
-        // process access it only as an atomic. A guest may place a buffer over the words of its
-        // virtqueue, but the thread of the virtqueue copies that buffer, too.
+        // SAFETY: the word is in range and aligned (the base is page-aligned). Other threads of
+        // this process access it only as an atomic. A guest may place a buffer over the words of
+        // its virtqueue, but the thread of the virtqueue copies that buffer, too.
         unsafe { AtomicU16::from_ptr(self.at(offset, 2).cast()) }
     }
 

@@ -10,19 +10,21 @@ use towpath_tcp::Instant;
 
 use super::framing::MessageStream;
 
-/// Maximum number of connections in total, of all IPv6 addresses with the same first 64 bits (the
-/// hosts of a link share these bits), and of one address. Connections that the router has closed
-/// count until the client has closed them, too, because their sockets remain.
+/// Maximum number of TCP connections of all clients. Connections that the router has closed count
+/// until the client has closed them, too, because their sockets remain.
 const CLIENTS_MAX: usize = 256;
+/// Maximum number of TCP connections of all IPv6 addresses with the same first 64 bits. Hosts of a
+/// link share these bits.
 const PER_GROUP_MAX: usize = 128;
+/// Maximum number of TCP connections of one client address.
 const PER_CLIENT_MAX: usize = 16;
 /// Time after which a connection without a query is closed. RFC 7766 §6.2.3 recommends a few
 /// seconds.
 const IDLE: Duration = Duration::from_secs(10);
 /// Time after which a connection is closed although replies are outstanding or not read.
 const STUCK: Duration = Duration::from_secs(60);
-/// Maximum number of queries of a connection that are handled at once, because each of them may get
-/// a reply of 64 KiB from the cache. Further queries are handled after the replies were sent.
+/// Maximum number of queries of a connection that are handled at once. Each may get a reply of
+/// 64 KiB from the cache. Further queries are handled after the replies were sent.
 const QUERIES_MAX: usize = 4;
 
 /// A TCP connection of a client.

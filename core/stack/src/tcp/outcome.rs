@@ -192,8 +192,8 @@ pub(crate) fn tune<H: Host>(now: Instant, stream: &mut StreamSocket<H>) {
     let (received, held) = (connection.bytes_received(), connection.bytes_out_of_order());
     let buffers = stream.buffers();
     stream.tuned_at = now;
-    // A peer that never fills a gap must not make the buffer grow, so count no more of the bytes
-    // behind it than the program has read.
+    // Count at most as many bytes behind gaps as the program has read. Otherwise a peer that never
+    // fills a gap would make the buffer grow.
     let read = received.saturating_sub(buffers.recv_unread.into());
     let held = held.min(u32::try_from(read).unwrap_or(u32::MAX));
     let wanted_recv = stream.tuning.on_period(received as u32, buffers.recv_unread, held);
