@@ -7,11 +7,10 @@ use towpath_pool::{Fragments, Pool};
 use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 use towpath_stack::{DatagramOut, Host, Instant, Linger, SendError, SocketKind, Stack};
 
-use crate::datagram::DatagramOptions;
 use crate::direct::{Direct, make_buffers};
 use crate::error::{ReadError, SetUpError, WriteError};
 use crate::handle::SocketHandle;
-use crate::stream::StreamOptions;
+use crate::options::{DatagramOptions, StreamOptions};
 use crate::table::{DirectEntry, DirectKind, ReceivedDatagram, SocketLife, StreamStatus};
 
 /// Length of an ICMP echo header in bytes (RFC 792, RFC 4443 §4.1).

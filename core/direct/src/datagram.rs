@@ -5,22 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_pool::{Fragments, Port};
 use towpath_ring::Payload;
 use towpath_stack::net::EchoOut;
-use towpath_stack::{DatagramFrom, IfaceId, SendError};
+use towpath_stack::{DatagramFrom, SendError};
 
 use crate::calls::PrivateSockets;
 use crate::error::SetUpError;
 use crate::handle::SocketHandle;
 use crate::node::Node;
 use crate::table::ReceivedDatagram;
-
-/// Options of a UDP socket.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct DatagramOptions {
-    /// Interface to which the socket is restricted (SO_BINDTODEVICE).
-    pub device: Option<IfaceId>,
-    /// Peer from which alone the socket receives, and whose ICMP errors it reports.
-    pub peer: Option<SocketAddr>,
-}
 
 impl<P: Port + ?Sized> Node<P> {
     /// Opens a UDP socket at `local`; port 0 chooses a free port.

@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use towpath_stack::{BindOptions, Linger, SocketId, SocketKind, SocketOption};
 
 use crate::calls::{DirectCalls, PrivateHost};
-use crate::datagram::DatagramOptions;
 use crate::direct::family_of;
 use crate::error::SetUpError;
 use crate::handle::SocketHandle;
-use crate::stream::StreamOptions;
+use crate::options::{DatagramOptions, StreamOptions};
 use crate::table::{DirectKind, SocketLife};
 
 impl<H: PrivateHost> DirectCalls<'_, H> {

@@ -3,33 +3,15 @@
 use std::net::SocketAddr;
 
 use towpath_pool::{Fragments, Port};
-use towpath_stack::{IfaceId, PendingId, ReceivedFields, Refusal, SocketState};
-use towpath_tcp::CongestionKind;
+use towpath_stack::{PendingId, ReceivedFields, Refusal, SocketState};
 
 use crate::calls::PrivateSockets;
 use crate::direct::make_buffers;
 use crate::error::{ReadError, SetUpError, WriteError};
 use crate::handle::SocketHandle;
 use crate::node::Node;
+use crate::options::StreamOptions;
 use crate::table::{BufferSizes, DirectKind, SocketLife};
-
-/// Options of a connection, or of a listener and the connections that it accepts.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct StreamOptions {
-    /// Local address; `None` lets the stack choose one.
-    pub local: Option<SocketAddr>,
-    /// Buffer sizes of the connection, or of the connections that a listener accepts. If this is
-    /// `None`, the default of the node is used.
-    pub buffers: Option<BufferSizes>,
-    /// Congestion control of the connection, or of the connections that a listener accepts. If this
-    /// is `None`, the default of the stack is used.
-    pub congestion: Option<CongestionKind>,
-    /// Whether Nagle's algorithm is disabled, so that short segments are sent although bytes are in
-    /// flight. For a listener, this applies to the connections that it accepts.
-    pub nodelay: bool,
-    /// Interface to which the socket is restricted (SO_BINDTODEVICE).
-    pub device: Option<IfaceId>,
-}
 
 impl<P: Port + ?Sized> Node<P> {
     /// Listens on `local`; the accept queue holds `backlog + 1` connections.

@@ -7,10 +7,9 @@ use std::task::{Context, Poll, Waker};
 use towpath_stack::EchoMeta;
 
 use super::counters::InterceptCounters;
-use super::handle::InterceptHandle;
+use super::handle::{InterceptHandle, wait};
 use super::limits::InterceptLimits;
 use super::messages::MessageQueue;
-use super::waiting::wait;
 use super::wakers::{TASK, WaitId, Wakers};
 
 /// How echo requests ("ping") are handled.

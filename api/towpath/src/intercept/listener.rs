@@ -8,9 +8,8 @@ use std::task::{Context, Poll};
 use towpath_direct::PendingSyn;
 use towpath_stack::{ReceivedFields, Refusal};
 
-use super::handle::InterceptHandle;
+use super::handle::{InterceptHandle, wait};
 use super::stream::TcpStream;
-use super::waiting::wait;
 use super::wakers::{TASK, WaitId};
 
 /// Returns intercepted TCP connections, to any address and port.

@@ -78,7 +78,6 @@ mod stream;
 mod streams;
 mod syns;
 mod udp;
-mod waiting;
 mod wakers;
 
 pub use builder::{InterceptBuilder, Intercepted, Interceptor};

@@ -9,8 +9,7 @@ use std::task::{Context, Poll, ready};
 use towpath_stack::net::Unreachable;
 use towpath_stack::{DatagramFrom, DatagramMeta, Refusal};
 
-use super::handle::InterceptHandle;
-use super::waiting::wait;
+use super::handle::{InterceptHandle, wait};
 use super::wakers::{TASK, WaitId};
 
 /// Receives and sends all datagrams of the intercepted traffic.
