@@ -94,7 +94,7 @@ fn mistakes_on_the_command_line() {
 #[test]
 fn a_router_names_a_missing_namespace_before_it_opens_devices() {
     let words = ["router", "--port=a=packet:no-such-dev,10.1.0.1/24", "--sync=/no/such/namespace"];
-    refused(&words, 1, &["--sync", "/no/such/namespace", "No such file"]);
+    refused(&words, 125, &["--sync", "/no/such/namespace", "No such file"]);
 }
 
 #[test]
