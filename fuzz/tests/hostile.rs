@@ -68,7 +68,7 @@ fn configuration_files_of_any_text() {
 
 #[test]
 fn a_virtual_machine_with_a_hostile_driver() {
-    run_cases(2_000, towpath_fuzz::vhost::run);
+    run_cases(500, towpath_fuzz::vhost::run);
 }
 
 /// Names the case that failed.

@@ -163,8 +163,9 @@ impl<'a> RealTime<'a> {
         false
     }
 
-    /// Passes frames between the world and its devices. Fails if a device was removed.
-    fn exchange(&mut self, world: &mut World) -> Result<(), String> {
+    /// Passes frames between the world, which runs until `end`, and its devices. Fails if a device
+    /// was removed.
+    fn exchange(&mut self, world: &mut World, end: u64) -> Result<(), String> {
         for at in 0..self.devices.len() {
             let is_ready = self.waiter.is_ready(at);
             let now = self.now();
@@ -185,6 +186,12 @@ impl<'a> RealTime<'a> {
                 world.run_exit(device.wire);
             }
             if is_ready || due {
+                // Let the packets arrive now, not at the earlier time of the last event. Otherwise
+                // their delay would be shorter than that of the link.
+                let now = end.min(monotonic_ns() - self.start_ns);
+                if world.next_event().is_none_or(|at| at > now) {
+                    world.advance(now);
+                }
                 world.receive(device.wire, PACKETS_MAX);
             }
             self.await_device(world, at, now)?;
@@ -297,7 +304,7 @@ impl WorldPace for RealTime<'_> {
             if world.events >= events_max {
                 return Ok(false);
             }
-            self.exchange(world)?;
+            self.exchange(world, end)?;
             self.sleep(world, end)?;
         }
     }
