@@ -1,5 +1,5 @@
 //! `towpath vhost` with a guest of QEMU: runs the commands of `docs/vhost.md` as written on the
-//! page. Needs a kernel in /boot, QEMU and KVM, which the nightly installs or checks.
+//! page, but without KVM. Needs a kernel in /boot and QEMU, which the nightly installs.
 #![allow(clippy::print_stderr)] // Output for readers of the tests.
 
 use std::path::Path;
@@ -39,7 +39,10 @@ fn commands() -> (String, String, String) {
     };
     let (make, start) = (next(), next());
     let (network, guest) = start.split_once("sleep 1\n").expect("a pause between the commands");
-    (make, network.replace("vhost vm.sock", "vhost vm.sock --stats=json"), guest.to_owned())
+    let network = network.replace("vhost vm.sock", "vhost vm.sock --stats=json");
+    // QEMU 7.2 crashes when a vhost-user queue uses MSI-X without KVM.
+    let guest = guest.replace("-enable-kvm", "-accel tcg");
+    (make, network, guest.replace("-pci,netdev=net", "-pci,netdev=net,vectors=0"))
 }
 
 /// Returns what the machine lacks for a guest.
@@ -51,7 +54,6 @@ fn missing() -> Option<&'static str> {
     });
     let all = [
         (has_kernel, "a kernel in /boot"),
-        (Path::new("/dev/kvm").exists(), "/dev/kvm"),
         (Path::new("/usr/bin/qemu-system-x86_64").exists(), "qemu-system-x86_64"),
         (Path::new("/usr/bin/cpio").exists(), "cpio"),
     ];
