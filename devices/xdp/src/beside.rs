@@ -73,7 +73,7 @@ impl Beside {
         }
         let mut flags = epoll::EventFlags::IN;
         flags.set(epoll::EventFlags::OUT, awaits);
-        // Ignore errors, because the port also retries after a timeout.
+        // Ignore errors, because the port sends queued frames again after a timeout, too.
         let _ = epoll::modify(&*self.ready, xdp, epoll::EventData::new_u64(1), flags);
     }
 

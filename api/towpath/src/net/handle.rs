@@ -82,8 +82,8 @@ impl OwnedSocket {
         self.shared.client()
     }
 
-    /// Returns a handle for one attempt of a call. In a forked child of the process that created
-    /// the stack, the attempt fails.
+    /// Returns a handle for one try of a socket call, such as a nonblocking read. The call fails in
+    /// a forked child of the process that created the stack, because the stack is not the child's.
     pub(crate) fn attempting(&self) -> towpath_client::Handle<'_> {
         towpath_client::Handle { client: self.client(), socket: self.socket }
     }
