@@ -41,7 +41,7 @@ const fn missing(names: &'static str, note: &'static str) -> CallRow {
     CallRow { names, state: CallSupport::Missing, note }
 }
 
-/// All C functions that deal with sockets, with their degree of support.
+/// C functions that deal with sockets, each with its degree of support.
 pub const CALLS: &[CallRow] = &[
     works(
         "socket",

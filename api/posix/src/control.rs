@@ -10,8 +10,8 @@ use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
-/// Type of the control message that contains the number of unread bytes (Linux's TCP_CM_INQ). Its
-/// value equals that of the option TCP_INQ.
+/// Type of the control message that contains the number of unread bytes (Linux's TCP_CM_INQ). The
+/// option TCP_INQ has the same number.
 const TCP_CM_INQ: i32 = 36;
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const ALIGN: usize = size_of::<usize>();

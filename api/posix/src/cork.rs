@@ -19,7 +19,7 @@ use crate::errno::fail;
 #[derive(Debug)]
 pub struct Corked {
     generation: u32,
-    /// Header of the datagram. Its field `len` is set when the datagram is sent.
+    /// Header of the datagram. The field `len` is set when the datagram is sent.
     pub header: DatagramHeader,
     /// Bytes of all parts of the datagram so far.
     pub bytes: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct Corked {
 
 pub(crate) type Map = BTreeMap<u32, Corked>;
 
-/// All incomplete datagrams (MSG_MORE, UDP_CORK) of this process.
+/// Incomplete datagrams (MSG_MORE, UDP_CORK) of this process.
 #[derive(Debug)]
 pub(crate) struct Cork {
     corked: ProcessLock<Map>,

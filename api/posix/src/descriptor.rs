@@ -91,7 +91,7 @@ fn release(posix: &'static Posix, taken: descriptors::ClosedDescriptor) {
 }
 
 /// Entry of the descriptor table for which another descriptor is being created. The reactor counts
-/// the descriptors of each epoll set. Its lock must be taken before the lock of the table.
+/// the descriptors of each epoll set. Take the reactor's lock before the lock of the table.
 struct Retained(DescriptorKind);
 
 impl Retained {

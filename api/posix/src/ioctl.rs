@@ -190,8 +190,8 @@ unsafe fn about_interface(handle: &OpenSocket, request: u64, arg: usize) -> Resu
         return Ok(0);
     }
     let len = row[..NAME].iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    // As on Linux, a name such as lo:1 selects the interface lo. None of its addresses is selected,
-    // because no address has this label.
+    // As on Linux, a name such as lo:1 selects the interface lo, but no address of lo, because no
+    // address has this label.
     let alias = row[..len].iter().position(|&byte| byte == b':');
     let name = &row[..alias.unwrap_or(len)];
     let named = || interfaces.iter().filter(|entry| interface::name(entry) == name);

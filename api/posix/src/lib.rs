@@ -10,7 +10,7 @@
 //!
 //! # Errors
 //! The errnos are those of each call's manual page, in the same cases as on Linux. The
-//! documentation of a function names cases that the manual leaves open, or that the stack adds. All
+//! documentation of a function names cases that the manual leaves open, or that the stack adds. The
 //! calls have in common:
 //! - EBADF and ENOTSOCK: the descriptor is not a socket of the stack;
 //! - ENETDOWN: the engine (the process with the network stack) has ended, or the process is not

@@ -1,7 +1,7 @@
 //! Name resolution by nameservers over the stack.
 //!
-//! glibc's resolver opens its sockets inside libc, where this library cannot replace socket(2). Its
-//! questions would use the kernel's network, and be missing from `--pcap`. Therefore this library
+//! glibc's resolver opens its sockets inside libc, where this library cannot replace socket(2). DNS
+//! queries would use the kernel's network, and be missing from `--pcap`. Therefore this library
 //! configures glibc ([`services`]) to use the NSS service of this library instead of glibc's `dns`.
 //! glibc itself still reads /etc/hosts, calls other services, applies hints, sorts addresses and
 //! uses its cache (nsswitch.conf(5)).

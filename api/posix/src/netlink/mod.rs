@@ -433,8 +433,8 @@ fn respond(
     result
 }
 
-/// Creates this library's socket that sends answers, when it is first needed. Its port ID differs
-/// from those that the kernel assigns to the program's sockets.
+/// Creates this library's socket that sends answers, when it is first needed. The socket gets
+/// a port ID that the kernel assigns to none of the program's sockets.
 fn prepare_answers(posix: &'static Posix) -> Result<()> {
     /// Maximum number of attempts to find a free port ID.
     const ATTEMPTS: usize = 16;

@@ -55,7 +55,7 @@ pub const TCP_SAVE_SYN: i32 = 27;
 /// Option that returns the headers of a connection's SYN, if [`TCP_SAVE_SYN`] was enabled.
 pub const TCP_SAVED_SYN: i32 = 28;
 
-/// How a socket option is stored, and what it affects.
+/// Storage of a socket option, and the sockets and packets that it affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// A Boolean option, stored in a bit of the socket's shared state. `setting` is the number with
