@@ -55,7 +55,12 @@ pub fn dns(args: &DnsArgs) -> Result<()> {
         DnsCommand::Show => {
             let client = args.which.client_to_look().map_err(no_answer)?;
             let layers = client.counters().map_err(no_answer)?;
-            print_layer(&layers, "dns", "this router forwards no DNS", args.json)
+            print_layer(
+                &layers,
+                "dns",
+                "DNS is not forwarded: only routers with --dns do",
+                args.json,
+            )
         }
         DnsCommand::Flush => {
             let client = args.which.client().map_err(no_answer)?;
