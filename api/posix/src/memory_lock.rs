@@ -4,8 +4,8 @@
 //! The shared memory with the engine (the network stack) takes 65 GiB of address space, most of
 //! which is never touched. The kernel would allocate all of it, or refuse the call because of
 //! RLIMIT_MEMLOCK. Therefore this module locks the mappings of the program one by one. Mappings of
-//! this library are neither locked nor counted. MCL_FUTURE is passed to the kernel. This flag does
-//! not affect the library's memory, which is mapped before the program starts. A forked child
+//! this library are neither locked nor counted. MCL_FUTURE is passed to the kernel. The flag
+//! affects no memory of the library, which is mapped before the program starts. A forked child
 //! inherits no locks.
 
 use std::ops::Range;
