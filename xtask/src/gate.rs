@@ -15,19 +15,17 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 
-use binaries::{Binary, Builds, KINDS};
-use libraries::debug_cargo;
+use binaries::{Binary, Builds};
 use pool::Settings;
-use step::STEP_LIMIT;
 
-use crate::workspace::{FEATURES, cargo, cargo_lab, target};
+use crate::workspace::{cargo, cargo_lab, target};
 
 #[derive(clap::Args)]
 pub struct Options {
     /// Only the checks that need no Debian packages and no privileges.
     #[arg(long)]
     quick: bool,
-    /// Only tests whose names contain this; lints are left out.
+    /// Only tests whose names contain this; checks of source files are left out.
     #[arg(long, default_value = "")]
     only: String,
 }
@@ -40,8 +38,6 @@ pub const SHARDS: &str = "TOWPATH_TEST_SHARDS";
 pub const REAL_PROGRAMS: &str = "towpath-tests";
 /// Packages with the slowest tests, which start first. Otherwise a processor idles at the end.
 const SLOW: [&str; 3] = ["towpath-sim", "towpath-fuzz", "towpath-cli"];
-/// Niceness of lints, which is half of the range.
-const LINTS_NICE: i32 = 10;
 /// Modules of tests with real programs that the gate runs, with the debug build.
 const SMOKE: &str = "http fast_open oracle death ports netem packet router router_page dhcp \
     adverts dns xdp replay realtime stream tcp_info control looking proxy proxy_run proxy_bad_days \
@@ -50,8 +46,7 @@ const SMOKE: &str = "http fast_open oracle death ports netem packet router route
 /// Runs all steps until one fails. All failures of that step are printed.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     crate::interrupt::hold()?;
-    let is_all = options.only.is_empty();
-    if is_all {
+    if options.only.is_empty() {
         sources(root)?;
     }
     if !options.quick {
@@ -59,20 +54,12 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     step::step("room on the disk", || room::check(&target(root)))?;
     let mut builds = None;
-    step::step("build of the tests", || {
+    step::step("lints and build of the tests", || {
         builds = Some(binaries::build(root)?);
         Ok(())
     })?;
     let builds = builds.expect("the step would have failed");
-    // Run lints during the tests: tests mostly wait, and lints need the compiler, so both together
-    // use two cores.
-    std::thread::scope(|scope| {
-        let lints =
-            scope.spawn(|| if is_all { step::step("lints", || lints(root)) } else { Ok(()) });
-        let tests = tests(root, options, &builds);
-        let lints = lints.join().expect("no step panics");
-        tests.and(lints)
-    })
+    tests(root, options, &builds)
 }
 
 /// Runs the checks of source files that need no build. The formatter uses one processor, and the
@@ -146,21 +133,4 @@ impl Builds {
             [&self.towpath, &self.preload].map(|path| path.to_str().expect("UTF-8"));
         [("TOWPATH_BIN", towpath), ("TOWPATH_PRELOAD_LIBRARY", preload)]
     }
-}
-
-/// Runs clippy, and prints its output only on a failure.
-fn lints(root: &Path) -> Result<()> {
-    // Processes of this thread give way to tests, which are then as fast as without lints.
-    rustix::process::nice(LINTS_NICE)?;
-    let mut command = debug_cargo(root, &["clippy", "--quiet", "--workspace"]);
-    command.args(KINDS).args(FEATURES).args(["--", "-D", "warnings"]);
-    let log = target(root).join("gate/lints.log");
-    let file = std::fs::File::create(&log)?;
-    command.stdout(file.try_clone()?).stderr(file);
-    let end = step::run(&mut command, STEP_LIMIT)?;
-    if !end.is_success() {
-        println!("\n-- lints: {end}\n{}", std::fs::read_to_string(&log)?.trim_end());
-    }
-    ensure!(end.is_success(), "{end}: {command:?}");
-    Ok(())
 }

@@ -63,7 +63,7 @@ pub struct Builds {
 /// `--all-targets` would add a benchmark of each library, though there are none.
 pub const KINDS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
 
-/// Builds the workspace. Warnings and errors are written to standard error.
+/// Builds and lints the workspace. Warnings and errors are written to standard error.
 pub fn build(root: &Path) -> Result<Builds> {
     let log = target(root).join("gate");
     std::fs::create_dir_all(&log).with_context(|| log.display().to_string())?;
@@ -71,6 +71,7 @@ pub fn build(root: &Path) -> Result<Builds> {
     libraries::build(root)?;
     let mut command = debug_cargo(root, &["build", "--workspace"]);
     command.args(FEATURES).args(KINDS).arg("--message-format=json-render-diagnostics");
+    libraries::lint(&mut command)?;
     command.stdout(std::fs::File::create(&log).with_context(|| log.display().to_string())?);
     let end = step::run(&mut command, STEP_LIMIT)?;
     ensure!(end.is_success(), "{end}: {command:?}");
