@@ -52,6 +52,15 @@ impl NetState {
     /// Returns the state of the network layer as seen by a shard (event loop). Traffic counters are
     /// those of this shard only.
     pub fn of(net: &Net, now: Instant) -> Self {
+        let mut neighbors: Vec<_> = net.neighbors().collect();
+        neighbors.sort_by_key(|known| (known.iface, known.addr));
+        let interfaces = Self::interfaces_of(net);
+        Self { now, interfaces, routes: net.routes().collect(), neighbors }
+    }
+
+    /// Returns the interfaces as seen by a shard (event loop), without routes and neighbors, which
+    /// may be many. Traffic counters are those of this shard only.
+    pub fn interfaces_of(net: &Net) -> Vec<InterfaceState> {
         let interfaces = net.interfaces().map(|link| InterfaceState {
             id: link.id(),
             name: link.name().to_owned(),
@@ -62,10 +71,7 @@ impl NetState {
             addresses: net.addresses(link.id()),
             traffic: net.traffic().get(link.id().index()).copied().unwrap_or_default(),
         });
-        let interfaces = interfaces.collect();
-        let mut neighbors: Vec<_> = net.neighbors().collect();
-        neighbors.sort_by_key(|known| (known.iface, known.addr));
-        Self { now, interfaces, routes: net.routes().collect(), neighbors }
+        interfaces.collect()
     }
 
     /// Adds the traffic counters of another shard. `traffic` is indexed by interface.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{Engine, Left, Remote, Report};
-use towpath_model::{Instance, NoInstance, Reply, RunKind};
+use towpath_model::{Call, Instance, NoInstance, Reply, RunKind};
 use towpath_uplink::{
     Connected, Followed, Layer, LeaseClient, LinkChange, MtuFollower, Plan, random, record_drops,
 };
@@ -26,7 +26,7 @@ use crate::hints;
 use crate::inline::{self, LaunchServer};
 use crate::messages::Messages;
 use crate::preload::{self, PreloadFile};
-use crate::served::{self, ServedStack};
+use crate::served::{self, ServedStack, StackResponder};
 use crate::signals::{self, Signals};
 use crate::supervise::{Observer, Run, asked_to_end};
 use crate::through::SimulatedPath;
@@ -488,13 +488,14 @@ fn serve(host: Host, args: &RunArgs, messages: &Messages, plan: &Plan) -> Result
     };
     let instance = match host {
         Host::Here(remote) => {
-            let stack = ServedStack::of_run(remote, Arc::clone(&plan.port_counters));
-            listening.serve(RunKind::Run, program, move |call, reply: &mut Reply| {
-                served::answer(&stack, call, reply);
-            })
+            let stack = Arc::new(ServedStack::of_run(remote, Arc::clone(&plan.port_counters)));
+            let served = Arc::clone(&stack);
+            let answer = move |call: Call, reply: &mut Reply| served::answer(&served, call, reply);
+            listening.serve(RunKind::Run, program, StackResponder::new(stack, answer))
         }
         Host::There(desk) => {
-            listening.serve(RunKind::Run, program, move |call, reply| desk.answer(&call, reply))
+            let answer = move |call: Call, reply: &mut Reply| desk.answer(&call, reply);
+            listening.serve(RunKind::Run, program, answer)
         }
     };
     Ok(Some(instance.context("a thread for answers")?))

@@ -171,6 +171,43 @@ pub fn ask_other_users(call: &Call) -> Vec<Told> {
     ask(&folder::other_users(), |_| true, Share::LISTED, LISTED_RUNS_MAX, call)
 }
 
+/// Sends a request to one run, and returns the connection, from which nothing was read.
+///
+/// # Errors
+/// Fails if the run does not accept the connection or the request. Returns `None` if the run has
+/// ended.
+pub(crate) fn connect_to(run: &Run, call: &Call) -> Result<Option<OwnedFd>, NoAnswer> {
+    let line = line_of(call);
+    for folder in &folder::of_user(run.owner) {
+        if !runs_in(folder).contains(run) {
+            continue;
+        }
+        let mut question = match AskedRun::new(folder, run, &line) {
+            Err(NoAnswer::Io(error)) if has_ended(&error) => return Ok(None),
+            question => question?,
+        };
+        // The request is short, and the buffer of a new socket is empty.
+        question.write();
+        let is_sent = question.unsent.is_empty();
+        return if is_sent { Ok(Some(question.socket)) } else { Err(NoAnswer::Silent) };
+    }
+    Ok(None)
+}
+
+/// Returns whether a connection failed because the run has ended, or was killed.
+fn has_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// Serializes a request as a line.
+fn line_of(call: &Call) -> Vec<u8> {
+    let request = Request { version: VERSION, call: call.clone() };
+    // Serialization cannot fail, because the request contains only numbers, strings and addresses.
+    let mut line = serde_json::to_vec(&request).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
 fn ask(
     owners: &[u32],
     wanted: impl Fn(&Run) -> bool,
@@ -178,10 +215,7 @@ fn ask(
     mut left: usize,
     call: &Call,
 ) -> Vec<Told> {
-    let request = Request { version: VERSION, call: call.clone() };
-    // Serialization cannot fail, because the request contains only numbers, strings and addresses.
-    let mut line = serde_json::to_vec(&request).unwrap_or_default();
-    line.push(b'\n');
+    let line = line_of(call);
     let mut told = Vec::new();
     let mut questions = Vec::new();
     for owner in owners {

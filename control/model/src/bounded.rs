@@ -61,17 +61,28 @@ where
     T: DeserializeOwned,
     D: Deserializer<'de>,
 {
-    struct Element<T>(T);
-
-    impl<'de, T: DeserializeOwned> Deserialize<'de> for Element<T> {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            let Small(value) = Small::deserialize(from)?;
-            T::deserialize(value).map(Self).map_err(Error::custom)
-        }
-    }
-
     let list = Option::<Vec<Element<T>>>::deserialize(from)?;
     Ok(list.map(|list| list.into_iter().map(|Element(element)| element).collect()))
+}
+
+/// Deserializes a list in a report, as [`list`] does.
+pub(crate) fn elements<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: DeserializeOwned,
+    D: Deserializer<'de>,
+{
+    let list = Vec::<Element<T>>::deserialize(from)?;
+    Ok(list.into_iter().map(|Element(element)| element).collect())
+}
+
+/// List element that is first read as [`Small`].
+struct Element<T>(T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Element<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Small(value) = Small::deserialize(from)?;
+        T::deserialize(value).map(Self).map_err(Error::custom)
+    }
 }
 
 /// Deserializes a command line. Keeps only the first [`WORDS_MAX`] words.

@@ -5,14 +5,16 @@ use std::fmt;
 use rustix::process::geteuid;
 
 use crate::acl::{Acl, AclChange};
-use crate::ask::{NoAnswer, Run, ask_user, runs_of};
+use crate::ask::{NoAnswer, Run, ask_user, connect_to, runs_of};
 use crate::flows::{FlowFilter, Nat, NatChange, ShownFlow};
 use crate::folder;
 use crate::lookup::{FoundRoute, RouteLookup};
 use crate::net::{Change, Net};
 use crate::ports::Port;
+use crate::reports::Reports;
 use crate::request::{Call, Layer, Reply, RequestFault, RunKind, RunningConfig};
 use crate::sockets::ShownSocket;
+use crate::subscription::Subscription;
 use crate::text::printable;
 use crate::user::user_name;
 
@@ -51,6 +53,9 @@ pub enum Error {
     /// The run answered with an error.
     #[error("{}", .0.message)]
     Refused(RequestFault),
+    /// The run ended while it sent reports.
+    #[error("{0} has ended")]
+    Ended(Run),
 }
 
 /// Details about a run that was selected but does not exist, for the message.
@@ -443,25 +448,49 @@ impl Client {
             return Err(Error::Foreign(self.run.owner));
         }
         let told = ask_user(self.run.owner, |run| *run == self.run, call).pop();
-        let (run, told) = told.ok_or_else(|| {
-            let (owner, pid) = (self.run.owner, self.run.pid);
-            let what = format!("has process id {pid}");
-            Error::NoRun(Missing { owner, what, elsewhere: Vec::new() })
-        })?;
+        let (run, told) = told.ok_or_else(|| self.missing())?;
         let bytes = told.map_err(|why| Error::NoAnswer(run.clone(), why))?;
-        let reply = read(&run, &bytes)?;
-        match reply.error {
-            Some(mut fault) => {
-                fault.message = printable(&fault.message).chars().take(MESSAGE_MAX).collect();
-                Err(Error::Refused(fault))
-            }
-            None => Ok(reply),
-        }
+        reply_of(&run, &bytes)
+    }
+
+    /// Subscribes to reports of the run.
+    ///
+    /// # Errors
+    /// The run does not answer, has too many subscribers, or does not send reports. A proxy does
+    /// not, nor a run whose stack is in PROGRAM's process.
+    pub fn subscribe(&self, subscription: &Subscription) -> Result<Reports, Error> {
+        let call = Call::Subscribe { subscription: subscription.clone() };
+        let socket = connect_to(&self.run, &call);
+        let socket = socket.map_err(|why| Error::NoAnswer(self.run.clone(), why))?;
+        Reports::new(self.run.clone(), socket.ok_or_else(|| self.missing())?)
+    }
+
+    /// Returns the error for a run that has not answered in time.
+    #[must_use]
+    pub fn silent(&self) -> Error {
+        Error::NoAnswer(self.run.clone(), NoAnswer::Silent)
+    }
+
+    fn missing(&self) -> Error {
+        let (owner, what) = (self.run.owner, format!("has process id {}", self.run.pid));
+        Error::NoRun(Missing { owner, what, elsewhere: Vec::new() })
     }
 }
 
 /// Maximum length in characters of a run's message that is shown to the user.
 const MESSAGE_MAX: usize = 500;
+
+/// Parses the answer of a run. Returns an error if the run has answered with one.
+pub(crate) fn reply_of(run: &Run, bytes: &[u8]) -> Result<Reply, Error> {
+    let reply = read(run, bytes)?;
+    match reply.error {
+        Some(mut fault) => {
+            fault.message = printable(&fault.message).chars().take(MESSAGE_MAX).collect();
+            Err(Error::Refused(fault))
+        }
+        None => Ok(reply),
+    }
+}
 
 fn read(run: &Run, bytes: &[u8]) -> Result<Reply, Error> {
     let reply = serde_json::from_slice(bytes).ok().filter(|reply: &Reply| reply.pid == run.pid);

@@ -33,9 +33,12 @@
 //! }
 //! ```
 //!
-//! Reading order: `request`, `net`, `lookup`, `ports`, `acl` and `flows` (types), `client`. Then
-//! `server` and `connections` (the run's end), `ask` (concurrent queries), `bounded` (limits on
-//! memory) and `folder` (directories of the sockets).
+//! A client can also subscribe to reports about changes and samples ([`Client::subscribe`]).
+//!
+//! Reading order: `request`, `net`, `lookup`, `ports`, `acl`, `flows` and `subscription` (types),
+//! `client` and `reports`. Then `server`, `connections` and `subscriber` (the run's end), `changes`
+//! (differences to report), `ask` (concurrent queries), `bounded` (limits on memory) and `folder`
+//! (directories of the sockets).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -43,6 +46,7 @@
 mod acl;
 mod ask;
 mod bounded;
+mod changes;
 mod client;
 mod connections;
 mod flows;
@@ -50,15 +54,19 @@ pub mod folder;
 mod lookup;
 mod net;
 mod ports;
+mod reports;
 mod request;
 mod server;
 mod sockets;
+mod subscriber;
+mod subscription;
 mod text;
 mod user;
 pub mod wait;
 
 pub use acl::{Acl, AclChange, AclDefault, AclRule};
 pub use ask::{NoAnswer, Run, Told, ask_other_users, ask_user, runs_of};
+pub use changes::NetView;
 pub use client::{Client, Error, Missing, Runs, Several};
 pub use flows::{FlowFilter, Nat, NatChange, NatRuleText, ShownFlow};
 pub use lookup::{DestinationKind, FoundRoute, RouteLookup};
@@ -67,9 +75,15 @@ pub use net::{
     Route, RouteKind, Traffic, protocol_name,
 };
 pub use ports::Port;
+pub use reports::Reports;
 pub use request::{Call, Layer, Reply, RequestFault, RunKind, RunningConfig, VERSION};
-pub use server::{Instance, Listening, NoInstance, is_name};
+pub use server::{CallResponder, Instance, Listening, NoInstance, is_name};
 pub use sockets::{Answer, FlowFigures, Proto, ShownSocket, Word};
+pub use subscriber::ReportSource;
+pub use subscription::{
+    ConnectionName, InterfaceAddress, ReportTopic, RunReport, SampledSocket, ShardSample,
+    SocketsSample, Subscription,
+};
 pub use text::printable;
 pub use towpath_wire::{MacAddr, Prefix};
 pub use user::{user_id, user_name};

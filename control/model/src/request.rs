@@ -1,5 +1,6 @@
 //! Requests and answers of the control protocol, which are serialized to JSON.
 
+use serde::de::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -10,6 +11,7 @@ use crate::lookup::{FoundRoute, RouteLookup};
 use crate::net::{Change, Net};
 use crate::ports::Port;
 use crate::sockets::{ShownSocket, Word};
+use crate::subscription::Subscription;
 
 /// Version of the protocol. A run rejects requests of another version.
 pub const VERSION: u32 = 1;
@@ -103,6 +105,11 @@ pub enum Call {
     /// Undoes the latest change of the configuration.
     #[serde(rename = "rollback-config")]
     RollbackConfig,
+    /// Requests reports, which are sent until the client closes the connection.
+    Subscribe {
+        /// Subjects of the reports, and the period of samples.
+        subscription: Subscription,
+    },
 }
 
 impl Call {
@@ -178,6 +185,11 @@ impl Call {
             }
             Kind::ConfirmConfig => Self::ConfirmConfig,
             Kind::RollbackConfig => Self::RollbackConfig,
+            Kind::Subscribe => {
+                let SubscriptionField { subscription } = serde_json::from_slice(line)?;
+                subscription.check().map_err(|fault| Error::custom(fault.message))?;
+                Self::Subscribe { subscription }
+            }
         })
     }
 }
@@ -223,6 +235,12 @@ enum Kind {
     ConfirmConfig,
     #[serde(rename = "rollback-config")]
     RollbackConfig,
+    Subscribe,
+}
+
+#[derive(Deserialize)]
+struct SubscriptionField {
+    subscription: Subscription,
 }
 
 #[derive(Deserialize)]

@@ -1,9 +1,10 @@
 //! Socket on which a run answers requests.
 //!
 //! On a connection, the client sends one line of JSON, and the run answers with one JSON document
-//! and closes the connection. The socket is in a private [`Folder`]. The kernel authenticates the
-//! client: a run answers its own user and root. Requests are limited in size and time
-//! (`connections`).
+//! and closes the connection. A subscriber (`subscriber`) gets further documents instead.
+//!
+//! The socket is in a private [`Folder`]. The kernel authenticates the client: a run answers its
+//! own user and root. Requests are limited in size and time (`connections`).
 //!
 //! A run has two files: `RUN.sock`, named `RUN.new` until it listens, and `RUN.lock`, which the run
 //! keeps locked. RUN is `PID-RANDOM` or `PID-RANDOM-NAME`, because a process in another PID
@@ -22,11 +23,34 @@ use rustix::process::geteuid;
 
 use crate::connections::{self, Times};
 use crate::folder::{self, FOR_OWNER, Folder, Lock, Unfit, is_unguessable, unguessable};
-use crate::request::{Call, Reply, RunKind};
+use crate::request::{Call, Reply, RequestFault, RunKind};
 use crate::sockets::Word;
+use crate::subscriber::ReportSource;
+use crate::subscription::Subscription;
 
 /// Maximum time for which the client or the run waits for the next byte from its peer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Answers the requests of clients, on the thread of the control socket.
+pub trait CallResponder: Send + 'static {
+    /// Puts the answer to a request into `reply`.
+    fn answer(&self, call: Call, reply: &mut Reply);
+
+    /// Creates the source of reports for a new subscriber.
+    ///
+    /// # Errors
+    /// The run does not support subscriptions.
+    fn subscribe(&self, _: &Subscription) -> Result<Box<dyn ReportSource>, RequestFault> {
+        Err(RequestFault::new("unsupported", "has no reports: only a run or a router sends them"))
+    }
+}
+
+impl<F: Fn(Call, &mut Reply) + Send + 'static> CallResponder for F {
+    fn answer(&self, call: Call, reply: &mut Reply) {
+        self(call, reply);
+    }
+}
+
 /// A control socket that answers requests. Its files are removed when this value is dropped.
 #[derive(Debug)]
 pub struct Instance {
@@ -124,8 +148,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Starts a thread that answers requests by calling `answer`. The thread runs until the process
-    /// ends.
+    /// Starts a thread that answers requests. The thread runs until the process ends.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -133,14 +156,14 @@ impl Listening {
         self,
         kind: RunKind,
         program: Vec<String>,
-        answer: impl Fn(Call, &mut Reply) + Send + 'static,
+        responder: impl CallResponder,
     ) -> io::Result<Instance> {
         let Self { instance, listener } = self;
         listener.set_nonblocking(true)?;
         let mut empty = Reply::new(kind, program);
         empty.name = instance.name.as_ref().map(|(name, _)| name.clone());
         std::thread::Builder::new().name("towpath-ss".into()).spawn(move || {
-            connections::serve(&listener, Times::USUAL, empty, answer);
+            connections::serve(&listener, Times::USUAL, empty, responder);
         })?;
         Ok(instance)
     }
@@ -277,7 +300,7 @@ mod tests {
 
     fn serve(name: Option<&'static str>) -> Instance {
         let listening = Instance::open(name.map(Word::known)).unwrap();
-        let answer = |call, reply: &mut Reply| match call {
+        let answer = |call: Call, reply: &mut Reply| match call {
             Call::Info => {}
             Call::Apply { changes } => reply.applied = Some(changes.len()),
             _ => reply.error = Some(RequestFault::new("unsupported", "not here")),

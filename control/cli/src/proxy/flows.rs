@@ -41,7 +41,7 @@ impl FlowQueries {
         let (answers, heard) = channel();
         let ring = Arc::clone(&bell);
         let instance = Instance::open(None).and_then(|listening| {
-            let answer = move |call, reply: &mut Reply| answer(&ring, &heard, &call, reply);
+            let answer = move |call: Call, reply: &mut Reply| answer(&ring, &heard, &call, reply);
             Ok(listening.serve(RunKind::Proxy, program, answer)?)
         });
         let say = |error| messages.say(&format!("`towpath ss` cannot see this proxy: {error:#}"));

@@ -30,7 +30,7 @@ use crate::{acl, conntrack};
 /// A running router whose configuration can be read and changed.
 pub struct ConfigChanger {
     /// The router, as other requests access it.
-    pub stack: ServedStack,
+    pub stack: Arc<ServedStack>,
     /// Absolute path of the file that the router was started with.
     pub file: Option<PathBuf>,
     ports: RouterPorts,
@@ -47,7 +47,7 @@ impl ConfigChanger {
     /// Creates the changer of a router.
     pub fn new(
         source: &ConfigSource,
-        stack: ServedStack,
+        stack: Arc<ServedStack>,
         ports: RouterPorts,
         changer: Arc<PortChanger>,
         servers: Vec<RunningServer>,

@@ -13,7 +13,7 @@ use towpath_model::{Call, Reply, RequestFault, RunningConfig};
 use super::config_changer::{ConfigChanger, restorable};
 use super::file_options::is_list;
 use crate::messages::Messages;
-use crate::served;
+use crate::served::{self, ServedStack};
 
 /// Maximum time in seconds that a change waits for its confirmation: a day.
 const CONFIRM_S_MAX: u32 = 86_400;
@@ -46,6 +46,11 @@ impl ConfigKeeper {
     pub fn new(changer: ConfigChanger, messages: &Messages) -> Self {
         let (messages, history) = (messages.clone(), Mutex::default());
         Self(Arc::new(KeeperState { changer, messages, history, decided: Condvar::new() }))
+    }
+
+    /// Returns the running stack.
+    pub fn stack(&self) -> Arc<ServedStack> {
+        Arc::clone(&self.0.changer.stack)
     }
 
     /// Answers a request.

@@ -121,7 +121,7 @@ fn forward(
     let changer = Arc::new(changer);
     let servers = services.running_servers();
     let stack = served::stack(remote.clone(), Arc::clone(&changer), tracker, control.clone());
-    let changer = ConfigChanger::new(source, stack, ports.clone(), changer, servers);
+    let changer = ConfigChanger::new(source, Arc::new(stack), ports.clone(), changer, servers);
     // Requests that arrive before the engine runs are answered when it runs.
     let instance = served::serve(listening, ConfigKeeper::new(changer, messages))?;
     let mut running = RunningRouter::start(engine, &ports, twins.clone(), capture, messages)?;

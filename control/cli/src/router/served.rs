@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use towpath_engine::Remote;
-use towpath_model::{Instance, Listening, NoInstance, Reply, RunKind, Word};
+use towpath_model::{Call, Instance, Listening, NoInstance, Reply, RunKind, Word};
 use towpath_router::{DnsControl, TrackerSettings};
 
 use super::config_keeper::ConfigKeeper;
@@ -12,7 +12,7 @@ use super::ports::PortChanger;
 use super::report;
 use crate::error::{ExitCode, Failure};
 use crate::messages::Messages;
-use crate::served::ServedStack;
+use crate::served::{ServedStack, StackResponder};
 
 /// Creates the control socket of the router. Returns `None` if no directory can be used for it. The
 /// user is told about this, and the router works without the socket.
@@ -50,7 +50,9 @@ pub fn stack(
 pub fn serve(listening: Option<Listening>, keeper: ConfigKeeper) -> Result<Option<Instance>> {
     let Some(listening) = listening else { return Ok(None) };
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let answer = move |call, reply: &mut Reply| keeper.answer(call, reply);
-    let served = listening.serve(RunKind::Router, words.collect(), answer);
+    let stack = keeper.stack();
+    let answer = move |call: Call, reply: &mut Reply| keeper.answer(call, reply);
+    let responder = StackResponder::new(stack, answer);
+    let served = listening.serve(RunKind::Router, words.collect(), responder);
     served.map(Some).context("a thread for answers")
 }

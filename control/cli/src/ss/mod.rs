@@ -4,7 +4,7 @@ mod args;
 mod filter;
 mod info;
 #[cfg(test)]
-mod samples;
+pub mod samples;
 mod services;
 mod table;
 

@@ -27,7 +27,12 @@ pub(super) fn answer() -> Answer {
     }
 }
 
-fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) -> ShownSocket {
+pub(crate) fn socket(
+    proto: Proto,
+    state: &'static str,
+    local: &str,
+    remote: Option<&str>,
+) -> ShownSocket {
     ShownSocket {
         proto,
         state: Word::known(state),
@@ -50,7 +55,7 @@ fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) 
 }
 
 /// Returns sample TCP state, with some fields zero or `None`.
-pub(super) fn figures() -> TcpFigures {
+pub(crate) fn figures() -> TcpFigures {
     TcpFigures {
         ts: true,
         sack: true,
