@@ -2,6 +2,8 @@
 //! and connections survive. Tests with a TAP device are skipped without root.
 #![allow(clippy::print_stderr)] // Output for readers of the tests.
 
+mod watch;
+
 use serde_json::Value;
 use towpath_tests::{
     EMPTY_FOLDERS, Mode, Namespace, Output, PATIENCE, Process, Scratch, eventually, is_inline,

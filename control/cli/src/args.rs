@@ -500,6 +500,8 @@ root can show those of another one by --user.
   dev DEV
   link   show [DEV] [up] | set DEV [up|down] [mtu BYTES]
          | add NAME type DEVICE[,ADDRESS/LENGTH] | delete DEV; of a router, by the words of --port
+  monitor  [all|link|addr|route|neigh]... [dev DEV] [label]: changes as they happen, until Ctrl-C \
+or the end of the run
 
 As with ip(8), show is what is meant without a command, words may be shortened, -6 chooses the \
 family, and an interface that is set down loses its routes and neighbours.";
@@ -518,7 +520,9 @@ Examples:
   towpath ip --run 1234 route replace default via 10.77.0.1
   towpath ip -j neigh | jq
   towpath ip --batch changes.txt
-      All lines as one change";
+      All lines as one change
+  towpath ip -j monitor route neigh
+      Changes of routes and neighbours, each a line of JSON";
 
 const STATS_ABOUT: &str = "\
 Show the counters of a running stack: of its layers, as `towpath run --stats` prints them at the \

@@ -19,14 +19,36 @@ pub fn write(text: &[u8]) -> Result<()> {
 /// Replaces control characters by U+FFFD, except line breaks and tabs, because a terminal would
 /// interpret them.
 pub fn write_text(text: &str) -> Result<()> {
+    write(plain(text).as_bytes())
+}
+
+fn plain(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
-    write(text.replace(|c| !is_plain(c), "\u{fffd}").as_bytes())
+    text.replace(|c| !is_plain(c), "\u{fffd}")
 }
 
 /// Writes JSON that may contain names of other processes, users or peers to standard output.
 /// Replaces control characters beyond ASCII in strings by equivalent escapes.
 pub fn write_json(json: &str) -> Result<()> {
     write(escaped(json).as_bytes())
+}
+
+/// Writes text as [`write_text`] does. Returns false if the reader has closed the pipe, so that a
+/// command without an end stops.
+pub fn stream_text(text: &str) -> Result<bool> {
+    stream(plain(text).as_bytes())
+}
+
+/// Writes JSON as [`write_json`] does. Returns false if the reader has closed the pipe.
+pub fn stream_json(json: &str) -> Result<bool> {
+    stream(escaped(json).as_bytes())
+}
+
+fn stream(text: &[u8]) -> Result<bool> {
+    match write_all(rustix::stdio::stdout(), text) {
+        Err(Errno::PIPE) => Ok(false),
+        other => other.map(|()| true).context("standard output"),
+    }
 }
 
 fn escaped(json: &str) -> String {

@@ -35,6 +35,7 @@ pub fn next(line: &[String]) -> Vec<String> {
         ("ip", []) => fixed(&objects()),
         ("ip", [object]) => fixed(object_verbs(object)),
         ("ip", [_, .., "dev"]) => ports(&which),
+        ("ip", [object, ..]) if is_monitor(object) => fixed(object_verbs(object)),
         ("ip", [link, verb]) if is_link(link) && ["set", "del", "delete"].contains(verb) => {
             ports(&which)
         }
@@ -54,6 +55,10 @@ pub fn next(line: &[String]) -> Vec<String> {
         ("port", ["show" | "list"]) => ports(&which),
         _ => Vec::new(),
     }
+}
+
+fn is_monitor(word: &str) -> bool {
+    object_verbs(word) == object_verbs("monitor")
 }
 
 fn is_link(word: &str) -> bool {
@@ -76,11 +81,13 @@ mod tests {
             let line: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
             next(&line).join(" ")
         };
-        assert_eq!(next("ip"), "addr route neigh link");
-        assert_eq!(next("ip -6 --name web"), "addr route neigh link");
+        assert_eq!(next("ip"), "addr route neigh link monitor");
+        assert_eq!(next("ip -6 --name web"), "addr route neigh link monitor");
         assert_eq!(next("ip --name"), "");
         assert_eq!(next("ip -j r"), "show get add append change replace del");
         assert_eq!(next("ip link"), "show add set del");
+        assert_eq!(next("ip monitor"), "all link addr route neigh label dev");
+        assert_eq!(next("ip monitor link"), "all link addr route neigh label dev");
         assert_eq!(next("ip link add lan2"), "type");
         assert!(next("ip l add lan2 type").starts_with("tap packet xdp"));
         assert_eq!(next("ip link add lan2 type tap"), "");

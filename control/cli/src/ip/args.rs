@@ -49,11 +49,15 @@ pub struct IpArgs {
     /// Show packets and bytes of each interface, and for link the counters of its device
     #[arg(short, long)]
     pub statistics: bool,
+    /// Print the time (UTC) in front of each change (monitor; also -timestamp, -ts)
+    #[arg(short, long)]
+    pub timestamp: bool,
     /// Read commands from a file, one per line, and apply them as one change: all or none (- is
     /// standard input)
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub batch: Option<String>,
-    /// Object and command as in ip(8): addr, route, neigh or link, then show, add, del, ...
+    /// Object and command as in ip(8): monitor, or addr, route, neigh or link and show, add, del,
+    /// ...
     #[arg(value_name = "OBJECT", trailing_var_arg = true, required_unless_present = "batch")]
     pub words: Vec<String>,
 }
@@ -84,6 +88,7 @@ pub fn as_options(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
             Some("-oneline") => "--oneline",
             Some("-stats" | "-statistics") => "--statistics",
             Some("-batch") => "--batch",
+            Some("-ts" | "-tshort" | "-timestamp") => "--timestamp",
             _ => continue,
         };
         *word = long.into();

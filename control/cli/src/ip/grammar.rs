@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::monitored::{self, Monitored};
 use towpath_model::{Change, How, MacAddr, Origin, Prefix, Route, RouteKind, RouteLookup, Word};
 
 /// A parsed command of `towpath ip`.
@@ -11,6 +12,8 @@ pub enum Command {
     Show(Look),
     /// Looks up a route: `ip route get`.
     Get(RouteLookup),
+    /// Prints changes as they happen: `ip monitor`.
+    Monitor(Monitored),
     /// Changes objects, such as addresses or routes.
     Change(Vec<Change>),
 }
@@ -102,6 +105,7 @@ pub enum Object {
     Route,
     Neighbor,
     Link,
+    Monitor,
 }
 
 /// Returns the kind of object whose name begins with `word`, which may be abbreviated.
@@ -113,14 +117,15 @@ pub fn object(word: &str) -> Option<Object> {
         ("neighbour", Object::Neighbor),
         ("link", Object::Link),
         ("route", Object::Route),
+        ("monitor", Object::Monitor),
     ];
     let found = objects.iter().find(|(name, _)| !word.is_empty() && name.starts_with(word));
     found.map(|(_, object)| *object)
 }
 
 /// Returns the names of all kinds of objects, for shell completion.
-pub fn objects() -> [&'static str; 4] {
-    ["addr", "route", "neigh", "link"]
+pub fn objects() -> [&'static str; 5] {
+    ["addr", "route", "neigh", "link", "monitor"]
 }
 
 /// Returns the verbs for the kind of object that `word` names; empty if there is none.
@@ -130,6 +135,7 @@ pub fn object_verbs(word: &str) -> &'static [&'static str] {
         Some(Object::Route) => &["show", "get", "add", "append", "change", "replace", "del"],
         Some(Object::Neighbor) => &["show", "add", "change", "replace", "del"],
         Some(Object::Link) => &["show", "add", "set", "del"],
+        Some(Object::Monitor) => monitored::words(),
         None => &[],
     }
 }
@@ -160,14 +166,17 @@ pub fn parse(words: &[&str], family: Option<Family>) -> Parsed<Command> {
     let mut words = Words(words.iter());
     let name = words.next().unwrap_or_default();
     let object = object(name).ok_or_else(|| {
-        format!("Object \"{name}\" is unknown: expected addr, route, neigh or link")
+        format!("Object \"{name}\" is unknown: expected addr, route, neigh, link or monitor")
     })?;
+    if object == Object::Monitor {
+        return monitored::parse(words.0.copied()).map(Command::Monitor);
+    }
     let verb = words.next();
     match object {
         Object::Address => addresses(verb, words, family),
         Object::Route => routes(verb, words, family),
         Object::Neighbor => neighbors(verb, words),
-        Object::Link => links(verb, words),
+        Object::Link | Object::Monitor => links(verb, words),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use towpath_model::{Address, Interface, Neighbor, Net, Route};
+use towpath_model::{Address, Interface, Neighbor, Net, Route, Word};
 
 use super::grammar::Look;
 use super::text::{self, Shape};
@@ -33,6 +33,16 @@ pub fn document(look: &Look, net: &Net, shape: Shape<'_>) -> Result<String> {
         false => serde_json::to_string(&rows)?,
     };
     Ok(text + "\n")
+}
+
+/// Formats a link for `ip monitor`, which omits the link mode.
+pub(super) fn changed_link(interface: &Interface) -> Value {
+    link(interface, Shape::PLAIN, false).into()
+}
+
+/// Formats an entry of the neighbor table for `ip monitor`.
+pub(super) fn changed_neighbor(known: &Neighbor) -> Value {
+    neighbor(known, &text::ALL_NEIGHBORS, Shape::PLAIN)
 }
 
 fn link(interface: &Interface, shape: Shape<'_>, is_link: bool) -> Map<String, Value> {
@@ -90,7 +100,7 @@ fn with_addresses(interface: &Interface, addresses: &[&Address], shape: Shape<'_
     let mut row = link(interface, shape, false);
     let info = addresses.iter().map(|address| match shape.brief {
         true => brief_address(address),
-        false => full_address(address, interface),
+        false => full_address(address, &interface.name),
     });
     row.insert("addr_info".to_owned(), info.collect());
     if shape.statistics && !shape.brief {
@@ -104,7 +114,7 @@ fn brief_address(address: &Address) -> Value {
     json!({"local": prefix.addr(), "prefixlen": prefix.len()})
 }
 
-fn full_address(address: &Address, interface: &Interface) -> Value {
+pub(super) fn full_address(address: &Address, dev: &Word) -> Value {
     // Represent an infinite lifetime by `u32::MAX`, as netlink and therefore ip(8) do.
     let left = |seconds: Option<u64>| seconds.unwrap_or(u32::MAX.into());
     let (prefix, addr) = (address.address, address.address.addr());
@@ -118,7 +128,7 @@ fn full_address(address: &Address, interface: &Interface) -> Value {
         put(flag, true.into());
     }
     if addr.is_ipv4() {
-        put("label", interface.name.as_str().into());
+        put("label", dev.as_str().into());
     }
     put("valid_life_time", left(address.valid_s).into());
     put("preferred_life_time", left(address.preferred_s).into());
@@ -126,7 +136,7 @@ fn full_address(address: &Address, interface: &Interface) -> Value {
 }
 
 /// Formats a route with one or several next hops as JSON.
-fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
+pub(super) fn route(hops: &[&Route], look: &Look, net: &Net) -> Option<Value> {
     let route = hops.first()?;
     let is_one = hops.len() == 1;
     let mut row = Map::new();

@@ -2,11 +2,14 @@
 //! running stack. Its syntax and output are those of ip(8).
 //!
 //! `grammar` parses commands; `text`, `json` and `lookup` format the output as iproute2 does.
+//! `monitor` prints changes, and `monitored` parses its words.
 
 mod args;
 mod grammar;
 mod json;
 mod lookup;
+mod monitor;
+mod monitored;
 mod text;
 
 use anyhow::{Context, Result};
@@ -42,6 +45,7 @@ fn one(args: &IpArgs) -> Result<u8> {
             show(args, &look, &net, &ports)
         }
         Command::Get(lookup) => get(args, lookup),
+        Command::Monitor(wanted) => monitor::monitor(args, &wanted),
         Command::Change(changes) => {
             let client = args.which.client().map_err(no_answer)?;
             match client.apply(&changes) {
@@ -125,7 +129,7 @@ fn batch(args: &IpArgs, file: &str) -> Result<u8> {
                 lines.resize(changes.len() + made.len(), number);
                 changes.extend(made);
             }
-            Command::Show(_) | Command::Get(_) => {
+            Command::Show(_) | Command::Get(_) | Command::Monitor(_) => {
                 return Err(at(
                     "a batch is one change: it may add, delete and set, not show".into()
                 ));

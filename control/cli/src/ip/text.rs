@@ -11,6 +11,12 @@ use towpath_model::{
 
 use super::grammar::{Family, Look, Selection};
 
+/// Table of all routes, in which each route is shown with its interface and router.
+pub(super) const ALL_ROUTES: Look =
+    Look::Routes(Selection { dev: None, to: None, via: None, kind: None, origin: None });
+/// Table of all neighbors, in which each neighbor is shown with its interface.
+pub(super) const ALL_NEIGHBORS: Look = Look::Neighbors { dev: None, to: None };
+
 /// Output options.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
@@ -29,6 +35,16 @@ pub struct Shape<'a> {
 }
 
 impl Shape<'_> {
+    /// Output in the default form.
+    pub(super) const PLAIN: Self = Self {
+        family: None,
+        brief: false,
+        oneline: false,
+        statistics: false,
+        pretty: false,
+        ports: &[],
+    };
+
     /// Returns the port of the stack that an interface uses.
     pub(super) fn port_of(&self, interface: &Interface) -> Option<&Port> {
         self.ports.iter().find(|port| port.name == interface.name)
@@ -55,7 +71,7 @@ pub fn document(look: &Look, net: &Net, shape: Shape<'_>) -> String {
                     (true, _) => addresses.iter().for_each(|address| {
                         entry(&mut |out| {
                             let _ = write!(out, "{}: {}", interface.index, interface.name);
-                            put_address(out, interface, address);
+                            put_address(out, &interface.name, address);
                         });
                     }),
                     (_, true) => entry(&mut |out| brief_addresses(out, interface, &addresses)),
@@ -174,7 +190,7 @@ pub(super) fn gateway(hops: &[&Route], look: &Look) -> Option<IpAddr> {
 
 /// Returns whether a route belongs to an address of the loopback interface. Linux has such routes
 /// in the table `local`, which is not shown.
-fn is_of_loopback(route: &Route, net: &Net) -> bool {
+pub(super) fn is_of_loopback(route: &Route, net: &Net) -> bool {
     let of = net.interfaces.iter().find(|it| Some(&it.name) == route.dev.as_ref());
     route.origin == Origin::Link && of.is_some_and(|it| it.kind == Kind::Loopback)
 }
@@ -386,13 +402,14 @@ fn full_addresses(
     if shape.family.is_none() && !restricted {
         link_line(out, interface);
     }
-    addresses.iter().for_each(|address| put_address(out, interface, address));
+    addresses.iter().for_each(|address| put_address(out, &interface.name, address));
     if shape.statistics {
         statistics(out, interface);
     }
 }
 
-fn put_address(out: &mut String, interface: &Interface, address: &Address) {
+/// Formats an address, without the number and name of its interface in front.
+pub(super) fn put_address(out: &mut String, dev: &Word, address: &Address) {
     let addr = address.address.addr();
     let family = if addr.is_ipv4() { "inet" } else { "inet6" };
     let _ = write!(out, "    {family} {} scope {} ", address.address, scope(addr));
@@ -400,7 +417,7 @@ fn put_address(out: &mut String, interface: &Interface, address: &Address) {
         let _ = write!(out, "{flag} ");
     }
     if addr.is_ipv4() {
-        out.push_str(interface.name.as_str());
+        out.push_str(dev.as_str());
     }
     let left = |seconds: Option<u64>| match seconds {
         Some(seconds) => format!("{seconds}sec"),
@@ -428,6 +445,13 @@ fn full_link(out: &mut String, interface: &Interface, shape: Shape<'_>) {
     if let Some(port) = shape.port_of(interface) {
         device_counters(out, port);
     }
+}
+
+/// Formats a link for `ip monitor`, which omits the link mode.
+pub(super) fn changed_link(out: &mut String, interface: &Interface) {
+    header(out, interface);
+    out.push('\n');
+    link_line(out, interface);
 }
 
 /// Formats the counters of a port's device that are not zero.
@@ -471,7 +495,7 @@ fn statistics(out: &mut String, interface: &Interface) {
 }
 
 /// Formats a route. If it has several next hops, each is on its own line.
-fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
+pub(super) fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
     let Some(route) = hops.first() else { return };
     let is_one = hops.len() == 1;
     if let Some(kind) = kind(route) {
@@ -522,7 +546,8 @@ fn route(out: &mut String, hops: &[&Route], look: &Look, net: &Net) {
     }
 }
 
-fn neighbor(out: &mut String, known: &Neighbor, look: &Look) {
+/// Formats an entry of the neighbor table.
+pub(super) fn neighbor(out: &mut String, known: &Neighbor, look: &Look) {
     let _ = write!(out, "{} ", known.address);
     if look.dev().is_none() {
         let _ = write!(out, "dev {} ", known.dev);
