@@ -75,6 +75,9 @@ pub enum Command {
     /// Show the counters of a running stack
     #[command(long_about = STATS_ABOUT)]
     Stats(crate::counters::StatsArgs),
+    /// Show live rates, drops, shards and connections of a running stack
+    #[command(long_about = crate::top::ABOUT, after_long_help = crate::top::AFTER)]
+    Top(crate::top::TopArgs),
     /// Run a scenario in a simulated network
     #[command(long_about = SIM_ABOUT)]
     Sim(Box<crate::sim::SimArgs>),

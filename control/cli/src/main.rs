@@ -8,8 +8,10 @@
 //!
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `vhost` is
 //! the network of a virtual machine. `router` forwards packets between networks (`apps/router`),
-//! and `config` shows and changes the configuration of a running one. `ss`, `ip`, `acl`, `port` and
-//! `stats` query running instances over the sockets of `towpath-model`, which `served` answers.
+//! and `config` shows and changes the configuration of a running one. `ss`, `ip`, `acl`, `port`,
+//! `stats` and `top` query running instances over the sockets of `towpath-model`, which `served`
+//! answers.
+//!
 //! `load` measures servers, `sim` simulates networks, `script` runs packet scripts. Files are
 //! stored in private directories of the user (`towpath_model::folder`). Messages are printed by a
 //! separate thread (`messages`), so that a blocked terminal delays nothing.
@@ -42,6 +44,7 @@ mod proxy;
 mod recording;
 mod router;
 mod run;
+mod screen;
 mod script;
 mod served;
 mod signals;
@@ -50,6 +53,7 @@ mod ss;
 mod stats;
 mod supervise;
 mod through;
+mod top;
 mod unintercepted;
 mod uplink;
 mod usage;
@@ -79,6 +83,7 @@ fn main() -> std::process::ExitCode {
         Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
         Command::Config(args) => unprivileged().and_then(|()| config::config(&args)),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
+        Command::Top(args) => unprivileged().and_then(|()| top::top(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Script(args) => unprivileged().and_then(|()| script::script(&args)),
         Command::Load(args) => unprivileged().and_then(|()| load::load(&args)),

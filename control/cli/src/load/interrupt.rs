@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags};
 
-use super::live::Screen;
+use crate::screen::Screen;
 use crate::signals::{self, Signals};
 use towpath_model::wait::wait;
 

@@ -19,10 +19,11 @@ use towpath_model::printable;
 
 use crate::error::ExitCode;
 use crate::messages::{self, Messages};
+use crate::screen::{Screen, ScreenStream};
 
 pub use args::LoadArgs;
 use interrupt::Interrupt;
-use live::{Live, Screen};
+use live::Live;
 use session::Session;
 use sinks::Sinks;
 
@@ -34,7 +35,7 @@ pub fn load(args: &LoadArgs) -> Result<u8> {
         return place::restart(args);
     }
     let sinks = Sinks::open(args.outputs()?)?;
-    let screen = Screen::new();
+    let screen = Screen::new(ScreenStream::Stderr);
     let interrupt = Interrupt::start(&screen)?;
     let messages = Messages::start(false).context("a thread for messages")?;
     let live = Live::new(args.live(), &screen, &messages);

@@ -2,7 +2,6 @@
 //! second.
 
 mod lines;
-mod screen;
 mod view;
 
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use towpath_load::{Plan, ReportSnapshot};
 
 use super::args::When;
 use crate::messages::Messages;
+use crate::screen::Screen;
 
 use lines::Lines;
-pub use screen::Screen;
 use view::LiveView;
 
 /// Limits at which a load test run ends.

@@ -14,7 +14,8 @@ use towpath_load::results::text::quantile;
 use towpath_load::{Histogram, Plan, ReportSnapshot, RunPhase};
 use towpath_model::printable;
 
-use super::{Heading, RunEnd, Screen};
+use super::{Heading, RunEnd};
+use crate::screen::Screen;
 
 /// Maximum number of rates that are kept for the curve, more than the columns of wide terminals.
 const RATES_MAX: usize = 1000;
