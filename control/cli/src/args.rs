@@ -78,6 +78,9 @@ pub enum Command {
     /// Show live rates, drops, shards and connections of a running stack
     #[command(long_about = crate::top::ABOUT, after_long_help = crate::top::AFTER)]
     Top(crate::top::TopArgs),
+    /// Print the metrics of running stacks for Prometheus, or serve them
+    #[command(long_about = crate::metrics::ABOUT, after_long_help = crate::metrics::AFTER)]
+    Metrics(crate::metrics::MetricsArgs),
     /// Run a scenario in a simulated network
     #[command(long_about = SIM_ABOUT)]
     Sim(Box<crate::sim::SimArgs>),

@@ -9,8 +9,8 @@
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `vhost` is
 //! the network of a virtual machine. `router` forwards packets between networks (`apps/router`),
 //! and `config` shows and changes the configuration of a running one. `ss`, `ip`, `acl`, `port`,
-//! `stats` and `top` query running instances over the sockets of `towpath-model`, which `served`
-//! answers.
+//! `stats`, `top` and `metrics` query running instances over the sockets of `towpath-model`, which
+//! `served` answers.
 //!
 //! `load` measures servers, `sim` simulates networks, `script` runs packet scripts. Files are
 //! stored in private directories of the user (`towpath_model::folder`). Messages are printed by a
@@ -36,6 +36,7 @@ mod ip;
 mod load;
 mod man;
 mod messages;
+mod metrics;
 mod output;
 mod port;
 mod preload;
@@ -83,6 +84,7 @@ fn main() -> std::process::ExitCode {
         Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
         Command::Config(args) => unprivileged().and_then(|()| config::config(&args)),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
+        Command::Metrics(args) => unprivileged().and_then(|()| metrics::metrics(&args)).map(|()| 0),
         Command::Top(args) => unprivileged().and_then(|()| top::top(&args)).map(|()| 0),
         Command::Sim(args) => unprivileged().and_then(|()| sim::sim(&args)).map(|()| 0),
         Command::Script(args) => unprivileged().and_then(|()| script::script(&args)),

@@ -1,4 +1,4 @@
-//! Commands that watch a running stack: `towpath ip monitor`.
+//! Commands that watch a running stack: `towpath ip monitor`, `top` and `metrics`.
 
 use serde_json::Value;
 use towpath_tests::{Mode, PATIENCE, Process, Scratch, eventually, towpath};
@@ -111,4 +111,37 @@ fn a_stopped_monitor_is_told_how_many_changes_it_lost() {
     let all = received + count.expect("told");
     // Changes of the MTU may have been lost, too.
     assert!((ROUTES..=ROUTES + 2 * attempts).contains(&all), "{received} of {all}");
+}
+
+#[test]
+fn top_and_metrics_show_a_run_once() {
+    let Some(lab) = Lab::new(Mode::Rootless, "once", &["sleep", "100"]) else { return };
+    let page = lab.command("top", "--once -d 0.1").ok().stdout;
+    for words in ["towpath top", &lab.name, "INTERFACE", "SHARD", "DROPS", "PROTO"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    let refused = lab.command("top", "");
+    assert_eq!(refused.code(), 2);
+    assert!(refused.stderr.contains("towpath stats"), "{}", refused.stderr);
+    let text = lab.command("metrics", "").ok().stdout;
+    let info = format!("towpath_run_info{{run=\"{}\",pid=\"", lab.name);
+    for words in [&info, "# TYPE towpath_engine_turns_total counter\n", "interface=\"lo\""] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    // A scraper gets the same metrics, from a socket on loopback.
+    let towpath = towpath();
+    let line = [&towpath, "metrics", "--name", &lab.name, "--listen", "0"];
+    let server = lab.ns.spawn(&line);
+    let url = || {
+        let printed = server.stderr();
+        printed.split_once("serving ").map(|(_, url)| url.trim_end().to_owned())
+    };
+    eventually("the server listens", || url().is_some_and(|url| url.ends_with("/metrics")));
+    let url = url().expect("it listens");
+    assert!(url.starts_with("http://127.0.0.1:"), "{url}");
+    let get = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())";
+    let scraped = lab.ns.run(&["python3", "-c", get, &url]).ok().stdout;
+    assert!(scraped.contains(&info), "{scraped}");
+    let refused = lab.ns.run(&["python3", "-c", get, &url.replace("/metrics", "/other")]);
+    assert!(refused.stderr.contains("404"), "{}", refused.stderr);
 }

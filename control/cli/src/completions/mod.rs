@@ -40,7 +40,7 @@ pub enum LiveArg {
 }
 
 /// Commands in which `--name` and `--run` select a live run.
-const COMMANDS: &str = "ip acl nat conntrack dns port config stats top";
+const COMMANDS: &str = "ip acl nat conntrack dns port config stats top metrics";
 
 /// Prints a completion script, or a list of words for such a script.
 ///
@@ -91,8 +91,8 @@ _towpath_live() {
     case "${COMP_WORDS[1]} ${prev}" in
         "ip --name"|"acl --name"|"nat --name"|"conntrack --name"|"port --name"|"stats --name")
             kind=names ;;
-        "config --name"|"dns --name"|"top --name") kind=names ;;
-        "config --run"|"dns --run"|"top --run") kind=pids ;;
+        "config --name"|"dns --name"|"top --name"|"metrics --name") kind=names ;;
+        "config --run"|"dns --run"|"top --run"|"metrics --run") kind=pids ;;
         "ip --run"|"acl --run"|"nat --run"|"conntrack --run"|"port --run"|"stats --run")
             kind=pids ;;
         "ss "*) [[ "${cur}" == -* ]] || kind=pids ;;

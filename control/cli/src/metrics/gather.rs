@@ -1,0 +1,65 @@
+//! Collects samples of runs. Each run is queried on a thread of its own, so that time limits of
+//! stopped runs do not add up.
+
+use std::time::{Duration, Instant};
+
+use towpath_model::{Client, Error, ReportTopic, RunReport, Subscription};
+
+use super::families::{Families, RunSample};
+
+/// Maximum number of runs that are queried for one scrape.
+pub const RUNS_MAX: usize = 64;
+/// Maximum time to wait for the samples of a run.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Collects the metrics of all given runs. Proxies, which have no samples, are left out. Returns
+/// the errors of the runs that did not answer as well.
+pub fn gather(clients: &[Client]) -> (Families, Vec<Error>) {
+    let (asked, left_out) = clients.split_at(clients.len().min(RUNS_MAX));
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            asked.iter().map(|client| scope.spawn(move || sample(client))).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    let (mut families, mut silent) = (Families::default(), Vec::new());
+    // A thread that has panicked has no result.
+    for result in results.into_iter().flatten() {
+        match result {
+            Ok(sample) => families.add_run(&sample),
+            Err(Error::Refused(fault)) if fault.code.as_str() == "unsupported" => {}
+            Err(Error::Ended(_) | Error::NoRun(_)) => {}
+            Err(error) => silent.push(error),
+        }
+    }
+    families.add_silent_runs((silent.len() + left_out.len()) as u64);
+    (families, silent)
+}
+
+/// Returns one sample of a run.
+fn sample(client: &Client) -> Result<RunSample, Error> {
+    let topics =
+        [ReportTopic::Traffic, ReportTopic::Counters, ReportTopic::Shards, ReportTopic::Sockets];
+    let subscription = Subscription {
+        period_ms: Subscription::PERIOD_MS_MAX,
+        sockets_max: 0,
+        ..Subscription::to(&topics)
+    };
+    let mut reports = client.subscribe(&subscription)?;
+    let mut sample = RunSample { reply: reports.reply().clone(), ..RunSample::default() };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let Some(report) = reports.next_within(left)? else {
+            return Err(client.silent());
+        };
+        let RunReport { traffic, counters, shards, sockets, .. } = report;
+        sample.interfaces.extend(traffic.unwrap_or_default());
+        sample.layers.extend(counters.unwrap_or_default());
+        sample.shards.extend(shards.unwrap_or_default());
+        // Sockets are the last part of each sample.
+        if let Some(sockets) = sockets {
+            sample.sockets = sockets.total;
+            return Ok(sample);
+        }
+    }
+}
