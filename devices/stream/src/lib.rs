@@ -10,6 +10,7 @@
 //!
 //! - [`StreamPort::open`] connects to the peer that listens at a path. If there is none, it listens
 //!   at this path. [`OpenError`] tells the user what to do.
+//! - [`PeerFinder`] does so for links of other kinds, such as memif.
 //! - [`StreamPort`] is a [`Port`](towpath_pool::Port). At most one peer is connected at a time; it
 //!   may disconnect and connect again. Peers are processes of the same user, or of root.
 //!
@@ -18,13 +19,15 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod finder;
 mod frames;
 mod link;
 mod open;
 mod port;
 
+pub use finder::PeerFinder;
 pub use frames::{BUFFER, FRAME_MAX};
-pub use open::{OpenError, PeerListener};
+pub use open::{LinkRole, OpenError, PeerListener};
 pub use port::{Counters, StreamPort};
 
 #[cfg(test)]

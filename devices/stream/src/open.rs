@@ -34,6 +34,18 @@ pub enum OpenError {
     },
 }
 
+/// Side of a link that this process takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LinkRole {
+    /// Connect to the peer that listens at the path. If there is none, listen.
+    #[default]
+    Either,
+    /// Connect, now or as soon as a peer listens.
+    Connect,
+    /// Listen.
+    Listen,
+}
+
 /// The process that listens at the path: the peer, or this process.
 #[derive(Debug)]
 pub(crate) enum LinkSide {
@@ -54,23 +66,31 @@ pub struct PeerListener {
     identity: Option<(u64, u64)>,
 }
 
-/// Connects to the peer that listens at `path`. If there is none, listens at `path`.
-pub(crate) fn open(path: &Path) -> Result<(LinkSide, Option<UnixStream>), OpenError> {
+/// Connects to the peer that listens at `path`, or listens at `path`, as `role` says.
+pub(crate) fn open(
+    path: &Path,
+    kind: SocketType,
+    role: LinkRole,
+) -> Result<(LinkSide, Option<UnixStream>), OpenError> {
     let failed = |source| OpenError::System { path: path.display().to_string(), source };
     // Make the path absolute, so that a later change of the working directory has no effect.
     let path = &std::path::absolute(path).map_err(failed)?;
-    if let Some(peer) = find(path)? {
-        return Ok((LinkSide::Connects(path.clone()), Some(peer)));
+    let peer = find(path, kind)?;
+    if role != LinkRole::Listen && peer.is_some() || role == LinkRole::Connect {
+        return Ok((LinkSide::Connects(path.clone()), peer));
     }
-    let listener = PeerListener::new(path).map_err(failed)?;
+    if peer.is_some() {
+        return Err(OpenError::InUse(path.display().to_string()));
+    }
+    let listener = PeerListener::new(path, kind).map_err(failed)?;
     Ok((LinkSide::Listens(listener), None))
 }
 
 /// Connects to the peer that listens at `path`. Returns `None` if there is none. Removes a socket
 /// that was left by a process that was killed.
-fn find(path: &Path) -> Result<Option<UnixStream>, OpenError> {
+fn find(path: &Path, kind: SocketType) -> Result<Option<UnixStream>, OpenError> {
     let shown = || path.display().to_string();
-    match connect(path) {
+    match connect(path, kind) {
         Ok(peer) => Ok(Some(peer)),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound => Ok(None),
@@ -86,9 +106,9 @@ fn find(path: &Path) -> Result<Option<UnixStream>, OpenError> {
 
 /// Connects to the peer that listens at `path`, if it belongs to this user or to root. Returns the
 /// error `WouldBlock` instead of waiting if the socket's queue is full.
-pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+pub(crate) fn connect(path: &Path, kind: SocketType) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     check(socket.into())
 }
@@ -114,23 +134,22 @@ fn remove_stale(path: &Path) -> Result<(), OpenError> {
 }
 
 impl PeerListener {
-    /// Listens at `path`. Removes a socket that was left by a process that was killed.
+    /// Listens at `path` for stream sockets. Removes a socket that was left by a process that was killed.
     ///
     /// # Errors
     /// Returns [`OpenError`] if the path is in use, or a system call fails.
     pub fn bind(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::System { path: path.display().to_string(), source };
         let path = &std::path::absolute(path).map_err(failed)?;
-        match find(path)? {
+        match find(path, SocketType::STREAM)? {
             Some(_) => Err(OpenError::InUse(path.display().to_string())),
-            None => Self::new(path).map_err(failed),
+            None => Self::new(path, SocketType::STREAM).map_err(failed),
         }
     }
 
-    fn new(path: &Path) -> io::Result<Self> {
+    fn new(path: &Path, kind: SocketType) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         // The socket's file gets these permissions by bind(2), so other users never have access.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;

@@ -8,7 +8,7 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
 
 use crate::frames::FRAME_MAX;
 use crate::link::{ConnectedPeer, StreamLink};
-use crate::open::{self, OpenError};
+use crate::open::OpenError;
 
 /// An end of a link over a Unix socket. Frames are dropped while no peer is connected.
 #[derive(Debug)]
@@ -58,10 +58,8 @@ impl StreamPort {
     /// # Errors
     /// Returns [`OpenError`] if the path is in use, or a system call fails.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let failed = |source| OpenError::System { path: path.display().to_string(), source };
-        let (side, stream) = open::open(path)?;
-        let peers = stream.is_some().into();
-        let link = StreamLink::new(side, stream).map_err(failed)?;
+        let link = StreamLink::open(path)?;
+        let peers = link.peer().is_some().into();
         Ok(Self { link, counters: Counters { peers, ..Counters::default() } })
     }
 
