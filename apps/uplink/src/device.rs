@@ -10,6 +10,7 @@
 mod dpdk;
 pub(crate) mod driver;
 mod interface;
+mod memif;
 mod packet;
 mod replay;
 pub(crate) mod spec;

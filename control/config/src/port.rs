@@ -186,7 +186,7 @@ impl<'a> SplitPort<'a> {
     fn split(kind: &str, text: &'a str) -> Self {
         let driver = DEVICES.iter().find(|driver| driver.name == kind);
         let (parameters, words) = match driver.map(|driver| driver.kind) {
-            Some(ParameterKind::Text) => split_text(text),
+            Some(ParameterKind::Text | ParameterKind::FileAndOptions) => split_text(text),
             _ => text.split_once(',').map_or((text, None), |(first, words)| (first, Some(words))),
         };
         let words = words.into_iter().flat_map(|words| words.split(','));
@@ -313,6 +313,8 @@ mod tests {
         assert_eq!((small.mtu, small.addresses.len()), (Some(1400), 1));
         let stream = parse_port("s=stream:/run/s,mtu=1400,10.1.0.1/24").unwrap();
         assert_eq!((stream.device, stream.mtu), (device("stream:/run/s"), Some(1400)));
+        let memif = parse_port("m=memif:/run/m,id=2,mtu=9000,10.1.0.1/24").unwrap();
+        assert_eq!((memif.device, memif.mtu), (device("memif:/run/m,id=2"), Some(9000)));
         let wrong = [
             ("lan=packet:eth1,mtu=1400,mtu=1500", "\"mtu=1500\" is for a bridge, not for packet"),
             ("lan=packet:eth1,mtu=1,10.1.0.1/24", "\"1\" is not an MTU of a port"),
@@ -325,6 +327,7 @@ mod tests {
             ("lan=dpkd:eth1,10.1.0.1/24", "expected tap, packet, xdp, "),
             ("lan=tap:,10.1.0.1/24", "\"\" is not a name of an interface"),
             ("lan=dpdk:,10.1.0.1/24", "dpdk needs EAL ARGS"),
+            ("lan=memif:/run/m,rsize=99,10.1.0.1/24", "rsize=99: expected a number from 1 to 14"),
             ("lan=dpdk:--no-huge,10.1.0.1/33", "expected 1 to 32"),
             ("lan=packet:eth1,ageing=3", "is for a bridge, not for packet"),
             ("a=vlan:lan,10.1.0.1/24", "expected vlan:PORT.ID"),

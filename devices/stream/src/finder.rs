@@ -14,7 +14,7 @@ use crate::open::{self, LinkRole, LinkSide, OpenError, connect};
 /// Time in nanoseconds between attempts to connect to the peer.
 const RETRY_NS: u64 = 500_000_000;
 
-/// One side of a link, which has at most one peer at a time.
+/// A side of a link, which has at most one peer at a time.
 #[derive(Debug)]
 pub struct PeerFinder {
     side: LinkSide,

@@ -134,7 +134,8 @@ fn remove_stale(path: &Path) -> Result<(), OpenError> {
 }
 
 impl PeerListener {
-    /// Listens at `path` for stream sockets. Removes a socket that was left by a process that was killed.
+    /// Listens at `path` for stream sockets. Removes a socket that was left by a process that was
+    /// killed.
     ///
     /// # Errors
     /// Returns [`OpenError`] if the path is in use, or a system call fails.

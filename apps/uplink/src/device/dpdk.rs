@@ -8,6 +8,7 @@ pub(crate) const DRIVER: DeviceDriver = DeviceDriver {
     name: "dpdk",
     parameters: "EAL ARGS",
     kind: ParameterKind::Text,
+    check: None,
     example: "--no-huge --no-pci --vdev=net_tap0,iface=tw0",
     help: "Use the port that DPDK finds when it is started with these arguments",
     long_help: "\

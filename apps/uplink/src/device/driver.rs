@@ -27,6 +27,8 @@ pub struct DeviceDriver {
     pub parameters: &'static str,
     /// Kind of the parameters. Shell completion and validation depend on it.
     pub kind: ParameterKind,
+    /// Checks parameters that have a syntax of their own, and returns an error message.
+    pub(crate) check: Option<CheckParameters>,
     /// Example of the parameters for messages and help, such as `eth1`.
     pub example: &'static str,
     /// Short text of `--help`.
@@ -53,6 +55,8 @@ pub enum ParameterKind {
     NewInterface,
     /// Path of a file.
     File,
+    /// Path of a file, followed by options as `,NAME=VALUE`.
+    FileAndOptions,
     /// Any text, which may contain commas and hyphens.
     Text,
 }
@@ -177,6 +181,8 @@ pub(crate) struct ReceivedDevice<'a> {
     pub(crate) on_gone: Box<dyn FnOnce() + Send>,
 }
 
+/// Function that checks the parameters of a device, and returns an error message.
+pub(crate) type CheckParameters = fn(&str) -> std::result::Result<(), String>;
 /// Function that opens a device to be passed to another process.
 pub(crate) type Pack = fn(&str, &DeviceRequest<'_>) -> Result<PackedDevice>;
 /// Function that creates the port of a device that another process has opened.

@@ -18,6 +18,7 @@ pub(crate) const DRIVER: DeviceDriver = DeviceDriver {
     name: "packet",
     parameters: "INTERFACE",
     kind: ParameterKind::Interface,
+    check: None,
     example: "eth1",
     help: "Use an Ethernet interface of this host, beside the kernel, as a host of its network",
     long_help: "\

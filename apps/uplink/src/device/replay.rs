@@ -21,6 +21,7 @@ pub(crate) const DRIVER: DeviceDriver = DeviceDriver {
     name: "replay",
     parameters: "FILE",
     kind: ParameterKind::File,
+    check: None,
     example: "questions.pcap",
     help: "Use a link on which the packets of a capture come, pcap or pcapng",
     long_help: "\

@@ -89,7 +89,7 @@ impl DeviceSpec {
 
 /// Checks that the parameters are valid for the driver.
 fn check(driver: &DeviceDriver, parameters: &str) -> std::result::Result<(), String> {
-    let DeviceDriver { name, parameters: placeholder, kind, .. } = driver;
+    let DeviceDriver { name, parameters: placeholder, kind, check, .. } = driver;
     let is_part = |c: char| c != '/' && !c.is_whitespace() && !c.is_control();
     match kind {
         ParameterKind::Interface if parameters.is_empty() || !parameters.chars().all(is_part) => {
@@ -98,10 +98,12 @@ fn check(driver: &DeviceDriver, parameters: &str) -> std::result::Result<(), Str
         ParameterKind::NewInterface if !parameters.is_empty() => {
             towpath_tap::check_name(parameters).map_err(|error| error.to_string())
         }
-        ParameterKind::File | ParameterKind::Text if parameters.is_empty() => {
+        ParameterKind::File | ParameterKind::FileAndOptions | ParameterKind::Text
+            if parameters.is_empty() =>
+        {
             Err(format!("{name} needs {placeholder}, for example {name}:{}", driver.example))
         }
-        _ => Ok(()),
+        _ => check.map_or(Ok(()), |check| check(parameters)),
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) const DRIVER: DeviceDriver = DeviceDriver {
     name: "stream",
     parameters: "PATH",
     kind: ParameterKind::File,
+    check: None,
     example: "/run/user/1000/vm.sock",
     help: "Use a link of Ethernet frames over a Unix socket, as QEMU's -netdev stream",
     long_help: "\

@@ -16,7 +16,7 @@ macro_rules! devices {
     };
 }
 
-devices!(tap, packet, xdp, dpdk, stream, vhost, replay);
+devices!(tap, packet, xdp, dpdk, stream, vhost, memif, replay);
 
 /// Returns the function that creates the port of a device in PROGRAM's process. `name` is the name
 /// of the device's driver.
@@ -69,6 +69,8 @@ mod tests {
             ("tap:a b", "\"a b\" is no interface name"),
             ("dpdk:", "dpdk needs EAL ARGS"),
             ("replay:", "replay needs FILE"),
+            ("memif:", "memif needs SOCKET"),
+            ("memif:/run/memif.sock,id=x", "id=x: expected a number from 0 to 4294967295"),
         ];
         for (text, wanted) in wrong {
             let error = DeviceSpec::parse(text).expect_err(text);

@@ -18,6 +18,7 @@ pub(crate) const DRIVER: DeviceDriver = DeviceDriver {
     name: "tap",
     parameters: "NAME",
     kind: ParameterKind::NewInterface,
+    check: None,
     example: "tw0",
     help: "Use a TAP device instead of the rootless gateway",
     long_help: "\

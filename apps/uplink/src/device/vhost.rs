@@ -19,6 +19,7 @@ pub(crate) const DRIVER: DeviceDriver = DeviceDriver {
     name: "vhost",
     parameters: "SOCKET",
     kind: ParameterKind::File,
+    check: None,
     example: "/run/user/1000/vhost.sock",
     help: "Be the network device of a virtual machine, as the vhost-user back end of QEMU",
     long_help: "\

@@ -14,6 +14,7 @@ pub(crate) const DRIVER: DeviceDriver = DeviceDriver {
     name: "xdp",
     parameters: "INTERFACE",
     kind: ParameterKind::Interface,
+    check: None,
     example: "eth1",
     help: "As --packet, by an XDP socket: the kernel does not see the frames of the stack",
     long_help: "\

@@ -66,7 +66,9 @@ fn option(driver: &'static DeviceDriver) -> Arg {
         ParameterKind::NewInterface => {
             option.num_args(0..=1).require_equals(true).default_missing_value("")
         }
-        ParameterKind::File => option.value_hint(ValueHint::AnyPath),
+        ParameterKind::File | ParameterKind::FileAndOptions => {
+            option.value_hint(ValueHint::AnyPath)
+        }
         ParameterKind::Text => option.allow_hyphen_values(true),
     };
     // Do not require `--address` for an interface that the kernel uses, because `--ports` can

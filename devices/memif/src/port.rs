@@ -1,0 +1,264 @@
+//! The port: the peer, and the frames that it exchanges with the stack.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event};
+use rustix::net::SocketType;
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port, PortCounters};
+use towpath_stream::{OpenError, PeerFinder};
+
+use crate::device::{MemifCounters, RingSpace};
+use crate::error::LinkError;
+use crate::options::MemifOptions;
+use crate::pace::{FullPause, IdleCheck, RingState};
+use crate::peer::{MemifPeer, RING};
+use crate::ring::{MemifRole, RingFault};
+use crate::socket::signal;
+
+/// Maximum time in nanoseconds between checks for messages while frames arrive without a pause.
+const LOOK_NS: u64 = 1_000_000;
+/// Maximum number of watched descriptors: the listening socket or that of a peer, and an eventfd.
+const WATCHED_MAX: usize = 2;
+
+/// A memif device. Frames are dropped while no peer is connected.
+pub struct MemifPort {
+    options: MemifOptions,
+    finder: PeerFinder,
+    peer: Option<MemifPeer>,
+    counters: MemifCounters,
+    tell: Box<dyn Fn(MemifEvent) + Send>,
+    /// The last error that was told. A client that retries does not tell it again.
+    told: String,
+    /// Whether the epoll descriptor may have events.
+    is_ready: bool,
+    looked_ns: u64,
+    idle: IdleCheck,
+    pause: FullPause,
+}
+
+/// A change of the connection to a peer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MemifEvent {
+    /// The connection to a peer was set up. Contains the name of its interface.
+    Connected(String),
+    /// The connection to a peer has ended, or could not be set up.
+    Disconnected(LinkError),
+}
+
+impl fmt::Display for MemifEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected(name) => write!(f, "the memif peer {name} has connected"),
+            Self::Disconnected(error) => write!(f, "the memif connection has ended: {error}"),
+        }
+    }
+}
+
+impl MemifPort {
+    /// Listens for a client, or connects to a server, as the role says. `tell` is called when the
+    /// connection changes.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] if the path is in use, or a system call fails.
+    pub fn open(
+        options: MemifOptions,
+        tell: impl Fn(MemifEvent) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let (finder, socket) =
+            PeerFinder::open(&options.path, SocketType::SEQPACKET, options.role)?;
+        let mut port = Self {
+            options,
+            finder,
+            peer: None,
+            counters: MemifCounters::default(),
+            tell: Box::new(tell),
+            told: String::new(),
+            is_ready: true,
+            looked_ns: 0,
+            idle: IdleCheck::default(),
+            pause: FullPause::default(),
+        };
+        if let Some(socket) = socket {
+            port.attach(socket, 0);
+        }
+        Ok(port)
+    }
+
+    /// Returns the counters since the port was opened.
+    pub fn counters(&self) -> MemifCounters {
+        self.counters
+    }
+
+    /// Returns the role of this process.
+    pub fn role(&self) -> MemifRole {
+        match self.finder.is_listening() {
+            true => MemifRole::Server,
+            false => MemifRole::Client,
+        }
+    }
+
+    /// Returns whether the connection to a peer is set up.
+    pub fn is_connected(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| peer.linked().is_some())
+    }
+
+    /// Looks for a peer, or handles its messages.
+    fn look(&mut self, now_ns: u64) {
+        if !std::mem::take(&mut self.is_ready) && now_ns < self.looked_ns.saturating_add(LOOK_NS) {
+            return;
+        }
+        self.looked_ns = now_ns;
+        let has_socket = self.take_events();
+        if self.peer.is_none()
+            && let Some(socket) = self.finder.find(now_ns)
+        {
+            self.attach(socket, now_ns);
+        } else if has_socket {
+            self.serve(now_ns);
+        }
+    }
+
+    /// Resets the events of eventfds. Returns whether a socket is ready.
+    fn take_events(&self) -> bool {
+        let mut space = [const { MaybeUninit::<Event>::uninit() }; WATCHED_MAX];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // If the call is interrupted, the descriptor stays readable, and the stack asks again.
+        let events = epoll::wait(self.finder.wake_fd(), &mut space[..], Some(&now));
+        events.is_ok_and(|(events, _)| events.iter().any(|event| event.data.u64() != RING))
+    }
+
+    fn attach(&mut self, socket: UnixStream, now_ns: u64) {
+        match MemifPeer::new(socket, self.role(), self.finder.wake_fd()) {
+            Ok(peer) => {
+                self.peer = Some(peer);
+                self.serve(now_ns);
+            }
+            Err(error) => self.disconnect(error, now_ns),
+        }
+    }
+
+    fn serve(&mut self, now_ns: u64) {
+        let Self { peer, options, finder, .. } = self;
+        let Some(peer) = peer else { return };
+        match peer.serve(options, finder.wake_fd()) {
+            Ok(true) => {
+                let name = peer.linked().map(|linked| linked.name.clone()).unwrap_or_default();
+                self.counters.peers += 1;
+                self.told.clear();
+                (self.tell)(MemifEvent::Connected(name));
+            }
+            Ok(false) => {}
+            Err(error) => self.disconnect(error, now_ns),
+        }
+    }
+
+    fn disconnect(&mut self, error: LinkError, now_ns: u64) {
+        let was_connected = self.is_connected();
+        if let Some(peer) = self.peer.take() {
+            peer.close(error.message(), self.finder.wake_fd());
+        }
+        self.finder.lose(now_ns);
+        self.is_ready = true;
+        (self.idle, self.pause) = Default::default();
+        self.counters.broken_rings += u64::from(was_connected && is_fault(&error));
+        // A process that only probes whether the socket is used leaves without a message.
+        let is_probe = !was_connected && matches!(error, LinkError::Closed);
+        let text = error.to_string();
+        if !is_probe && (was_connected || text != self.told) {
+            self.told = text;
+            (self.tell)(MemifEvent::Disconnected(error));
+        }
+    }
+
+    fn fail(&mut self, fault: RingFault, now_ns: u64) {
+        self.disconnect(fault.into(), now_ns);
+    }
+
+    /// Receives frames of the peer.
+    fn receive(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) {
+        let Self { peer, counters, .. } = self;
+        let Some(linked) = peer.as_mut().and_then(MemifPeer::linked_mut) else { return };
+        let before = counters.rx_frames + counters.rx_malformed;
+        match linked.device.receive(counters, pool, out, max) {
+            Ok(_) => {
+                let has_frames = counters.rx_frames + counters.rx_malformed > before;
+                let (is_empty, is_certain) = (!linked.device.has_more(), linked.has_barrier);
+                self.idle = self.idle.after(now_ns, RingState { has_frames, is_empty, is_certain });
+            }
+            Err(fault) => self.fail(fault, now_ns),
+        }
+    }
+}
+
+fn is_fault(error: &LinkError) -> bool {
+    matches!(error, LinkError::Fault(_))
+}
+
+impl Port for MemifPort {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.look(now_ns);
+        self.pause.pass(now_ns);
+        let before = out.len();
+        self.receive(now_ns, pool, out, max);
+        out.range_mut(before..).for_each(|packet| packet.meta.arrival_ns = now_ns);
+        out.len() - before
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let offered = batch.len();
+        let Self { peer, counters, .. } = self;
+        let Some(linked) = peer.as_mut().and_then(MemifPeer::linked_mut) else {
+            counters.tx_no_peer += offered as u64;
+            batch.drain(..).for_each(|packet| pool.give(packet));
+            return offered;
+        };
+        let sent = linked.device.send(counters, pool, batch);
+        if linked.device.publish() {
+            counters.interrupts += 1;
+            signal(&linked.sent);
+        }
+        match sent {
+            Ok((_, RingSpace::Done)) => self.pause.end(),
+            Ok((taken, RingSpace::Full)) => self.pause.full(now_ns, taken > 0),
+            Err(fault) => self.fail(fault, now_ns),
+        }
+        offered - batch.len()
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ethernet
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.finder.wake_fd())
+    }
+
+    fn looked(&mut self, ready: bool) {
+        self.is_ready |= ready;
+    }
+
+    /// Returns whether the ring was full. The port then asks by a timeout to be called again.
+    fn blocked(&self) -> bool {
+        self.pause.due_ns().is_some()
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        match &self.peer {
+            Some(_) => self.idle.due_ns().into_iter().chain(self.pause.due_ns()).min(),
+            None => self.finder.retry_ns(),
+        }
+    }
+
+    fn counters(&self) -> PortCounters {
+        vec![("memif", self.counters.iter().collect())]
+    }
+}
