@@ -14,7 +14,8 @@
 //! [`recovery`] is a sender whose ACKs are wrong until the end. [`transit`] forwards packets with
 //! any offload metadata, and [`conntrack`] translates addresses. [`config`] reads configuration
 //! files of routers. [`nameserver`] forwards DNS messages of hostile clients and servers.
-//! [`vhost`] is the network device of a hostile virtual machine.
+//! [`vhost`] is the network device of a hostile virtual machine, and [`memif`] a link with a
+//! hostile peer.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -26,6 +27,7 @@ pub mod device;
 pub mod engine;
 pub mod filter;
 pub mod latency;
+pub mod memif;
 pub mod nameserver;
 pub mod recovery;
 pub mod stack;

@@ -71,6 +71,11 @@ fn a_virtual_machine_with_a_hostile_driver() {
     run_cases(500, towpath_fuzz::vhost::run);
 }
 
+#[test]
+fn a_memif_link_with_a_hostile_peer() {
+    run_cases(500, towpath_fuzz::memif::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

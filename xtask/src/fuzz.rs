@@ -38,6 +38,8 @@ enum Target {
     Engine,
     /// Access lists from any text and any rules, compared with a linear search.
     Filter,
+    /// Rings of a memif device, whose descriptors and indices are the input.
+    Memif,
     /// A DNS forwarder whose clients and upstream servers send any messages.
     Nameserver,
     /// A sender whose ACKs and SACK blocks come from the input, and are valid at the end.
@@ -60,6 +62,7 @@ impl Target {
             Target::Device => "device",
             Target::Engine => "engine",
             Target::Filter => "filter",
+            Target::Memif => "memif",
             Target::Nameserver => "nameserver",
             Target::Recovery => "recovery",
             Target::Stack => "stack",

@@ -157,8 +157,8 @@ pub const CHECKS: &[Check] = &[
                 let words = ["xtask", "fuzz", target, "--seconds", &seconds];
                 Ok(command(cargo(world.root, &words))?.named(target))
             };
-            const TARGETS: &str =
-                "cbpf connection conntrack engine filter nameserver recovery stack transit vhost";
+            const TARGETS: &str = "cbpf connection conntrack engine filter memif nameserver \
+                recovery stack transit vhost";
             TARGETS.split(' ').map(|target| fuzz(&target)).collect()
         },
     },
