@@ -119,9 +119,9 @@ impl Default for Buffers {
 impl Buffers {
     /// Limits the receive buffers of streams to `bytes`. As on Linux, programs can exceed the limit
     /// by SO_RCVBUF.
-    fn limit_recv(&mut self, bytes: u32) {
+    pub(crate) fn limit_recv(&mut self, bytes: u32) {
         self.recv_max = bytes;
-        self.recv = self.recv.min(bytes);
+        self.recv = Self::default().recv.min(bytes);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use towpath_pool::Port;
 use towpath_stack::IfaceId;
 use towpath_stack::net::Traffic;
+use towpath_tcp::TcpDefaults;
 
 use crate::config::ResolverConfig;
 use crate::net::NetState;
@@ -137,6 +138,24 @@ impl Query for SetResolverQuery {
 
     fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
         shard.set_resolver(self.0);
+        Portion::Last(())
+    }
+
+    fn join(_: Vec<Self::Part>) -> Self::Answer {}
+}
+
+/// Query that changes the TCP settings of new connections in each shard (event loop).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChangeTcpQuery<F>(pub F);
+
+impl<F: Fn(&mut TcpDefaults) + Clone + Send + 'static> Query for ChangeTcpQuery<F> {
+    type Part = ();
+    type Answer = ();
+
+    fn ask(&mut self, shard: &mut dyn QueryTarget) -> Portion<Self::Part> {
+        let mut defaults = shard.tcp_defaults();
+        (self.0)(&mut defaults);
+        shard.set_tcp_defaults(&defaults);
         Portion::Last(())
     }
 

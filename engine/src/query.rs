@@ -16,7 +16,7 @@ use std::{fmt, io};
 use towpath_pool::Port;
 use towpath_stack::IfaceId;
 use towpath_stack::net::Net;
-use towpath_tcp::Instant;
+use towpath_tcp::{Instant, TcpDefaults};
 
 use crate::config::ResolverConfig;
 use crate::report::{Counters, SocketEntry};
@@ -66,6 +66,11 @@ pub trait QueryTarget {
     fn attach(&mut self, iface: IfaceId, port: Box<dyn Port + Send>) -> io::Result<()>;
     /// Removes and returns the port of a removed interface, and drops packets queued for it.
     fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>>;
+    /// Returns the TCP settings of new connections.
+    fn tcp_defaults(&self) -> TcpDefaults;
+    /// Replaces the TCP settings of new connections of this shard (event loop). Connections of
+    /// existing listeners use them, too.
+    fn set_tcp_defaults(&mut self, defaults: &TcpDefaults);
     /// Sets the nameserver that programs find in /etc/resolv.conf.
     fn set_resolver(&mut self, resolver: Option<ResolverConfig>);
     /// Returns the counters of this shard (event loop) for all layers.

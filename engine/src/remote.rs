@@ -13,13 +13,13 @@ use towpath_filter::Rules;
 use towpath_pool::Port;
 use towpath_stack::IfaceId;
 use towpath_stack::net::{Change, Fault, InterfaceConfig, KernelRoutes, Net, Refused, RuleSet};
-use towpath_tcp::Instant;
+use towpath_tcp::{Instant, TcpDefaults};
 
 use crate::config::ResolverConfig;
 use crate::net::{Applied, NetState};
 use crate::queries::{
-    AttachQuery, CountersQuery, DetachQuery, NetQuery, SetResolverQuery, SettleQuery, SocketsQuery,
-    UnsentQuery,
+    AttachQuery, ChangeTcpQuery, CountersQuery, DetachQuery, NetQuery, SetResolverQuery,
+    SettleQuery, SocketsQuery, UnsentQuery,
 };
 use crate::query::{PendingQuery, PendingWork, Portion, Query, QueryTarget, ShardQuery};
 use crate::report::{Counters, Left, SocketEntry};
@@ -277,6 +277,27 @@ impl Remote {
     /// Fails if the engine has ended.
     pub fn set_rules(&self, rules: Option<Rules>) -> Result<(), Gone> {
         self.change(move |net, _| net.set_rules(rules))
+    }
+
+    /// Returns the TCP settings of new connections.
+    ///
+    /// # Errors
+    /// Fails if the engine has ended.
+    pub fn tcp_defaults(&self) -> Result<TcpDefaults, Gone> {
+        self.on_first_shard(|shard| shard.tcp_defaults())
+    }
+
+    /// Changes the TCP settings of new connections, also of those that existing listeners accept.
+    /// Every shard uses the new settings when this returns. `change` runs once for each shard
+    /// (event loop) on the current settings, so that concurrent changes are not lost.
+    ///
+    /// # Errors
+    /// Fails if the engine has ended.
+    pub fn change_tcp(
+        &self,
+        change: impl Fn(&mut TcpDefaults) + Clone + Send + 'static,
+    ) -> Result<(), Gone> {
+        self.query(ChangeTcpQuery(change))
     }
 
     /// Sets whether an interface has a link. Without a link, packets are sent to routers on other

@@ -86,6 +86,15 @@ def bind(addr):
     s = socket.socket(); s.bind((addr, 0)); return 'bound'
 def connect(addr, port):
     s = socket.socket(); s.settimeout(5); s.connect((addr, port)); return s.recv(100).decode()
+def describe(s):
+    name = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b'\\0')[0].decode()
+    return name, s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[5] & 7
+listener = None
+def pair():
+    global listener
+    listener = listener or socket.create_server(('127.0.0.1', 0))
+    client = socket.create_connection(listener.getsockname())
+    return describe(client), describe(listener.accept()[0])
 def shell(line):
     return subprocess.run(line, shell=True, capture_output=True, text=True).stdout
 while True:
@@ -234,6 +243,74 @@ fn a_batch_is_made_whole_or_not_at_all() {
             assert!(routes.lines().any(|shown| shown == line), "{line:?} in {routes}");
         }
     }
+}
+
+/// Options of TCP_INFO.
+const TIMESTAMPS: u8 = 1;
+const SACK: u8 = 2;
+const WINDOW_SCALING: u8 = 4;
+
+#[test]
+fn settings_apply_to_new_connections() {
+    for mode in Mode::all() {
+        let Some(program) = Obedient::new(*mode, "settings") else { return };
+        let set = |changes: &str| program.lab.command("setting", &format!("set {changes}"));
+        // The listener is the same for all connections.
+        let both = |congestion: &str, options: u8| {
+            let end = format!("({congestion:?}, {options})").replace('"', "'");
+            assert_eq!(program.tell("pair()"), format!("({end}, {end})"));
+        };
+        both("cubic", TIMESTAMPS | SACK | WINDOW_SCALING);
+        set("congestion=reno net.ipv4.tcp_sack=0").ok();
+        both("reno", TIMESTAMPS | WINDOW_SCALING);
+        let wrong = set("sack=on ecn=maybe");
+        assert_eq!(wrong.code(), 1);
+        assert!(wrong.stderr.contains("\"maybe\" is not a valid value of ecn"), "{wrong:?}");
+        both("reno", TIMESTAMPS | WINDOW_SCALING);
+        set("sack=on timestamps=off window-scaling=off").ok();
+        both("reno", SACK);
+    }
+}
+
+#[test]
+fn settings_are_listed_and_checked() {
+    let Some(lab) = Lab::new(Mode::Rootless, "listed", &["sleep", "100"]) else { return };
+    let shown = lab.command("setting", "").ok().stdout;
+    assert!(shown.starts_with("congestion = cubic\ntimestamps = on\n"), "{shown}");
+    assert!(shown.contains("\nfast-open-key = random\n"), "{shown}");
+    assert!(shown.ends_with("\nrmem-max = 4194304\n"), "{shown}");
+    lab.command("setting", "set rmem-max=65536 fast-open-key=1-2-3-4").ok();
+    let json = lab.command("setting", "-j get tcp_rmem[2] fast-open-key").ok().stdout;
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json[0]["value"], "65536");
+    assert_eq!(json[0]["sysctl"], "tcp_rmem[2]");
+    assert_eq!(json[1]["value"], "00000001-00000002-00000003-00000004");
+    let unknown = lab.command("setting", "get sak");
+    assert_eq!(unknown.code(), 1);
+    assert!(unknown.stderr.contains("unknown setting `sak`; did you mean `sack`?"), "{unknown:?}");
+}
+
+/// Sends a request to the run whose name is the first argument, without the checks of the command.
+const REQUEST: &str = "
+import glob, os, socket, sys
+folders = [os.environ.get('XDG_RUNTIME_DIR', '/run') + '/towpath', '/run/towpath',
+           '/var/lib/towpath', f'/tmp/towpath-{os.getuid()}']
+path = [path for folder in folders for path in glob.glob(f'{folder}/*-{sys.argv[1]}.sock')][0]
+s = socket.socket(socket.AF_UNIX); s.connect(path)
+s.sendall(sys.argv[2].encode() + b'\\n')
+print(s.makefile().read())
+";
+
+#[test]
+fn an_invalid_setting_prevents_all_changes_of_its_request() {
+    let Some(lab) = Lab::new(Mode::Rootless, "atomic", &["sleep", "100"]) else { return };
+    let changes = r#"[{"name":"sack","value":"off"},{"name":"ecn","value":"loud"}]"#;
+    let request = format!(r#"{{"version":1,"request":"apply-settings","changes":{changes}}}"#);
+    let output = lab.ns.run(&["python3", "-c", REQUEST, &lab.name, &request]).ok();
+    let reply: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!(reply["error"]["code"], "refused");
+    assert_eq!(reply["error"]["at"], 1);
+    assert_eq!(lab.command("setting", "get sack").ok().stdout, "on\n");
 }
 
 /// Creates a namespace whose kernel has the same configuration on `eth0` as the stack.

@@ -69,6 +69,9 @@ pub enum Command {
     /// Show the DNS forwarder of a running router, and empty its cache
     #[command(long_about = crate::dns::ABOUT, after_long_help = crate::dns::AFTER)]
     Dns(crate::dns::DnsArgs),
+    /// Show and change the TCP settings of a running run or router
+    #[command(long_about = crate::setting::ABOUT, after_long_help = crate::setting::AFTER)]
+    Setting(crate::setting::SettingArgs),
     /// Show the ports of a running router or run
     #[command(long_about = crate::port::ABOUT, after_long_help = crate::port::AFTER)]
     Port(crate::port::PortArgs),

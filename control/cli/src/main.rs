@@ -9,8 +9,8 @@
 //! `proxy` carries the traffic of a TUN device, or of PROGRAM in a network namespace. `vhost` is
 //! the network of a virtual machine. `router` forwards packets between networks (`apps/router`),
 //! and `config` shows and changes the configuration of a running one. `ss`, `ip`, `acl`, `port`,
-//! `stats`, `top` and `metrics` query running instances over the sockets of `towpath-model`, which
-//! `served` answers.
+//! `setting`, `stats`, `top` and `metrics` query running instances over the sockets of
+//! `towpath-model`, which `served` answers.
 //!
 //! `load` measures servers, `sim` simulates networks, `script` runs packet scripts. Files are
 //! stored in private directories of the user (`towpath_model::folder`). Messages are printed by a
@@ -48,6 +48,7 @@ mod run;
 mod screen;
 mod script;
 mod served;
+mod setting;
 mod signals;
 mod sim;
 mod ss;
@@ -81,6 +82,7 @@ fn main() -> std::process::ExitCode {
             unprivileged().and_then(|()| conntrack::conntrack(&args)).map(|()| 0)
         }
         Command::Dns(args) => unprivileged().and_then(|()| dns::dns(&args)).map(|()| 0),
+        Command::Setting(args) => unprivileged().and_then(|()| setting::setting(&args)).map(|()| 0),
         Command::Port(args) => unprivileged().and_then(|()| port::port(&args)).map(|()| 0),
         Command::Config(args) => unprivileged().and_then(|()| config::config(&args)),
         Command::Stats(args) => unprivileged().and_then(|()| counters::stats(&args)).map(|()| 0),
@@ -110,7 +112,9 @@ fn parse() -> Cli {
         let of_run = (word == "run" || is_proxys) && error.use_stderr();
         let code = match word.to_str() {
             _ if of_run => error::ExitCode::Failed as i32,
-            Some("ip" | "acl" | "nat" | "conntrack" | "dns" | "port") if error.use_stderr() => {
+            Some("ip" | "acl" | "nat" | "conntrack" | "dns" | "port" | "setting")
+                if error.use_stderr() =>
+            {
                 error::ExitCode::IpUsage as i32
             }
             _ => error.exit_code(),

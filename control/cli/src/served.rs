@@ -19,7 +19,7 @@ use towpath_stack::net::{self, IfaceId};
 pub use reports::StackResponder;
 pub use stack::{PortList, ServedPort, ServedStack, gone};
 
-use crate::{acl, conntrack, port};
+use crate::{acl, conntrack, port, setting};
 use convert::{shown, socket};
 
 /// Returns the counters of the connection tracker and the DNS forwarder, if there are any.
@@ -80,6 +80,12 @@ pub fn answer(stack: &ServedStack, call: Call, reply: &mut Reply) {
             })
         }
         Call::FlushDns => flush_dns(stack).map(|count| reply.applied = Some(count)),
+        Call::Settings => setting::shown(stack).map_err(gone).map(|list| {
+            reply.settings = Some(list);
+        }),
+        Call::ApplySettings { changes } => setting::change(stack, &changes).map(|count| {
+            reply.applied = Some(count);
+        }),
         Call::Config | Call::ApplyConfig { .. } | Call::ConfirmConfig | Call::RollbackConfig => {
             let why = "a run has no configuration file: only routers have one";
             Err(RequestFault::new("unsupported", why))

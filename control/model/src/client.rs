@@ -13,6 +13,7 @@ use crate::net::{Change, Net};
 use crate::ports::Port;
 use crate::reports::Reports;
 use crate::request::{Call, Layer, Reply, RequestFault, RunKind, RunningConfig};
+use crate::settings::{TcpSetting, TcpSettingChange};
 use crate::sockets::ShownSocket;
 use crate::subscription::Subscription;
 use crate::text::printable;
@@ -398,6 +399,24 @@ impl Client {
     /// See [`Client::net`]; also if the run forwards no DNS.
     pub fn flush_dns(&self) -> Result<usize, Error> {
         self.ask(&Call::FlushDns)?.applied.ok_or_else(|| self.unreadable())
+    }
+
+    /// Queries the TCP settings, which new connections use.
+    ///
+    /// # Errors
+    /// See [`Client::net`].
+    pub fn settings(&self) -> Result<Vec<TcpSetting>, Error> {
+        self.ask(&Call::Settings)?.settings.ok_or_else(|| self.unreadable())
+    }
+
+    /// Changes TCP settings for new connections, also for those that existing listeners accept.
+    /// Returns the number of changes.
+    ///
+    /// # Errors
+    /// No change was applied. [`RequestFault::at`] is the index of the invalid change.
+    pub fn apply_settings(&self, changes: &[TcpSettingChange]) -> Result<usize, Error> {
+        let call = Call::ApplySettings { changes: changes.to_vec() };
+        self.ask(&call)?.applied.ok_or_else(|| self.unreadable())
     }
 
     /// Queries the configuration of a router.

@@ -35,8 +35,8 @@
 //!
 //! A client can also subscribe to reports about changes and samples ([`Client::subscribe`]).
 //!
-//! Reading order: `request`, `net`, `lookup`, `ports`, `acl`, `flows` and `subscription` (types),
-//! `client` and `reports`. Then `server`, `connections` and `subscriber` (the run's end), `changes`
+//! Reading order: `request`, `net`, `lookup`, `ports`, `acl`, `flows`, `settings` and `subscription`
+//! (types), `client` and `reports`. Then `server`, `connections` and `subscriber` (the run's end), `changes`
 //! (differences to report), `ask` (concurrent queries), `bounded` (limits on memory) and `folder`
 //! (directories of the sockets).
 
@@ -57,6 +57,7 @@ mod ports;
 mod reports;
 mod request;
 mod server;
+mod settings;
 mod sockets;
 mod subscriber;
 mod subscription;
@@ -78,6 +79,7 @@ pub use ports::Port;
 pub use reports::Reports;
 pub use request::{Call, Layer, Reply, RequestFault, RunKind, RunningConfig, VERSION};
 pub use server::{CallResponder, Instance, Listening, NoInstance, is_name};
+pub use settings::{TcpSetting, TcpSettingChange};
 pub use sockets::{Answer, FlowFigures, Proto, ShownSocket, Word};
 pub use subscriber::ReportSource;
 pub use subscription::{

@@ -10,6 +10,7 @@ use crate::flows::{FlowFilter, Nat, NatChange, ShownFlow};
 use crate::lookup::{FoundRoute, RouteLookup};
 use crate::net::{Change, Net};
 use crate::ports::Port;
+use crate::settings::{TcpSetting, TcpSettingChange};
 use crate::sockets::{ShownSocket, Word};
 use crate::subscription::Subscription;
 
@@ -87,6 +88,14 @@ pub enum Call {
     /// Removes all answers from the cache of the DNS forwarder.
     #[serde(rename = "flush-dns")]
     FlushDns,
+    /// Queries the TCP settings.
+    Settings,
+    /// Changes TCP settings for new connections: all of them, or none if one is invalid.
+    #[serde(rename = "apply-settings")]
+    ApplySettings {
+        /// Changes, in the order in which they are applied.
+        changes: Vec<TcpSettingChange>,
+    },
     /// Queries the configuration of a router.
     Config,
     /// Changes a router to a configuration: either all of it, or nothing.
@@ -123,6 +132,7 @@ impl Call {
                 | Self::ApplyNat { .. }
                 | Self::DeleteFlows { .. }
                 | Self::FlushDns
+                | Self::ApplySettings { .. }
                 | Self::ApplyConfig { .. }
                 | Self::ConfirmConfig
                 | Self::RollbackConfig
@@ -178,6 +188,11 @@ impl Call {
                 Self::FlowEvents { from }
             }
             Kind::FlushDns => Self::FlushDns,
+            Kind::Settings => Self::Settings,
+            Kind::ApplySettings => {
+                let Changes { changes } = serde_json::from_slice(line)?;
+                Self::ApplySettings { changes }
+            }
             Kind::Config => Self::Config,
             Kind::ApplyConfig => {
                 let NewConfig { text, confirm_s } = serde_json::from_slice(line)?;
@@ -228,6 +243,9 @@ enum Kind {
     DeleteFlows,
     #[serde(rename = "flush-dns")]
     FlushDns,
+    Settings,
+    #[serde(rename = "apply-settings")]
+    ApplySettings,
     Config,
     #[serde(rename = "apply-config")]
     ApplyConfig,
@@ -293,6 +311,12 @@ impl bounded::Change for Change {
 }
 
 impl bounded::Change for NatChange {
+    fn read(json: &str) -> serde_json::Result<Self> {
+        if json.len() <= CHANGE_LEN_MAX { serde_json::from_str(json) } else { Err(too_long(json)) }
+    }
+}
+
+impl bounded::Change for TcpSettingChange {
     fn read(json: &str) -> serde_json::Result<Self> {
         if json.len() <= CHANGE_LEN_MAX { serde_json::from_str(json) } else { Err(too_long(json)) }
     }
@@ -373,6 +397,10 @@ pub struct Reply {
     /// Number of the next event, in the answer to [`Call::FlowEvents`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_event: Option<u64>,
+    /// Answer to [`Call::Settings`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "bounded::list")]
+    pub settings: Option<Vec<TcpSetting>>,
     /// Answer to [`Call::Config`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<RunningConfig>,

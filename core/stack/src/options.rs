@@ -159,13 +159,16 @@ impl<H: Host> Stack<H> {
         {
             return self.set_accepting(index, option);
         }
+        let is_congestion = matches!(option, SocketOption::Congestion(_));
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         match &mut socket.kind {
             SocketRole::Fresh(settings) => {
+                settings.has_own_congestion |= is_congestion;
                 set_stream(Stage::Before(&mut settings.tcp), &mut settings.packet, option)
             }
             SocketRole::Listener(listener) => {
                 let settings = &mut listener.settings;
+                settings.has_own_congestion |= is_congestion;
                 let stage = Stage::Before(&mut settings.tcp);
                 let set = set_stream(stage, &mut settings.packet, option);
                 // Notify all shards (stacks of this host), because any of them may accept

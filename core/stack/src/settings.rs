@@ -13,7 +13,12 @@ use crate::tables::flow::Flow;
 /// listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StreamSettings {
+    /// Settings of the socket. [`StreamSettings::for_flow`] replaces those that a socket cannot set
+    /// itself by the current ones of the host.
     pub tcp: Config,
+    /// Whether the program has set TCP_CONGESTION. Otherwise connections use the algorithm that the
+    /// host has when they are created.
+    pub has_own_congestion: bool,
     pub packet: PacketSettings,
     /// SO_BINDTODEVICE: interface to which the socket is restricted.
     pub device: Option<IfaceId>,
@@ -30,7 +35,9 @@ impl StreamSettings {
     /// Creates default settings.
     pub fn new(tcp: Config) -> Self {
         Self {
-            tcp,
+            // `None` means the current keys of the host, until the program sets TCP_FASTOPEN_KEY.
+            tcp: Config { fast_open_keys: None, ..tcp },
+            has_own_congestion: false,
             packet: PacketSettings::default(),
             device: None,
             binding: BindOptions::default(),
@@ -39,8 +46,17 @@ impl StreamSettings {
         }
     }
 
-    /// Returns the settings of a connection. Its segment sizes depend on the path of `flow`.
-    pub fn for_flow(&self, now: Instant, flow: &Flow, iface: Option<IfaceId>, net: &Net) -> Config {
+    /// Returns the settings of a connection. Its segment sizes depend on the path of `flow`. The
+    /// settings that operators can change come from `host`, because they may have changed since the
+    /// socket was opened.
+    pub fn for_flow(
+        &self,
+        now: Instant,
+        flow: &Flow,
+        iface: Option<IfaceId>,
+        net: &Net,
+        host: &Config,
+    ) -> Config {
         let route = net.route(now, Some(flow.local), flow.remote, iface);
         // Use the MTU of the link, and not `route.mtu`, which depends on easily forged reports
         // about datagrams. A connection accepts only reports about its own segments (RFC 5927 §4).
@@ -65,6 +81,16 @@ impl StreamSettings {
             mss_recv: packet.limit(flow.mss_for(mtu_recv)),
             mss_send_max: packet.limit(flow.mss_for(mtu_send)),
             mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
+            congestion: match self.has_own_congestion {
+                true => self.tcp.congestion,
+                false => host.congestion,
+            },
+            timestamps: host.timestamps,
+            sack: host.sack,
+            scaling: host.scaling,
+            window_scale: host.window_scale,
+            ecn: host.ecn,
+            fast_open: host.fast_open,
             ..self.tcp
         }
     }

@@ -208,10 +208,7 @@ impl<H: Host> Stack<H> {
             flows: FlowTable::default(),
             ports: LocalPorts::new(binds, Ephemeral::new(&config.ephemeral)),
             handshakes: Handshakes::default(),
-            fast_opens: FastOpens::new(
-                FastOpenKeys { primary: keys.fast_open.0, backup: None },
-                keys.table,
-            ),
+            fast_opens: FastOpens::new(fast_open_keys(&config.tcp, &keys), keys.table),
             time_waits: TimeWaits::new(config.tcp.time_wait),
             datagrams: DatagramTables::default(),
             wheel: TimerWheel::new(now),
@@ -233,9 +230,18 @@ impl<H: Host> Stack<H> {
         &self.counters
     }
 
-    /// Returns the configuration given to [`Stack::new`], which cannot be changed.
+    /// Returns the configuration given to [`Stack::new`], with the changes of [`Stack::set_tcp`].
     pub fn config(&self) -> &StackConfig {
         &self.config
+    }
+
+    /// Replaces the settings of new connections. Connections of existing listeners use them, too,
+    /// except for options that the program has set. Existing connections keep their settings. Each
+    /// shard must be changed on its own. Changes of [`towpath_tcp::Config::time_wait`] have no
+    /// effect.
+    pub fn set_tcp(&mut self, tcp: towpath_tcp::Config) {
+        self.fast_opens.set_keys(fast_open_keys(&tcp, &self.keys));
+        self.config.tcp = tcp;
     }
 
     /// Adds a socket to the list of sockets that may have something to send, unless it is already
@@ -317,4 +323,10 @@ impl<H: Host> Stack<H> {
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.net.count_drop(reason);
     }
+}
+
+/// Returns the keys of Fast Open cookies: the configured ones, or a random key of this host.
+fn fast_open_keys(tcp: &towpath_tcp::Config, keys: &SocketKeys) -> FastOpenKeys {
+    let random = FastOpenKeys { primary: keys.fast_open.0, backup: None };
+    tcp.fast_open_keys.unwrap_or(random)
 }

@@ -77,6 +77,24 @@ pub struct TcpDefaultRow {
     show: fn(&TcpDefaults) -> Option<String>,
 }
 
+impl TcpDefaultRow {
+    /// Returns the row with this name. Names of Linux sysctls are accepted as well.
+    ///
+    /// # Errors
+    /// Returns an error if the name is unknown.
+    pub fn find(name: &str) -> Result<&'static Self, TcpDefaultError> {
+        let short = name.strip_prefix("net.ipv4.").unwrap_or(name);
+        let row = TCP_DEFAULTS.iter().find(|row| row.name == name || row.sysctl == short);
+        row.ok_or_else(|| TcpDefaultError::UnknownName(name.into()))
+    }
+
+    /// Returns the value of the setting in a form that [`TcpDefaults::set`] accepts. Returns `None`
+    /// if the setting has no fixed value, as a random key.
+    pub fn value(&self, all: &TcpDefaults) -> Option<String> {
+        (self.show)(all)
+    }
+}
+
 /// Minimum of the setting `rmem-max` in bytes: a page, which is also the minimum of Linux's
 /// `tcp_rmem`.
 const RECV_MIN: u32 = 4096;
@@ -200,9 +218,7 @@ impl TcpDefaults {
     /// # Errors
     /// Returns an error if the name is unknown or the value invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), TcpDefaultError> {
-        let short = name.strip_prefix("net.ipv4.").unwrap_or(name);
-        let row = TCP_DEFAULTS.iter().find(|row| row.name == name || row.sysctl == short);
-        let row = row.ok_or_else(|| TcpDefaultError::UnknownName(name.into()))?;
+        let row = TcpDefaultRow::find(name)?;
         (row.set)(self, value).ok_or_else(|| TcpDefaultError::InvalidValue(row.name, value.into()))
     }
 
@@ -217,6 +233,22 @@ impl TcpDefaults {
             self.set(name.trim(), value.trim())?;
         }
         Ok(())
+    }
+
+    /// Returns the settings in a configuration of connections. `recv_max` is the maximum size of a
+    /// receive buffer in bytes.
+    pub fn of(config: &Config, recv_max: u32) -> Self {
+        Self {
+            congestion: config.congestion,
+            timestamps: config.timestamps,
+            sack: config.sack,
+            window_scaling: config.scaling,
+            ecn: config.ecn,
+            fast_open: config.fast_open,
+            fast_open_keys: config.fast_open_keys,
+            syn_cookies: config.syn_cookies,
+            recv_max: Some(recv_max),
+        }
     }
 
     /// Copies the settings to the configuration of a new connection.
@@ -294,6 +326,7 @@ mod tests {
         all.apply(&mut config);
         assert_eq!((config.timestamps, config.sack, config.scaling), (false, false, false));
         assert_eq!((config.ecn, config.window_scale), (EcnMode::Accurate, 1));
+        assert_eq!(TcpDefaults::of(&config, 100_000), all);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! runs.
 //!
 //! `clap_complete` generates scripts for options only. The values of `--name` and `--run` are
-//! completed from `towpath completions --live`. The words of `ip`, `acl`, `nat`, `conntrack` and
-//! `port` are completed from `towpath completions --next` (`next`).
+//! completed from `towpath completions --live`. The words of `ip`, `acl`, `nat`, `conntrack`,
+//! `port` and `setting` are completed from `towpath completions --next` (`next`).
 
 mod next;
 
@@ -40,7 +40,7 @@ pub enum LiveArg {
 }
 
 /// Commands in which `--name` and `--run` select a live run.
-const COMMANDS: &str = "ip acl nat conntrack dns port config stats top metrics";
+const COMMANDS: &str = "ip acl nat conntrack dns port config setting stats top metrics";
 
 /// Prints a completion script, or a list of words for such a script.
 ///
@@ -79,7 +79,8 @@ fn with_runs(shell: Shell, script: String) -> String {
 }
 
 /// Bash function that wraps the generated function. The wrapper completes the value of `--name`,
-/// the first word after `ss`, and the words of `ip`, `acl`, `nat`, `conntrack` and `port`.
+/// the first word after `ss`, and the words of `ip`, `acl`, `nat`, `conntrack`, `port` and
+/// `setting`.
 const BASH: &str = r#"
 _towpath_live() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" kind=""
@@ -91,8 +92,8 @@ _towpath_live() {
     case "${COMP_WORDS[1]} ${prev}" in
         "ip --name"|"acl --name"|"nat --name"|"conntrack --name"|"port --name"|"stats --name")
             kind=names ;;
-        "config --name"|"dns --name"|"top --name"|"metrics --name") kind=names ;;
-        "config --run"|"dns --run"|"top --run"|"metrics --run") kind=pids ;;
+        "config --name"|"dns --name"|"setting --name"|"top --name"|"metrics --name") kind=names ;;
+        "config --run"|"dns --run"|"setting --run"|"top --run"|"metrics --run") kind=pids ;;
         "ip --run"|"acl --run"|"nat --run"|"conntrack --run"|"port --run"|"stats --run")
             kind=pids ;;
         "ss "*) [[ "${cur}" == -* ]] || kind=pids ;;
@@ -102,7 +103,7 @@ _towpath_live() {
         return 0
     fi
     local command="${COMP_WORDS[1]}"
-    if [[ " ip acl nat conntrack port " == *" ${command} "* ]] \
+    if [[ " ip acl nat conntrack port setting " == *" ${command} "* ]] \
         && [[ "${cur}" != -* && ${COMP_CWORD} -gt 1 ]]; then
         local next="$("$1" completions --next "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
         if [[ -n "${next}" ]]; then
@@ -127,7 +128,7 @@ fn fish() -> String {
     // Use `string length -q`, so that the rule applies only if there are words. Otherwise -f would
     // suppress the completion of files for `acl load`.
     const NEXT: &str = "towpath completions --next (commandline -opc)[2..-1] 2>/dev/null";
-    let words = ["ip", "acl", "nat", "conntrack", "port"].map(|command| {
+    let words = ["ip", "acl", "nat", "conntrack", "port", "setting"].map(|command| {
         format!(
             "complete -c towpath -n \"__fish_towpath_using_subcommand {command}; and {NEXT} | \
              string length -q\" -f -a '({NEXT})'\n"
@@ -169,6 +170,7 @@ _towpath_next() {
         .replace("replace id N RULE, del N, flush:_default", "del N, flush:{_towpath_next nat}")
         .replace("flush, events, stats:_default", "events, stats:{_towpath_next conntrack}")
         .replace("all ports):_default", "all ports):{_towpath_next port}")
+        .replace("set NAME=VALUE:_default", "set NAME=VALUE:{_towpath_next setting}")
         .replace(LAST, &format!("{FUNCTION}{LAST}"))
 }
 
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(zsh.matches(":NAME:{_towpath_live names}").count(), commands);
         assert_eq!(zsh.matches(":PID:{_towpath_live pids}").count(), commands);
         assert_eq!(zsh.matches("_towpath_live() {").count(), 1);
-        for command in ["ip", "acl", "nat", "conntrack", "port"] {
+        for command in ["ip", "acl", "nat", "conntrack", "port", "setting"] {
             assert_eq!(
                 zsh.matches(&format!(":{{_towpath_next {command}}}")).count(),
                 1,
@@ -201,7 +203,7 @@ mod tests {
         let fish = script(Shell::Fish);
         assert_eq!(fish.matches("--live names").count(), commands);
         // The shell completes files if `--next` returns no words.
-        assert_eq!(fish.matches("| string length -q\" -f").count(), 5, "{fish}");
+        assert_eq!(fish.matches("| string length -q\" -f").count(), 6, "{fish}");
         assert!(zsh.contains("_default\n    fi"), "{zsh}");
     }
 }

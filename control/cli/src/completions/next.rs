@@ -1,7 +1,8 @@
-//! Completes the words of `towpath ip`, `acl`, `nat`, `conntrack` and `port`, because clap does not
-//! know their grammar.
+//! Completes the words of `towpath ip`, `acl`, `nat`, `conntrack`, `port` and `setting`, because clap
+//! does not know their grammar.
 
 use towpath_model::user_id;
+use towpath_tcp::{TCP_DEFAULTS, TcpDefaultRow};
 use towpath_uplink::DEVICES;
 
 use crate::ip::{WhichRun, object_verbs, objects};
@@ -53,8 +54,28 @@ pub fn next(line: &[String]) -> Vec<String> {
         }
         ("port", []) => [fixed(&["show"]), ports(&which)].concat(),
         ("port", ["show" | "list"]) => ports(&which),
+        ("setting", []) => fixed(&["list", "get", "set"]),
+        ("setting", ["get", ..]) => TCP_DEFAULTS.iter().map(|row| row.name.to_owned()).collect(),
+        // Bash splits `sack=on` into three words, and completes only the last one.
+        ("setting", ["set", .., name]) if line.last().is_some_and(|word| word == "=") => {
+            TcpDefaultRow::find(name).map(values).unwrap_or_default()
+        }
+        ("setting", ["set", ..]) => TCP_DEFAULTS.iter().flat_map(assignments).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Returns the valid values of a setting, if they are a list of words.
+fn values(row: &TcpDefaultRow) -> Vec<String> {
+    let values = (row.values)();
+    let words = values.split(", ").filter(|word| !word.contains(' '));
+    words.map(str::to_owned).collect()
+}
+
+/// Returns the words that set a setting: one for each value, or the name with `=`.
+fn assignments(row: &TcpDefaultRow) -> Vec<String> {
+    let words: Vec<_> = values(row).iter().map(|value| format!("{}={value}", row.name)).collect();
+    if words.is_empty() { vec![format!("{}=", row.name)] } else { words }
 }
 
 fn is_monitor(word: &str) -> bool {
@@ -99,5 +120,11 @@ mod tests {
         assert_eq!(next("conntrack list src"), "");
         assert_eq!(next("conntrack list src ::1"), "id proto state src dst sport dport");
         assert_eq!(next("port --name no_such_run"), "show");
+        assert_eq!(next("setting -j"), "list get set");
+        assert!(next("setting get ecn").starts_with("congestion timestamps sack"));
+        let set = next("setting set ecn=on");
+        assert!(set.contains(" sack=on sack=off ") && set.ends_with(" rmem-max="), "{set}");
+        assert_eq!(next("setting set syn-cookies ="), "off on always");
+        assert_eq!(next("setting set rmem-max ="), "");
     }
 }

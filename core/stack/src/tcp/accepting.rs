@@ -17,7 +17,6 @@ impl<H: Host> Stack<H> {
         index: u32,
         option: SocketOption,
     ) -> Result<(), OptionError> {
-        let is_served = self.config.tcp.fast_open.server();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let settings: &mut StreamSettings = match &mut socket.kind {
             SocketRole::Fresh(settings) => settings,
@@ -25,7 +24,6 @@ impl<H: Host> Stack<H> {
             _ => return Err(OptionError::NotApplicable),
         };
         match option {
-            SocketOption::FastOpenQueue(_) if !is_served => {}
             SocketOption::FastOpenQueue(places) => settings.fast_open_queue = places,
             SocketOption::FastOpenKeys(keys) => settings.tcp.fast_open_keys = Some(keys),
             SocketOption::SaveSyn(on) => settings.save_syn = on,

@@ -223,7 +223,7 @@ impl<H: Host> Stack<H> {
         }
         self.counters.tcp_connects += 1;
         let iss = self.initial_sequence(now, &flow, iss_min);
-        let config = settings.for_flow(now, &flow, iface, &self.net);
+        let config = settings.for_flow(now, &flow, iface, &self.net, &self.config.tcp);
         self.paths.follow(&mut self.net);
         let path = self.paths.shrink(route, &self.net);
         let offset = self.timestamp_offset(&flow);

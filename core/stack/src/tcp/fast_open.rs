@@ -88,6 +88,11 @@ impl FastOpens {
         self.servers.len()
     }
 
+    /// Replaces the keys of listeners whose program has set none.
+    pub fn set_keys(&mut self, keys: FastOpenKeys) {
+        self.keys = keys;
+    }
+
     /// Returns the keys of a listener's cookies.
     pub fn keys_of(&self, settings: &StreamSettings) -> FastOpenKeys {
         settings.tcp.fast_open_keys.unwrap_or(self.keys)
@@ -105,7 +110,7 @@ impl FastOpens {
         //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2
         //# When this flag is off, the server does not perform any TFO-related operations and MUST
         //# ignore all cookie options.
-        if listener.settings.fast_open_queue == 0 {
+        if listener.settings.fast_open_queue == 0 || !modes.server() {
             return false;
         }
         let option = FastOpen::find(incoming.header());

@@ -99,11 +99,12 @@ impl<H: Host> Stack<H> {
         let settings = self.settings_of(parent);
         //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
         //# The packet MAY include a Fast Open option.
-        let gives_cookie =
-            settings.fast_open_queue > 0 && FastOpen::find(incoming.header()).is_some();
+        let gives_cookie = settings.fast_open_queue > 0
+            && self.config.tcp.fast_open.server()
+            && FastOpen::find(incoming.header()).is_some();
         let iss = self.initial_sequence(cx.now, &flow, iss_min);
         let iface = settings.device.or(self.pinned(local.iface, &flow));
-        let config = settings.for_flow(cx.now, &flow, iface, &self.net);
+        let config = settings.for_flow(cx.now, &flow, iface, &self.net, &self.config.tcp);
         //= https://www.rfc-editor.org/rfc/rfc4987#section-3.5
         //# The full state allocation is delayed until the connection has been fully established.
         let half_open = HalfOpen::new(&config, segment, iss, self.timestamp_offset(&flow), cx.now);
@@ -175,7 +176,7 @@ impl<H: Host> Stack<H> {
         iss_min: Option<SeqNum>,
     ) -> Option<SynAnswer> {
         let max = self.config.syn_cache_max;
-        let sends_cookie = match listener.settings.tcp.syn_cookies {
+        let sends_cookie = match self.config.tcp.syn_cookies {
             SynCookies::Off => false,
             //= https://www.rfc-editor.org/rfc/rfc4987#section-3.7
             //# in the event that the cache becomes full, then SYN cookies can be sent instead of

@@ -121,7 +121,7 @@ impl<H: Host> Stack<H> {
             ..FifoLevels::default()
         };
         let iface = settings.device.or(self.pinned(local.iface, &flow));
-        let config = settings.for_flow(now, &flow, iface, &self.net);
+        let config = settings.for_flow(now, &flow, iface, &self.net, &self.config.tcp);
         let offset = self.timestamp_offset(&flow);
         let (connection, received) =
             Connection::accept_with_data(config, segment, iss, offset, now, buffers);

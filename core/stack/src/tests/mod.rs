@@ -12,6 +12,7 @@ mod output;
 mod peers;
 mod robust;
 mod scale;
+mod settings;
 mod shards;
 mod socket_filter;
 mod stalls;

@@ -6,7 +6,7 @@ use std::io;
 use towpath_pool::Port;
 use towpath_stack::IfaceId;
 use towpath_stack::net::Net;
-use towpath_tcp::Instant;
+use towpath_tcp::{Instant, TcpDefaults};
 
 use crate::config::ResolverConfig;
 use crate::mail::ShardReport;
@@ -56,6 +56,21 @@ impl QueryTarget for RequestCx<'_> {
 
     fn detach(&mut self, iface: IfaceId) -> Option<Box<dyn Port + Send>> {
         self.net.detach(self.sockets.now, iface)
+    }
+
+    fn tcp_defaults(&self) -> TcpDefaults {
+        TcpDefaults::of(&self.net.stack.config().tcp, self.sockets.buffers.recv_max)
+    }
+
+    fn set_tcp_defaults(&mut self, defaults: &TcpDefaults) {
+        // Without a new maximum, keep the sizes and the window scale of the start.
+        let recv_max = defaults.recv_max.filter(|max| *max != self.sockets.buffers.recv_max);
+        if let Some(bytes) = recv_max {
+            self.sockets.buffers.limit_recv(bytes);
+        }
+        let mut tcp = self.net.stack.config().tcp;
+        TcpDefaults { recv_max, ..*defaults }.apply(&mut tcp);
+        self.net.stack.set_tcp(tcp);
     }
 
     fn set_resolver(&mut self, resolver: Option<ResolverConfig>) {

@@ -175,7 +175,7 @@ impl<H: Host> Stack<H> {
         settings: &StreamSettings,
         iface: Option<IfaceId>,
     ) -> Connection {
-        let config = settings.for_flow(now, flow, iface, &self.net);
+        let config = settings.for_flow(now, flow, iface, &self.net, &self.config.tcp);
         Connection::accept(config, handshake, now)
     }
 }

@@ -22,7 +22,7 @@ impl<H: Host> Stack<H> {
         let IncomingSegment { flow, ref segment, ref local, .. } = incoming;
         let settings = self.settings_of(HandshakeParent::Listener(index));
         let iface = settings.device.or(self.pinned(local.iface, &flow));
-        let config = settings.for_flow(cx.now, &flow, iface, &self.net);
+        let config = settings.for_flow(cx.now, &flow, iface, &self.net, &self.config.tcp);
         let (offset, room) = (self.timestamp_offset(&flow), self.recv_room(cx.host, index));
         let mac = |claims: CookieClaims| self.keys.syn_cookie(&flow, claims);
         let syn_ack = HalfOpen::cookie_syn_ack(&config, segment, offset, cx.now, room, mac);
@@ -61,7 +61,7 @@ impl<H: Host> Stack<H> {
         let hops_min = listener.settings.packet.hops_min.from(incoming.flow.remote);
         // Accept SYN cookies only while the listener sends them. Otherwise an attacker could try to
         // guess a cookie at any time.
-        if listener.settings.tcp.syn_cookies == SynCookies::Off
+        if self.config.tcp.syn_cookies == SynCookies::Off
             || cx.now >= listener.lenient_until
             || incoming.local.ttl < hops_min
         {

@@ -112,7 +112,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_syns += 1;
         let iss = self.initial_sequence(now, &flow, iss_min);
         let settings = StreamSettings::new(self.config.tcp);
-        let config = settings.for_flow(now, &flow, Some(iface), &self.net);
+        let host = &self.config.tcp;
+        let config = settings.for_flow(now, &flow, Some(iface), &self.net, host);
         let mut half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
         let syn_ack = half_open.syn_ack(now, recv.free());
         let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
