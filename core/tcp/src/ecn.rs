@@ -172,9 +172,9 @@ impl EcnState {
     const REDUCED: u8 = 32;
     /// Flag: the peer has sent a packet with ECT or CE.
     const SEEN: u8 = 64;
-    /// Flag. Before the handshake is complete: a SYN or SYN-ACK without ECN was sent. Afterwards,
-    /// with accurate ECN: the next pure ACK, ours or the peer's, reports the codepoint of the
-    /// SYN-ACK.
+    /// Flag. Before the handshake of an active open is complete: a SYN without ECN was sent. Before
+    /// that of a passive open with classic ECN: this host accepts accurate ECN. Afterwards, with
+    /// accurate ECN: the next pure ACK, ours or the peer's, reports the codepoint of the SYN-ACK.
     const HANDSHAKE: u8 = 128;
 
     fn has(self, bits: u8) -> bool {
@@ -208,6 +208,8 @@ impl EcnState {
     }
 
     /// Negotiates ECN of a passive open with the peer's SYN.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
     //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.1
     //# If a host has received an ECN-setup SYN packet, then it MAY send
     //# an ECN-setup SYN-ACK packet.  Otherwise, it MUST NOT send an
@@ -215,18 +217,28 @@ impl EcnState {
     pub(crate) fn answer(mode: EcnMode, syn: Flags) -> EcnState {
         match syn.ace() {
             _ if mode == EcnMode::Off => EcnState::NONE,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.2
+            //# When an AccECN-enabled TCP Server (B) receives a SYN with
+            //# (AE,CWR,ECE) = (0,0,0) it MUST set both its half connections into
+            //# the Not ECN feedback mode
             0b000 => EcnState::NONE,
             //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.3
             //# it does not have logic specific to
             //# such a combination, the Server MUST negotiate the use of AccECN as if
             //# the three flags had been set to (1,1,1).
             ace if mode.accepts_accurate() && ace != 0b011 => EcnState::ACCURATE,
+            _ if is_setup_syn(syn) && mode.accepts_accurate() => {
+                EcnState(EcnState::CLASSIC.0 | Self::HANDSHAKE)
+            }
             _ if is_setup_syn(syn) => EcnState::CLASSIC,
             _ => EcnState::NONE,
         }
     }
 
     /// Negotiates ECN in a simultaneous open: the peer's SYN crossed ours, which requested `self`.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.2
+    //# Host A MUST then enter the same feedback mode as it would have
+    //# entered had it been a responding host and received the same SYN.
     pub(crate) fn answer_to_offer(self, syn: Flags) -> EcnState {
         let mode = match self.feedback() {
             Feedback::None => EcnMode::Off,
@@ -257,7 +269,19 @@ impl EcnState {
             //# to
             //# request more Accurate ECN feedback the TCP Client (host A) MUST set
             //# the TCP flags (AE,CWR,ECE) = (1,1,1) in the initial SYN segment.
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.4.1
+            //# it SHOULD attempt to negotiate the use of
+            //# AccECN at least one more time by continuing to set all three TCP ECN
+            //# flags (AE,CWR,ECE) = (1,1,1) on the first retransmitted SYN
             Feedback::Accurate if retransmissions < ACCURATE_SYNS => return Flags::ACE,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.4.1
+            //# the TCP Client SHOULD send
+            //# subsequent retransmissions of the SYN with the three TCP-ECN flags
+            //# cleared (AE,CWR,ECE) = (0,0,0).
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+            //# MUST NOT send a 'Classic' ECN-setup SYN [RFC3168] with
+            //# (AE,CWR,ECE) = (0,1,1) and a SYN with (AE,CWR,ECE) = (1,1,1)
+            //# requesting AccECN feedback within the same connection;
             _ => {}
         }
         self.set(Self::HANDSHAKE, true);
@@ -269,9 +293,23 @@ impl EcnState {
     /// retransmissions do not confirm accurate ECN.
     pub(crate) fn syn_ack_flags(&mut self, timeouts: u8, peer: Ecn) -> Flags {
         match self.feedback() {
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+            //# SHOULD respond to any subsequent valid SYN using a SYN/ACK with
+            //# (AE,CWR,ECE) = (0,0,0)
             Feedback::None => Flags::NONE,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+            //# MUST NOT send a 'Classic' ECN-setup SYN/ACK [RFC3168] with
+            //# (AE,CWR,ECE) = (0,0,1) and a SYN/ACK agreeing to use AccECN
+            //# feedback within the same connection;
             Feedback::Classic => Flags::ECE,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+            //# MUST feed back the IP-ECN field on the latest valid SYN or
+            //# acceptable SYN/ACK to arrive.
             _ if timeouts < ACCURATE_SYNS => handshake_flags(peer),
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+            //# MUST NOT set ECT on any packet for the rest of the connection,
+            //# if it has received or sent at least one valid SYN or Acceptable
+            //# SYN/ACK with (AE,CWR,ECE) = (0,0,0) during the handshake.
             _ => {
                 self.set(Self::MAY_SEND, false);
                 Flags::NONE
@@ -280,12 +318,20 @@ impl EcnState {
     }
 
     /// Handles a retransmitted SYN of the peer. Returns false if its ECN flags differ from those of
-    /// an earlier SYN. In this case, the two ends could use different kinds of feedback (RFC 9768
-    /// section 3.1.5).
+    /// an earlier SYN. In this case, the two ends could use different kinds of feedback.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+    //# MUST reset the connection with a RST packet, if it receives a
+    //# 'Classic' ECN-setup SYN with (AE,CWR,ECE) = (0,1,1) and a SYN
+    //# requesting AccECN feedback during the same handshake;
     pub(crate) fn on_syn_again(&mut self, syn: Flags) -> bool {
         match (self.feedback(), syn.ace()) {
             // The peer's retransmitted SYN requests no ECN, so the peer will not use ECN.
             (Feedback::Classic, _) if !is_setup_syn(syn) => *self = EcnState::NONE,
+            // A host that only supports classic ECN ignores the third flag.
+            (Feedback::Classic, ace) => return ace == 0b011 || !self.has(Self::HANDSHAKE),
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+            //# SHOULD acknowledge a valid SYN arriving with (AE,CWR,ECE) =
+            //# (0,0,0) by emitting an AccECN SYN/ACK
             (Feedback::Accurate, 0b000) => self.set(Self::MAY_SEND, false),
             (Feedback::Accurate, 0b011) => return false,
             _ => {}
@@ -307,13 +353,26 @@ impl EcnState {
             // We are the client, and have requested accurate ECN: apply RFC 9768 table 2 to the
             // SYN-ACK.
             Feedback::Accurate if ace == 0b001 => EcnState::CLASSIC,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.3
+            //# the Client MUST enable AccECN
+            //# mode as if the SYN/ACK confirmed that the Server supported AccECN and
+            //# as if it fed back that the IP-ECN field on the SYN had arrived
+            //# unchanged.
             Feedback::Accurate if !matches!(ace, 0b000 | 0b111) => EcnState::ACCURATE,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.2
+            //# receives such a broken SYN/ACK it MUST
+            //# fall back to Not ECN mode for both its half connections and
+            //# continue with ECN disabled.
             _ => EcnState::NONE,
         };
         if self.is_accurate() {
             self.set(Self::HANDSHAKE, true);
             // Our SYN had no ECT. If the peer received it with ECT or CE, a router on the path
-            // changes the field (RFC 9768 section 3.2.2.3).
+            // changes the field. Our feedback about the peer's packets goes on.
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.3
+            //# the TCP Client MUST
+            //# remain in the AccECN feedback mode and it MUST continue to feed
+            //# back any ECN markings on arriving packets
             self.set(Self::MAY_SEND, matches!(ace, 0b010 | 0b101));
         } else if fell_back {
             self.set(Self::MAY_SEND, false);
@@ -322,25 +381,39 @@ impl EcnState {
 
     /// Handles a SYN-ACK received after the handshake. The peer retransmitted it because our ACK
     /// was lost.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.1
+    //# The TCP Client MUST also use the handshake encoding for the pure ACK
+    //# of any retransmitted SYN/ACK that confirms that the TCP Server
+    //# supports AccECN.
     pub(crate) fn on_syn_ack_again(&mut self) {
         self.set(Self::HANDSHAKE, self.is_accurate());
     }
 
     /// Returns whether a pure ACK must be sent, because only a pure ACK can report the codepoint of
     /// the SYN-ACK.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.1
+    //# it SHOULD first send a pure ACK that
+    //# does satisfy these conditions
     pub(crate) fn owes_report(self) -> bool {
         self.is_accurate() && self.has(Self::HANDSHAKE)
     }
 
     /// Handles the ACK that completes a passive open. Pass the same segment to
     /// [`Self::on_feedback`] afterwards.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.1
+    //# it MUST infer the meaning of each possible value of the ACE
+    //# field from Table 4
     pub(crate) fn on_handshake_ack(&mut self, segment: &Segment) {
         if !self.is_accurate() || !is_pure_ack(segment) {
             return;
         }
         self.set(Self::HANDSHAKE, true);
         match segment.flags.ace() {
-            // The client uses no ECN, or the path clears the ACE field (RFC 9768 table 4, note 1).
+            // The client uses no ECN, or the path clears the ACE field.
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.1
+            //# for the rest of the connection the Server MUST NOT set ECT on
+            //# outgoing packets and MUST NOT respond to AccECN feedback.
+            //# Nonetheless, as a Data Receiver it MUST NOT disable AccECN feedback.
             0b000 => {
                 self.set(Self::MAY_SEND, false);
                 self.0 |= Self::FEEDBACK;
@@ -366,6 +439,10 @@ impl EcnState {
     /// Returns the codepoint of a packet with new data.
     //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
     //# MUST NOT set ECT if it is in Not ECN feedback mode.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+    //# SHOULD set an ECT codepoint in the IP header of packets to
+    //# indicate to the network that the transport is capable and
+    //# willing to participate in ECN for this packet;
     //= https://www.rfc-editor.org/rfc/rfc3168#section-6.1.2
     //# When only one ECT codepoint
     //# is needed by a sender for all packets sent on a TCP connection,
@@ -387,10 +464,17 @@ impl EcnState {
             //# flag set).
             Feedback::Classic if self.has(Self::ECHO) => Flags::ECE,
             Feedback::Classic => Flags::NONE,
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.1
+            //# A TCP Client (A) in AccECN mode MUST feed back which of the 4
+            //# possible values of the IP-ECN field was on the SYN/ACK by writing it
+            //# into the ACE field of a pure ACK with no SACK blocks
             _ if is_pure_ack && self.has(Self::HANDSHAKE) => {
                 self.set(Self::HANDSHAKE, false);
                 handshake_flags(counts.peer)
             }
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2
+            //# Whenever a Data Receiver feeds back the value of any counter, it MUST
+            //# report the most recent value
             _ => counts.flags(),
         }
     }
@@ -427,6 +511,9 @@ impl EcnState {
         has_unacked: bool,
         counts: &EcnCounts,
     ) -> bool {
+        //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+        //# MUST NOT use reception of packets with ECT set in the IP-ECN
+        //# field as an implicit signal that the peer is ECN-capable.
         if segment.ecn != Ecn::NotEct {
             self.set(Self::SEEN, self.is_negotiated());
         }
@@ -478,7 +565,14 @@ impl EcnState {
     }
 
     /// Counts a received CE mark. Returns whether an ACK must be sent now by the rules of accurate
-    /// ECN (RFC 9768 section 3.2.2.5.1).
+    /// ECN.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.5.1
+    //# An AccECN Data Receiver SHOULD emit an ACK
+    //# whenever a data packet marked CE arrives after the previous packet
+    //# was not CE.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.5.1
+    //# An AccECN receiver of a packet MUST emit
+    //# an ACK if 'n' CE marks have arrived since the previous ACK.
     fn count_received(&mut self, segment: &Segment, has_unacked: bool, counts: &EcnCounts) -> bool {
         let (is_ce, was_ce) = (segment.ecn.is_ce(), self.has(Self::ECHO));
         self.set(Self::ECHO, is_ce);
@@ -500,16 +594,29 @@ impl EcnState {
         counts: &EcnCounts,
     ) -> u32 {
         match self.feedback() {
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2
+            //# A host MUST NOT interpret the 3 flags as a
+            //# 3-bit ACE field on any segment with SYN=1
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.2
+            //# it MUST NOT increment s.cep (it remains at its
+            //# initial value of 5)
             _ if segment.flags.contains(Flags::SYN) => 0,
             Feedback::None | Feedback::AccurateIgnored => 0,
             Feedback::Classic if segment.flags.contains(Flags::ECE) => packets.max(1),
             Feedback::Classic => 0,
             Feedback::Accurate if self.has(Self::HANDSHAKE) && is_pure_ack(segment) => {
                 // In this ACK, the ACE field is not a counter but the codepoint of our SYN-ACK.
+                //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.2
+                //# it
+                //# MUST increment s.cep (from 5 to 6).
                 self.set(Self::HANDSHAKE, false);
                 u32::from(segment.flags.ace() == 0b110)
             }
             Feedback::Accurate => {
+                //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.5.2
+                //# the Data Sender SHOULD consider the
+                //# ACE counter to be correct (and its count of control packets to be
+                //# incomplete)
                 let ace = u32::from(segment.flags.ace());
                 let before = COUNT_INITIAL.wrapping_add(counts.delivered);
                 self.without_ambiguity(ace.wrapping_sub(before) % ACE_VALUES, packets)
@@ -518,9 +625,15 @@ impl EcnState {
     }
 
     /// Returns the increment of s.cep. The ACE field may have wrapped if the ACK acknowledges more
-    /// packets than it can count. While marks arrive, we assume the largest possible increment (RFC
-    /// 9768 section 3.2.2.5.2). Without marks a wrap is unlikely: a peer that acknowledges dozens
-    /// of packets at once still sends an ACK for the first mark.
+    /// packets than it can count. While marks arrive, we assume the largest possible increment.
+    /// Without marks a wrap is unlikely: a peer that acknowledges dozens of packets at once still
+    /// sends an ACK for the first mark.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.5.2
+    //# it SHOULD deem whether it cycled by taking the safest
+    //# likely case under the prevailing conditions.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.3.2.3
+    //# it MUST adopt the conservative interpretation of the
+    //# ACE field discussed in Section 3.2.2.5.
     fn without_ambiguity(self, increment: u32, packets: u32) -> u32 {
         let has_marks = increment > 0 || self.has(Self::REDUCED);
         if packets < ACE_VALUES || !has_marks {
@@ -557,7 +670,11 @@ impl EcnState {
 }
 
 impl EcnCounts {
-    /// Returns the ACE field of the TCP header: the lower three bits of r.cep (RFC 9768).
+    /// Returns the ACE field of the TCP header.
+    //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2
+    //# a Data Receiver MUST encode the three
+    //# least significant bits of its r.cep counter into the ACE field that
+    //# it feeds back to the Data Sender.
     fn flags(&self) -> Flags {
         Flags::from_ace((COUNT_INITIAL.wrapping_add(self.received) % ACE_VALUES) as u8)
     }
@@ -569,6 +686,9 @@ fn is_setup_syn(syn: Flags) -> bool {
 }
 
 /// Encodes the codepoint of the peer's SYN or SYN-ACK in the ACE field (RFC 9768 tables 2 and 3).
+//= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.3
+//# an AccECN Server implementation MUST NOT send a
+//# SYN/ACK with this combination (AE,CWR,ECE) = (1,0,1).
 fn handshake_flags(peer: Ecn) -> Flags {
     Flags::from_ace(match peer {
         Ecn::NotEct => 0b010,

@@ -159,7 +159,11 @@ impl Connection {
         let is_syn = segment.flags.contains(Flags::SYN)
             && !segment.flags.intersects(Flags::ACK | Flags::RST);
         if self.ext.fast_open.is_server() && is_syn && segment.seq == self.snd.wl1 {
-            self.ecn.on_syn_again(segment.flags);
+            if !self.ecn.on_syn_again(segment.flags) {
+                self.raise(self.ext.fast_open.reset_event());
+                self.abort();
+                return Err(SegmentDropReason::SynInWindow);
+            }
             self.note_peer_syn(segment);
             self.owed.syn = true;
             return Ok(FifoChanges::default());

@@ -139,6 +139,28 @@ fn server_gives_up_ecn_if_the_client_fell_back() {
 //# data packets) until it receives a CWR packet (a packet with the CWR
 //# flag set).
 #[test]
+fn two_kinds_of_requests_reset_the_handshake() {
+    let classic = Flags::ECE | Flags::CWR;
+    for (first, second) in [(Flags::ACE, classic), (classic, Flags::ACE)] {
+        for fast_open in [false, true] {
+            let mut pair = pair(EcnMode::Accurate);
+            pair.b.fast_open = fast_open;
+            let syn = |flags, len| Segment {
+                flags: Flags::SYN | flags,
+                ..plain(SeqNum(1000), SeqNum(0), 1000, len)
+            };
+            pair.inject(B, syn(first, 10), &[0; 10]);
+            pair.run_for(ms(1));
+            let refuses = !fast_open || first == Flags::ACE;
+            pair.inject(B, syn(second, 0), &[]);
+            pair.run_for(ms(1));
+            let resets = pair.log.iter().filter(|packet| packet.has(Flags::RST)).count();
+            assert_eq!(resets > 0, refuses, "{first:?} {fast_open}");
+        }
+    }
+}
+
+#[test]
 fn receiver_echoes_a_mark_until_cwr() {
     let mut pair = connected(EcnMode::On);
     pair.log.clear();

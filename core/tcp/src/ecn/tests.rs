@@ -80,6 +80,18 @@ fn server_of_accurate_ecn_refuses_a_second_kind_of_request() {
 }
 
 #[test]
+fn server_of_classic_ecn_refuses_accurate_requests_unless_it_lacks_accurate_ecn() {
+    for (mode, is_refused) in [(EcnMode::Accurate, true), (EcnMode::Accept, false)] {
+        let mut state = EcnState::answer(mode, Flags::SYN | Flags::ECE | Flags::CWR);
+        assert_eq!(state.feedback(), Feedback::Classic);
+        assert!(state.on_syn_again(Flags::SYN | Flags::ECE | Flags::CWR), "{mode:?}");
+        assert_eq!(!state.on_syn_again(Flags::SYN | Flags::ACE), is_refused, "{mode:?}");
+        assert!(state.on_syn_again(Flags::SYN));
+        assert_eq!(state.feedback(), Feedback::None);
+    }
+}
+
+#[test]
 fn cleared_report_disables_ect_and_feedback() {
     let mut state = EcnState::ACCURATE;
     state.on_handshake_ack(&ace(0));

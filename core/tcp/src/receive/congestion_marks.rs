@@ -19,6 +19,9 @@ impl Connection {
         //# The Data Receiver MUST increment the CE packet counter (r.cep),
         //# for every Acceptable packet that it receives with the CE code
         //# point
+        //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.5
+        //# MUST feed back the information in the IP-ECN field of incoming
+        //# packets using Accurate ECN feedback, as specified in Section 3.2.
         if segment.ecn.is_ce() {
             let received = &mut self.counters.rare_mut().ecn.received;
             *received = received.wrapping_add(segment.segments.max(1).into());
@@ -62,9 +65,14 @@ impl Connection {
         }
         let counts = &mut self.counters.rare_mut().ecn;
         counts.peer = segment.ecn;
-        // Count a SYN-ACK with CE, but no SYN (RFC 9768 section 3.2.2.2).
+        //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.2
+        //# it MUST NOT increment r.cep (it
+        //# remains at its initial value of 5).
+        //= https://www.rfc-editor.org/rfc/rfc9768#section-3.2.2.2
+        //# it MUST increment r.cep, but no more than once
+        //# no matter how many CE-marked SYN/ACKs it receives
         if segment.flags.contains(Flags::ACK) && segment.ecn.is_ce() {
-            counts.received += 1;
+            counts.received = counts.received.wrapping_add(1);
         }
     }
 

@@ -104,6 +104,10 @@ impl Connection {
             //# duplicate contiguous sequence, and the right edge of the D-SACK block specifies the
             //# sequence number immediately following the last sequence in the duplicate contiguous
             //# sequence.
+            //= https://www.rfc-editor.org/rfc/rfc9768#section-3.1.1
+            //# If SACK is implemented
+            //# with AccECN, Duplicate Selective Acknowledgement (D-SACK) [RFC2883]
+            //# MUST also be implemented.
             self.counters.set_dsack(seq, seq + len.min(before));
         }
     }
