@@ -409,6 +409,13 @@ impl Congestion {
     //# When a spurious timeout is detected, a TCP implementation MAY follow the response algorithm
     //# described in [RFC4015] to restore the congestion control state
     pub(crate) fn undo(&mut self, prior: PriorWindow) {
+        //= https://www.rfc-editor.org/rfc/rfc9438#section-4.9.2
+        //# In rare cases, when the detection happens long after a spurious fast retransmit event
+        //# and the current cwnd is already higher than cwnd_prior, CUBIC SHOULD continue to use the
+        //# current and the most recent values of these variables.
+        if !self.is_model() && self.window.cwnd > prior.cwnd {
+            return;
+        }
         self.window.cwnd = self.window.cwnd.max(prior.cwnd);
         self.window.ssthresh = self.window.ssthresh.max(prior.ssthresh);
         self.algorithm.on_undo(&mut self.window);

@@ -65,6 +65,21 @@ fn selecting_cubic_keeps_slow_start_after_a_timeout() {
 }
 
 #[test]
+fn late_undo_keeps_a_window_that_has_grown_beyond_the_former_one() {
+    for kind in [CongestionKind::Cubic, CongestionKind::NewReno] {
+        let mut cc = Congestion::new(kind, MSS, 10, ISS);
+        let prior = cc.prior();
+        cc.on_loss(LossEvent { flight: 10 * MSS, mss: MSS });
+        let mut now = Instant(0);
+        round_trips(&mut cc, &mut now, 40);
+        let (cwnd, ssthresh) = (cc.cwnd(), cc.ssthresh());
+        assert!(cwnd > 10 * MSS, "{kind:?}: {cwnd}");
+        cc.undo(prior);
+        assert_eq!((cc.cwnd(), cc.ssthresh()), (cwnd, ssthresh), "{kind:?}");
+    }
+}
+
+#[test]
 fn limited_transmit_does_not_soften_a_loss() {
     let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 6, ISS);
     cc.on_loss(LossEvent { flight: 8 * MSS, mss: MSS });
