@@ -89,7 +89,7 @@ impl TimeWait {
         if segment.flags.contains(Flags::RST) {
             return TimeWaitVerdict::Drop(SegmentDropReason::ResetIgnored);
         }
-        if segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK) {
+        if segment.flags.contains(Flags::SYN) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
             //# it MAY accept a new SYN from the remote TCP endpoint to reopen the connection
             //# directly from TIME-WAIT state (MAY-2)
@@ -105,9 +105,13 @@ impl TimeWait {
             let reopen = newer.is_some_and(|newer| newer > 0)
                 || newer.is_none_or(|newer| newer == 0)
                     && segment.seq.distance(self.ended.rcv_nxt) > 0;
-            return if reopen {
+            // As on Linux, a SYN with FIN opens no connection.
+            let is_request = !segment.flags.intersects(Flags::ACK | Flags::FIN);
+            return if is_request && reopen {
                 TimeWaitVerdict::Reopen
             } else {
+                //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+                //# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK
                 self.answer(now, SegmentDropReason::SynInWindow)
             };
         }
