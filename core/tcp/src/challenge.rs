@@ -5,7 +5,9 @@ use crate::config::{CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS};
 use crate::time::Instant;
 
 /// Limits challenge ACKs to [`CHALLENGE_ACKS_MAX`] per period. Without a limit, an attacker could
-/// make us reflect traffic, or two peers with conflicting states could loop (RFC 5961 §7).
+/// make us reflect traffic, or two peers with conflicting states could loop.
+//= https://www.rfc-editor.org/rfc/rfc5961#section-7
+//# An implementation SHOULD include an ACK throttling mechanism to be conservative.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ChallengeLimit {
     /// Number of the current period in the upper 24 bits, below 2²⁰ until the clock's milliseconds

@@ -229,6 +229,9 @@ impl FastOpens {
             //# The client MUST cache cookies from servers for later Fast Open connections.
             server.cookie = Some(cookie);
         }
+        //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.2
+        //# If the SYN-ACK has a Fast Open option, an MSS option, or both, update the corresponding
+        //# cookie and MSS information in the cookie cache.
         server.mss = mss.unwrap_or(0);
         //= https://www.rfc-editor.org/rfc/rfc7413#section-4.2.1
         //# We also RECOMMEND the client to record the set of servers that failed to respond to
