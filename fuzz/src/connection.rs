@@ -358,6 +358,7 @@ fn handshake(
         irs: SeqNum(initial(input)),
         mss_peer: input.pick(&[Some(1460u16), Some(536), Some(0), None, Some(65_535)]),
         send_scale,
+        recv_scale: None,
         sack: config.sack,
         timestamps: config.timestamps,
         ecn: input.pick(&[EcnState::default(), EcnState::CLASSIC]),

@@ -63,6 +63,9 @@ pub struct Handshake {
     pub mss_peer: Option<u16>,
     /// Window scale of the peer, if both ends offered the option.
     pub send_scale: Option<u8>,
+    /// Window scale of our SYN-ACK, which applies if `send_scale` is set. `None` stands for
+    /// [`Config::window_scale`].
+    pub recv_scale: Option<u8>,
     /// Whether both ends support selective acknowledgements (RFC 2018).
     pub sack: bool,
     /// Whether both ends send timestamps (RFC 7323).
@@ -100,6 +103,7 @@ impl Handshake {
             irs,
             mss_peer: None,
             send_scale: None,
+            recv_scale: None,
             sack: false,
             timestamps: false,
             ecn: EcnState::default(),
@@ -292,6 +296,7 @@ impl HalfOpen {
             irs: self.irs,
             mss_peer: self.mss_peer,
             send_scale: self.send_scale,
+            recv_scale: Some(self.recv_scale),
             sack: self.sack,
             timestamps: self.timestamps,
             ecn,

@@ -73,8 +73,18 @@ impl Connection {
     }
 
     /// Creates a passive open in ESTABLISHED from a completed handshake. Pass the segment that
-    /// completed the handshake to `on_segment` afterwards, because it may carry data.
+    /// completed the handshake to `on_segment` afterwards, because it may carry data. Options that
+    /// the SYN-ACK announced apply even if `config` has changed since.
     pub fn accept(config: Config, handshake: Handshake, now: Instant) -> Connection {
+        // Otherwise the two ends would scale windows differently, or the peer would drop segments
+        // that lack the negotiated timestamps.
+        let config = Config {
+            scaling: handshake.send_scale.is_some(),
+            window_scale: handshake.recv_scale.unwrap_or(config.window_scale),
+            timestamps: handshake.timestamps,
+            sack: handshake.sack,
+            ..config
+        };
         let mut connection = Connection::opening(&config, handshake.iss, handshake.ts_offset, now);
         connection.state = State::Established;
         connection.apply_options(&handshake.peer_options());

@@ -52,6 +52,51 @@ fn connections_to_peers_use_new_settings() {
 }
 
 #[test]
+fn open_handshakes_keep_the_options_of_their_syn_ack() {
+    let all = Config::default();
+    let small = Config { window_scale: 2, ..all };
+    for (before, after) in [(all, plain()), (plain(), all), (all, small), (small, all)] {
+        let mut w = World::new(WorldConfig::default());
+        let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+        w.b.stack.set_tcp(before);
+        let client = w.a.connect("10.0.0.2:80");
+        w.wait(100, "SYN", |w| w.b.stack.handshakes.half_open.len() == 1);
+        w.b.stack.set_tcp(after);
+        w.wait(100, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = w.b.accept(listener).expect("accepted");
+        let ours = w.b.info(server.id).and_then(|info| info.tcp).expect("a connection");
+        let theirs = w.a.info(client.id).and_then(|info| info.tcp).expect("a connection");
+        assert_eq!((ours.timestamps, ours.sack), (before.timestamps, before.sack));
+        assert_eq!((ours.timestamps, ours.sack), (theirs.timestamps, theirs.sack));
+        assert_eq!((ours.snd_wscale, ours.rcv_wscale), (theirs.rcv_wscale, theirs.snd_wscale));
+        let (mut sent, mut got) = (0, 0);
+        w.wait(10_000, "transfer", |w| {
+            sent += w.a.write(&client, &vec![1; 300_000 - sent]);
+            got += w.b.read(&server).len();
+            got == 300_000
+        });
+        assert_eq!(w.a.stack.counters().tcp_retransmits, 0);
+    }
+}
+
+#[test]
+fn cookies_with_another_window_scale_are_invalid() {
+    for (window_scale, valid) in [(7, 1), (3, 0)] {
+        let mut w = World::new(WorldConfig::default());
+        w.b.listen("0.0.0.0:80", 10);
+        let always = Config { syn_cookies: SynCookies::Always, ..Config::default() };
+        w.b.stack.set_tcp(always);
+        w.a.connect("10.0.0.2:80");
+        w.wait(100, "SYN-ACK", |w| w.b.stack.counters().tcp_syn_cookies_sent == 1);
+        w.b.stack.set_tcp(Config { window_scale, sack: false, timestamps: false, ..always });
+        w.run(10);
+        let counters = *w.b.stack.counters();
+        let checked = (counters.tcp_syn_cookies_valid, counters.tcp_syn_cookies_invalid);
+        assert_eq!(checked, (valid, 1 - valid));
+    }
+}
+
+#[test]
 fn options_of_the_program_override_new_settings() {
     let mut w = World::new(WorldConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);

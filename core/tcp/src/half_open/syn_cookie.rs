@@ -10,6 +10,9 @@
 //! MSS, and the bits stored in our timestamp. Each combination of MSS and period has one valid
 //! sequence number, so a random ACK is accepted with a probability of 2^-28.
 //!
+//! The MAC also covers the window scale of the SYN-ACK. A cookie is invalid if the scale of the
+//! host has changed since, because the peer would interpret our windows by the former scale.
+//!
 //! If the peer does not use timestamps, window scale, SACK and ECN are not used. The MSS is rounded
 //! down, and accurate ECN becomes classic ECN.
 
@@ -31,7 +34,8 @@ pub struct CookieClaims {
     pub period: u64,
     /// The peer's initial sequence number.
     pub irs: SeqNum,
-    /// Index of the MSS, and the options stored in the lower bits of our timestamp.
+    /// Index of the MSS, the options stored in the lower bits of our timestamp, and the window
+    /// scale of the SYN-ACK.
     pub content: u16,
 }
 
@@ -81,7 +85,11 @@ impl HalfOpen {
         let claims = CookieClaims {
             period: period(now),
             irs: syn.seq,
-            content: content(size_index(syn.options.mss.unwrap_or(config.mss_default)), bits),
+            content: content(
+                size_index(syn.options.mss.unwrap_or(config.mss_default)),
+                bits,
+                half_open.recv_scale,
+            ),
         };
         //= https://www.rfc-editor.org/rfc/rfc4987#section-3.6
         //# to prevent replay, some time-dependent random bits must be embedded in the sequence
@@ -97,8 +105,9 @@ impl HalfOpen {
 
     /// Returns the handshake that `ack` completes, if it acknowledges a valid cookie. `ack` must be
     /// the first segment after the SYN, because only its sequence number reveals the peer's initial
-    /// sequence number.
+    /// sequence number. `config` must have the window scale that the SYN-ACK was sent with.
     pub fn from_cookie(
+        config: &Config,
         ack: &Segment,
         ts_offset: u32,
         now: Instant,
@@ -110,21 +119,26 @@ impl HalfOpen {
         let current = period(now);
         let timestamps = ack.options.timestamps;
         let bits = timestamps.map(|Timestamps { echo, .. }| (echo & OPTION_BITS) as u8);
+        let scale = bits.map_or(NO_SCALE, |bits| bits & 0xf);
+        let send_scale = (scale != NO_SCALE).then(|| scale.min(WINDOW_SCALE_MAX));
+        let recv_scale = match send_scale {
+            Some(_) if config.scaling => config.window_scale.min(WINDOW_SCALE_MAX),
+            _ => 0,
+        };
         let claims = CookieClaims {
             // The cookie was created in the current or the previous period. Its parity bit states
             // in which of the two.
             period: current.checked_sub((current ^ parity) & 1)?,
             irs: ack.seq - 1,
-            content: content(index, bits),
+            content: content(index, bits, recv_scale),
         };
         if claims.sequence(mac(claims)) != iss {
             return None;
         }
-        let scale = bits.map_or(NO_SCALE, |bits| bits & 0xf);
-        let send_scale = (scale != NO_SCALE).then(|| scale.min(WINDOW_SCALE_MAX));
         Some(Handshake {
             mss_peer: SEGMENT_SIZES.get(usize::from(index)).copied(),
             send_scale,
+            recv_scale: Some(recv_scale),
             sack: bits.is_some_and(|bits| bits & SACK_BIT != 0),
             timestamps: timestamps.is_some(),
             ecn: match bits {
@@ -164,10 +178,11 @@ fn period(now: Instant) -> u64 {
     now.micros() / 1_000_000 / PERIOD_SECS
 }
 
-/// Combines the index of the MSS with the options stored in the timestamp. Bit 9 is set if there
-/// are any.
-fn content(size_index: u16, bits: Option<u8>) -> u16 {
-    size_index | bits.map_or(0, |bits| 1 << 9 | u16::from(bits) << 3)
+/// Combines the index of the MSS, the options stored in the timestamp, and the window scale of the
+/// SYN-ACK. Bit 9 is set if options are stored. Without them, the SYN-ACK has no window scale.
+fn content(size_index: u16, bits: Option<u8>, recv_scale: u8) -> u16 {
+    let scale = u16::from(recv_scale) << 10;
+    size_index | bits.map_or(0, |bits| scale | 1 << 9 | u16::from(bits) << 3)
 }
 
 /// Returns the index of the largest encodable segment size that does not exceed `mss`. If there is

@@ -69,8 +69,8 @@ impl<H: Host> Stack<H> {
         }
         let (flow, room) = (incoming.flow, self.recv_room(cx.host, index));
         let mac = |claims: CookieClaims| self.keys.syn_cookie(&flow, claims);
-        let offset = self.timestamp_offset(&flow);
-        let handshake = HalfOpen::from_cookie(&incoming.segment, offset, cx.now, room, mac);
+        let (host, offset) = (&self.config.tcp, self.timestamp_offset(&flow));
+        let handshake = HalfOpen::from_cookie(host, &incoming.segment, offset, cx.now, room, mac);
         match handshake {
             Some(_) => self.counters.tcp_syn_cookies_valid += 1,
             None => self.counters.tcp_syn_cookies_invalid += 1,
