@@ -652,7 +652,7 @@ fn a_shell_completes_names_of_live_runs() {
         );
         lab.ns.run(&["bash", "-c", &script]).ok().stdout
     };
-    for command in ["ip", "acl", "port", "stats"] {
+    for command in ["ip", "acl", "port", "setting", "stats"] {
         let found = completed(&format!("{command} --name completed_"));
         assert!(found.lines().any(|name| name == lab.name), "{command}: {found}");
     }
@@ -666,6 +666,11 @@ fn a_shell_completes_names_of_live_runs() {
     assert_eq!(completed("ip addr ''"), "show\nadd\ndel\n");
     assert_eq!(completed("acl fl"), "flush\n");
     assert_eq!(completed(&format!("port --name {} e", lab.name)), "eth0\n");
+    assert_eq!(completed("setting get sy"), "syn-cookies\n");
+    // Bash splits words at "=".
+    assert_eq!(completed("setting set sack ="), "on\noff\n");
+    assert_eq!(completed("setting set sack = of"), "off\n");
+    assert_eq!(completed("setting set rm"), "rmem-max=\n");
 }
 
 #[test]

@@ -84,8 +84,10 @@ fn with_runs(shell: Shell, script: String) -> String {
 const BASH: &str = r#"
 _towpath_live() {
     local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" kind=""
+    local before=$((COMP_CWORD-1))
     if [[ "${cur}" == "=" ]]; then
-        cur=""
+        # The "=" belongs to the words before the value, which is still empty.
+        cur="" before=${COMP_CWORD}
     elif [[ "${prev}" == "=" ]]; then
         prev="${COMP_WORDS[COMP_CWORD-2]}"
     fi
@@ -105,9 +107,13 @@ _towpath_live() {
     local command="${COMP_WORDS[1]}"
     if [[ " ip acl nat conntrack port setting " == *" ${command} "* ]] \
         && [[ "${cur}" != -* && ${COMP_CWORD} -gt 1 ]]; then
-        local next="$("$1" completions --next "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)"
+        local next="$("$1" completions --next "${COMP_WORDS[@]:1:before}" 2>/dev/null)"
         if [[ -n "${next}" ]]; then
             COMPREPLY=($(compgen -W "${next}" -- "${cur}"))
+            # The value follows "=" without a space.
+            if [[ ${#COMPREPLY[@]} == 1 && "${COMPREPLY[0]}" == *= ]]; then
+                compopt -o nospace 2>/dev/null
+            fi
             return 0
         fi
     fi
