@@ -1,5 +1,5 @@
-//! Completes the words of `towpath ip`, `acl`, `nat`, `conntrack`, `port` and `setting`, because clap
-//! does not know their grammar.
+//! Completes the words of `towpath ip`, `acl`, `nat`, `conntrack`, `port` and `setting`, because
+//! clap does not know their grammar.
 
 use towpath_model::user_id;
 use towpath_tcp::{TCP_DEFAULTS, TcpDefaultRow};
