@@ -89,8 +89,10 @@ def connect(addr, port):
 def describe(s):
     name = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b'\\0')[0].decode()
     return name, s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[5] & 7
+def scale(s):
+    return s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[6] >> 4
 listener = None
-def pair():
+def pair(describe=describe):
     global listener
     listener = listener or socket.create_server(('127.0.0.1', 0))
     client = socket.create_connection(listener.getsockname())
@@ -261,6 +263,11 @@ fn settings_apply_to_new_connections() {
             assert_eq!(program.tell("pair()"), format!("({end}, {end})"));
         };
         both("cubic", TIMESTAMPS | SACK | WINDOW_SCALING);
+        // The window scale follows from the maximum of receive buffers, 4 MiB at the start.
+        for (changes, scale) in [("rmem-max=65535", 0), ("rmem-max=1000000", 4), ("sack=on", 4)] {
+            set(changes).ok();
+            assert_eq!(program.tell("pair(scale)"), format!("({scale}, {scale})"), "{changes}");
+        }
         set("congestion=reno net.ipv4.tcp_sack=0").ok();
         both("reno", TIMESTAMPS | WINDOW_SCALING);
         let wrong = set("sack=on ecn=maybe");
