@@ -1,5 +1,7 @@
 //! Answers requests about TCP settings, in the process that has the stack.
 
+use std::collections::BTreeMap;
+
 use towpath_config::unknown;
 use towpath_engine::Gone;
 use towpath_model::{RequestFault, TcpSetting, TcpSettingChange, Word};
@@ -28,23 +30,35 @@ pub fn shown(stack: &ServedStack) -> Result<Vec<TcpSetting>, Gone> {
 /// # Errors
 /// Fails if a change is invalid, or the stack has ended. No setting was changed then.
 pub fn change(stack: &ServedStack, changes: &[TcpSettingChange]) -> Result<usize, RequestFault> {
-    let mut checked = TcpDefaults::default();
-    for (at, change) in changes.iter().enumerate() {
-        let set = checked.set(change.name.as_str(), &change.value);
-        set.map_err(|error| RequestFault {
-            at: Some(at),
-            ..RequestFault::new("refused", explain(&error))
-        })?;
-    }
-    let list = changes.to_vec();
+    let values = last_values(changes)?;
     let set = move |defaults: &mut TcpDefaults| {
-        for change in &list {
-            // Ignore the result, because the changes were checked above.
-            let _ = defaults.set(change.name.as_str(), &change.value);
+        for (name, value) in &values {
+            // Ignore the result, because `last_values` has checked the changes.
+            let _ = defaults.set(name, value);
         }
     };
     stack.remote.change_tcp(set).map_err(gone)?;
     Ok(changes.len())
+}
+
+/// Validates changes, and returns the last value of each setting, so that a long list of changes
+/// does not delay the packets of the event loops that apply it.
+///
+/// # Errors
+/// Fails if a change is invalid.
+fn last_values(changes: &[TcpSettingChange]) -> Result<Vec<(&'static str, String)>, RequestFault> {
+    let mut checked = TcpDefaults::default();
+    let mut values = BTreeMap::new();
+    for (at, change) in changes.iter().enumerate() {
+        let row = TcpDefaultRow::find(change.name.as_str());
+        let row = row.and_then(|row| checked.set(row.name, &change.value).map(|()| row));
+        let row = row.map_err(|error| RequestFault {
+            at: Some(at),
+            ..RequestFault::new("refused", explain(&error))
+        })?;
+        values.insert(row.name, change.value.as_str());
+    }
+    Ok(values.into_iter().map(|(name, value)| (name, value.to_owned())).collect())
 }
 
 /// Returns the message about an invalid name or value, with the nearest name.
@@ -60,5 +74,23 @@ pub fn explain(error: &TcpDefaultError) -> String {
             }
         }
         error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_value_of_a_setting_applies() {
+        let change = |(name, value): (&'static str, &str)| TcpSettingChange {
+            name: Word::known(name),
+            value: value.to_owned(),
+        };
+        let list = [("sack", "off"), ("ecn", "on"), ("net.ipv4.tcp_sack", "1")].map(change);
+        let values = last_values(&list).expect("valid changes");
+        assert_eq!(values, [("ecn", "on".to_owned()), ("sack", "1".to_owned())]);
+        let list = [("sack", "off"), ("sack", "maybe")].map(change);
+        assert_eq!(last_values(&list).err().and_then(|fault| fault.at), Some(1));
     }
 }
