@@ -178,6 +178,7 @@ impl FuzzPacket {
             iface_in: None,
             iface_out: None,
             state: FlowState::Untracked,
+            mark: 0,
         };
         if matches!(protocol, TCP | UDP) && has_header {
             fields.ports = Some(ports);

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_filter::{
-    Action, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, Rules,
-    TcpFlags,
+    Action, Counters, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, PortList, PortMatch,
+    Ports, PrefixList, PrefixMatch, Rate, RateUnit, Rule, RuleAction, RuleList, Rules, TcpFlags,
 };
 use towpath_wire::Prefix;
 
@@ -32,9 +32,19 @@ pub fn run(bytes: &[u8]) {
     };
     let Ok(rules) = Rules::compile(&list, iface) else { return };
     let sorted: Vec<Rule> = list.iter().cloned().collect();
+    let counters = [Counters::new(&rules), Counters::new(&rules)];
+    let mut now_ns = 0;
     for _ in 0..PACKETS_MAX {
         let fields = packet(&mut input, &sorted);
         assert_eq!(rules.judge(&fields), rules.judge_linear(&fields), "{fields:?}\n{list}");
+        now_ns += u64::from(input.u16()) << 12;
+        let (mut by_tree, mut by_list) = (fields, fields);
+        let [tokens, others] = counters.each_ref();
+        let token = |rule, rate| tokens.take_token(rule, rate, now_ns);
+        let action = rules.decide(&mut by_tree, token, |_, _| {});
+        let token = |rule, rate| others.take_token(rule, rate, now_ns);
+        let wanted = rules.decide_linear(&mut by_list, token, |_, _| {});
+        assert_eq!((action, by_tree), (wanted, by_list), "{fields:?}\n{list}");
         if input.is_empty() {
             break;
         }
@@ -74,6 +84,15 @@ const WORDS: &[&str] = &[
     "action",
     "log",
     "rate",
+    "burst",
+    "mark",
+    "\nacl set nets",
+    "\nset ports",
+    "none",
+    "@nets",
+    "@ports",
+    "80,443,8000-8100",
+    "10.0.0.0/8,::/0",
     "accept",
     "drop",
     "reject",
@@ -120,8 +139,16 @@ fn text_of_words(input: &mut Input<'_>) -> String {
     text
 }
 
+/// Names of a set of prefixes and a set of ports.
+const SETS: [&str; 2] = ["nets", "ports"];
+
 fn list(input: &mut Input<'_>) -> RuleList {
     let mut list = RuleList::new();
+    let (nets, places) = (usize::from(input.u8() % 8), usize::from(input.u8() % 8));
+    let nets: Vec<_> = (0..nets).map(|n| prefix(input, n % 3 == 0)).collect();
+    list.set_members(SETS[0], PrefixList::new(nets).into());
+    let places: Vec<_> = (0..places).map(|_| ports(input)).collect();
+    list.set_members(SETS[1], PortList::new(places).into());
     let len = u32::from(input.u16()) % RULES_MAX;
     for id in 0..len {
         list.insert(rule(input, id));
@@ -145,12 +172,12 @@ fn rule(input: &mut Input<'_>, id: u32) -> Rule {
     let given = input.u16();
     let is_v6 = given & 1 != 0;
     let mut rule = Rule::new(id, input.pick(&ACTIONS));
-    rule.src = (given & 2 != 0).then(|| prefix(input, is_v6));
+    rule.src = (given & 2 != 0).then(|| prefixes(input, is_v6));
     let is_mixed = input.one_in(64);
-    rule.dst = (given & 4 != 0).then(|| prefix(input, is_v6 != is_mixed));
+    rule.dst = (given & 4 != 0).then(|| prefixes(input, is_v6 != is_mixed));
     rule.protocol = (given & 8 != 0).then(|| protocol(input));
-    rule.sport = (given & 48 == 48).then(|| ports(input));
-    rule.dport = (given & 64 != 0).then(|| ports(input));
+    rule.sport = (given & 48 == 48).then(|| port_match(input));
+    rule.dport = (given & 64 != 0).then(|| port_match(input));
     if given & 384 == 384 {
         rule.flags = Some(TcpFlags { mask: input.u8(), set: input.u8() & input.u8() });
     }
@@ -173,6 +200,17 @@ fn rule(input: &mut Input<'_>, id: u32) -> Rule {
             [Hook::Forward, input.pick(&Hook::ALL)].into_iter().fold(Hooks::NONE, Hooks::with);
         rule.log = Some(Log { rate: input.bool().then_some(1) });
     }
+    if input.one_in(8) {
+        rule.mark = Some(u32::from(input.u8() & 3));
+    }
+    if input.one_in(8) {
+        let (tokens, burst) = (1 + u32::from(input.u16()), 1 + u32::from(input.u8() & 7));
+        let per = input.pick(&[RateUnit::Second, RateUnit::Minute, RateUnit::Day]);
+        rule.rate = Some(Rate { tokens, per, burst });
+    }
+    if input.one_in(8) {
+        rule.action = RuleAction::Mark(u32::from(input.u8() & 3));
+    }
     rule
 }
 
@@ -185,6 +223,35 @@ fn ports(input: &mut Input<'_>) -> Ports {
     let (first, len) = (input.u16(), input.u16() >> (input.u8() & 15));
     // A range that wraps has its last port before the first: no packet matches.
     Ports { first, last: first.wrapping_add(len) }
+}
+
+/// Returns a condition on a port: one range, several, or a set. Only a text without the set is
+/// refused.
+fn port_match(input: &mut Input<'_>) -> PortMatch {
+    match input.u8() % 8 {
+        0 => PortMatch::Set(SETS[1].to_owned()),
+        1 | 2 => {
+            let len = 1 + input.u8() % 4;
+            PortList::new((0..len).map(|_| ports(input)).collect::<Vec<_>>()).into()
+        }
+        _ => ports(input).into(),
+    }
+}
+
+/// Returns a condition on an address: one prefix, several, or a set.
+fn prefixes(input: &mut Input<'_>, is_v6: bool) -> PrefixMatch {
+    match input.u8() % 8 {
+        0 => PrefixMatch::Set(SETS[0].to_owned()),
+        1 | 2 => {
+            let len = 1 + input.u8() % 4;
+            let all = (0..len).map(|n| {
+                let is_other = n > 0 && input.bool();
+                prefix(input, is_v6 != is_other)
+            });
+            PrefixList::new(all.collect::<Vec<_>>()).into()
+        }
+        _ => prefix(input, is_v6).into(),
+    }
 }
 
 fn prefix(input: &mut Input<'_>, is_v6: bool) -> Prefix {
@@ -208,18 +275,26 @@ fn packet(input: &mut Input<'_>, rules: &[Rule]) -> Fields {
     let place = usize::from(input.u16());
     let rule = if rules.is_empty() { &any } else { &rules[place % rules.len()] };
     let near = input.u16();
-    let version = rule.src.or(rule.dst).map(|prefix| prefix.addr().is_ipv6());
+    let mut one = |condition: &Option<PrefixMatch>| {
+        let all = condition.as_ref().map(PrefixMatch::prefixes).unwrap_or_default();
+        (!all.is_empty()).then(|| input.pick(all))
+    };
+    let (src, dst) = (one(&rule.src), one(&rule.dst));
+    let version = src.or(dst).map(|prefix| prefix.addr().is_ipv6());
     let is_v6 = version.unwrap_or(near & 1 != 0);
     let mut addr = |prefix: Option<Prefix>, bit: u16| {
         let prefix = prefix.filter(|it| it.addr().is_ipv6() == is_v6 && near & bit == 0);
         let Some(prefix) = prefix else { return address(input, is_v6) };
         if near & bit << 1 == 0 { prefix.network() } else { prefix.last() }
     };
-    let (src, dst) = (addr(rule.src, 2), addr(rule.dst, 8));
-    let port = |ports: Option<Ports>, other: u16| {
+    let (src, dst) = (addr(src, 2), addr(dst, 8));
+    let mut port = |condition: &Option<PortMatch>| {
+        let (all, other) = (condition.as_ref().map(PortMatch::ranges), input.u16());
+        let all = all.filter(|all| !all.is_empty());
+        let ports = all.map(|all| all[usize::from(other) % all.len()]);
         ports.map_or(other, |ports| if near & 32 == 0 { ports.first } else { ports.last })
     };
-    let ports = (port(rule.sport, input.u16()), port(rule.dport, input.u16()));
+    let ports = (port(&rule.sport), port(&rule.dport));
     let protocol = rule.protocol.unwrap_or_else(|| protocol(input));
     let flags = rule.flags.map_or(0, |flags| flags.set) | input.u8() & input.u8();
     let icmp = rule.icmp.map(|icmp| (icmp.kind, icmp.code.unwrap_or(near as u8 & 3)));
@@ -234,5 +309,6 @@ fn packet(input: &mut Input<'_>, rules: &[Rule]) -> Fields {
         iface_in: rule.iface_in.as_deref().and_then(iface).filter(|_| near & 512 == 0),
         iface_out: rule.iface_out.as_deref().and_then(iface).filter(|_| near & 1024 == 0),
         state: if near & 2048 == 0 { FlowState::Established } else { input.pick(&FlowState::ALL) },
+        mark: u32::from(input.u8() & 3),
     }
 }

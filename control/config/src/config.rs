@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use towpath_conntrack::NatRule;
-use towpath_filter::{CompileError, RuleList};
+use towpath_filter::RuleList;
 use towpath_router::{Plan, PlanPart, PlannedNeighbor, PlannedRoute, RouterPlanError};
 use towpath_uplink::{AdvertConfig, ServerConfig};
 use towpath_wire::{Prefix, addr};
@@ -84,11 +84,11 @@ impl ConfigConflict {
 impl From<RouterPlanError> for ConfigConflict {
     fn from(error: RouterPlanError) -> Self {
         let part = match (&error, error.part()) {
-            (RouterPlanError::Rules(CompileError::UnknownInterface { id, .. }, _), _) => {
-                ConfigPart::Rule(*id)
+            (RouterPlanError::Rules(error, _), None) => {
+                error.rule().map_or(ConfigPart::Whole, ConfigPart::Rule)
             }
-            (RouterPlanError::Nat(CompileError::UnknownInterface { id, .. }, _), _) => {
-                ConfigPart::Nat(*id)
+            (RouterPlanError::Nat(error, _), None) => {
+                error.rule().map_or(ConfigPart::Whole, ConfigPart::Nat)
             }
             (_, Some(PlanPart::Port(name))) => ConfigPart::Port(name.to_owned()),
             (_, Some(PlanPart::Route(prefix))) => ConfigPart::Route(prefix),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use toml::de::DeTable;
 use towpath_conntrack::NatRule;
-use towpath_filter::RuleList;
+use towpath_filter::{RuleList, rule_of_line};
 use towpath_router::PlannedNeighbor;
 use towpath_uplink::{DhcpSettings, parse_cidr};
 
@@ -161,10 +161,8 @@ impl ConfigFile {
             place.error(format!("{}; {}", error.what, error.expected))
         })?;
         for (line, value) in text.lines().zip(&values) {
-            let own = RuleList::parse(line).ok();
-            let id = own.and_then(|own| own.iter().next().map(|rule| rule.id));
-            if let Some(id) = id {
-                self.begin(ConfigPart::Rule(id), value.start);
+            if let Some(rule) = rule_of_line(line) {
+                self.begin(ConfigPart::Rule(rule.id), value.start);
             }
         }
         self.config.rules = rules;

@@ -9,7 +9,7 @@ use towpath_config::{
     AdvertSettings, ConfigDelta, ConfigFile, DhcpClientSettings, DhcpServerSettings, DnsSettings,
     PortDevice, PortSettings, RouteSetting, RouterConfig, Setting,
 };
-use towpath_filter::{Action, Hooks, Rule, RuleList};
+use towpath_filter::{Action, Hooks, PrefixMatch, Rule, RuleList};
 use towpath_router::{Hop, PlannedNeighbor, PlannedRoute, Target};
 use towpath_stack::net::{RouteKind, metric_unless_given};
 use towpath_wire::{MacAddr, Prefix};
@@ -95,11 +95,22 @@ fn route() -> impl Strategy<Value = PlannedRoute> {
 fn rules() -> impl Strategy<Value = RuleList> {
     let rule =
         (1..=99u32, option::of(name()), option::of(address())).prop_map(|(id, port, src)| {
-            let src = src.map(|prefix| prefix.trunc());
+            let src = src.map(|prefix| prefix.trunc().into());
             Rule { iface_in: port, src, ..Rule::new(id, Action::Drop) }
         });
-    (vec(rule, 0..4), any::<bool>()).prop_map(|(rules, drops)| {
+    let set = (name(), "10\\.[1-9]\\.0\\.0/16(,2001:db8:[1-9]::/48)?|80,44[3-9]|none");
+    (vec(rule, 0..4), any::<bool>(), vec(set, 0..3)).prop_map(|(rules, drops, sets)| {
         let mut list = RuleList::new();
+        for (name, members) in sets {
+            if list.members(&name).is_some() {
+                continue;
+            }
+            let set = PrefixMatch::Set(name.clone());
+            list.set_members(&name, members.parse().expect("valid members"));
+            if members.contains('.') {
+                list.insert(Rule { src: Some(set), ..Rule::new(100, Action::Drop) });
+            }
+        }
         rules.into_iter().for_each(|rule| drop(list.insert(rule)));
         if drops {
             list.set_default(Hooks::INCOMING, Action::Reject);

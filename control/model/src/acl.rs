@@ -8,10 +8,22 @@ use crate::sockets::Word;
 /// Access list: rules that filter packets, with counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acl {
+    /// Named sets of prefixes or ports, in order of name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sets: Vec<AclSet>,
     /// All rules, in ascending order of their numbers.
     pub rules: Vec<AclRule>,
     /// Default actions for packets that match no rule, one for each hook.
     pub defaults: Vec<AclDefault>,
+}
+
+/// Named set of prefixes or ports, to which rules refer as `@NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AclSet {
+    /// Name of the set.
+    pub name: String,
+    /// Prefixes or ports with commas between them, or "none".
+    pub members: String,
 }
 
 /// Rule of an access list.
@@ -64,6 +76,32 @@ pub enum AclChange {
         hooks: Vec<Word>,
         /// Name of the new default action.
         action: Word,
+    },
+    /// Creates a set, or replaces its members.
+    SetMembers {
+        /// Name of the set.
+        name: String,
+        /// Prefixes or ports with commas between them, or "none".
+        members: String,
+    },
+    /// Adds members to a set.
+    AddMembers {
+        /// Name of the set.
+        name: String,
+        /// Prefixes or ports with commas between them.
+        members: String,
+    },
+    /// Deletes members of a set. Fails if the set does not have one of them.
+    DeleteMembers {
+        /// Name of the set.
+        name: String,
+        /// Prefixes or ports with commas between them.
+        members: String,
+    },
+    /// Deletes a set. Fails if a rule refers to it.
+    DeleteSet {
+        /// Name of the set.
+        name: String,
     },
     /// Replaces the whole access list.
     Load {

@@ -65,7 +65,7 @@ mod text;
 mod user;
 pub mod wait;
 
-pub use acl::{Acl, AclChange, AclDefault, AclRule};
+pub use acl::{Acl, AclChange, AclDefault, AclRule, AclSet};
 pub use ask::{NoAnswer, Run, Told, ask_other_users, ask_user, runs_of};
 pub use changes::NetView;
 pub use client::{Client, Error, Missing, Runs, Several};

@@ -11,7 +11,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-use towpath_filter::{CompileError, Fields, Hook, Ports, Rule, RuleList, Rules};
+use towpath_filter::{CompileError, Fields, Hook, Ports, PrefixMatch, Rule, RuleList, Rules};
 use towpath_wire::Prefix;
 
 /// Kind of address translation that a rule performs.
@@ -110,15 +110,19 @@ impl FromStr for NatRule {
             }
             let is_own = matches!(key, "to" | "ports");
             let is_condition =
-                matches!(key, "src" | "dst" | "proto" | "sport" | "dport" | "in" | "out");
+                matches!(key, "src" | "dst" | "proto" | "sport" | "dport" | "in" | "out" | "mark");
             if !is_own && !is_condition {
                 return Err(error(format!(
-                    "unknown word {key:?}: expected src, dst, proto, sport, dport, in, out, to, \
-                     ports or full-cone"
+                    "unknown word {key:?}: expected src, dst, proto, sport, dport, in, out, mark, \
+                     to, ports or full-cone"
                 )));
             }
             let value =
                 words.next().ok_or_else(|| error(format!("{key:?} is without its value")))?;
+            if value.starts_with('@') {
+                let why = "rules of address translation take lists, and no sets of an access list";
+                return Err(error(format!("{key} {value}: {why}")));
+            }
             match key {
                 "to" => draft.set_target(kind, value)?,
                 "ports" => draft.ports = Some(parse_ports(value)?),
@@ -185,16 +189,21 @@ impl NatDraft {
         if !is_source && (ports.is_some() || is_full_cone) {
             return Err(error(format!("\"ports\" and \"full-cone\" do not go with {name}")));
         }
+        if !is_source && conditions.mark.is_some() {
+            let why = "rules of an access list set marks after destinations are translated";
+            return Err(error(format!("\"mark\" does not go with {name}: {why}")));
+        }
         let has_ports = matches!(conditions.protocol, Some(6 | 17));
         if to_port.is_some() && !has_ports {
             return Err(error("a new port needs \"proto tcp\" or \"proto udp\""));
         }
-        let dst = conditions.dst.map(|prefix| prefix.addr());
-        let src = conditions.src.map(|prefix| prefix.addr());
-        let is_v4 = to.map(|to| to.is_ipv4());
-        if let Some(other) = src.or(dst).filter(|addr| is_v4.is_some_and(|v4| v4 != addr.is_ipv4()))
-        {
-            return Err(error(format!("{other} cannot be translated to the other IP version")));
+        let mut prefixes =
+            conditions.src.iter().chain(&conditions.dst).flat_map(PrefixMatch::prefixes);
+        let is_other =
+            |prefix: &&Prefix| to.is_some_and(|to| to.is_ipv4() != prefix.addr().is_ipv4());
+        if let Some(other) = prefixes.find(is_other) {
+            let addr = other.addr();
+            return Err(error(format!("{addr} cannot be translated to the other IP version")));
         }
         Ok(NatRule { kind, conditions, to, to_port, ports, is_full_cone })
     }
@@ -219,7 +228,7 @@ impl NatRule {
                 IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             });
-            conditions.src = any.and_then(|any| Prefix::new(any, 0));
+            conditions.src = any.and_then(|any| Prefix::new(any, 0)).map(PrefixMatch::One);
         }
         conditions
     }

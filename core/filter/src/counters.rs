@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 
 use crate::fields::Hook;
-use crate::rule::RuleList;
+use crate::rule::{Rate, RuleList};
 use crate::rules::{Judgement, Rules};
 
 /// Number of packets and bytes.
@@ -27,8 +27,8 @@ struct Cell {
 /// hook for packets that match no rule.
 ///
 /// # Threads
-/// Only the shard's thread may call [`on_judged`](Self::on_judged) and
-/// [`is_log_due`](Self::is_log_due). A counter is updated by a load and a store without a lock, so
+/// Only the shard's thread may call [`on_judged`](Self::on_judged),
+/// [`is_log_due`](Self::is_log_due) and [`take_token`](Self::take_token). A counter is updated by a load and a store without a lock, so
 /// a second writer would lose counts. Any thread may read.
 #[derive(Debug)]
 pub struct Counters {
@@ -36,13 +36,18 @@ pub struct Counters {
     defaults: [Cell; Hook::ALL.len()],
     /// Earliest time at which each rule may log again, in nanoseconds of the caller's clock.
     next_log_ns: Box<[AtomicU64]>,
+    /// Time at which the token bucket of each rule will be full, in nanoseconds of the caller's
+    /// clock. Empty if no rule has a rate.
+    full_ns: Box<[AtomicU64]>,
 }
 
 impl Counters {
     /// Creates counters for `rules`, all of them 0.
     #[must_use]
     pub fn new(rules: &Rules) -> Self {
+        let buckets = if rules.has_rates() { rules.len() } else { 0 };
         Self {
+            full_ns: (0..buckets).map(|_| AtomicU64::new(0)).collect(),
             rules: (0..rules.len()).map(|_| Cell::default()).collect(),
             defaults: Default::default(),
             next_log_ns: (0..rules.len()).map(|_| AtomicU64::new(0)).collect(),
@@ -89,6 +94,31 @@ impl Counters {
             next.store(now_ns.saturating_add(pause_ns), Ordering::Relaxed);
         }
         is_due
+    }
+
+    /// Takes a token from the bucket of the rule at `index`. Returns false if the bucket is empty.
+    ///
+    /// The bucket is stored as the time at which it will be full. A token moves this time by the
+    /// interval between tokens. The bucket is empty if the time is too far ahead.
+    pub fn take_token(&self, index: u32, rate: Rate, now_ns: u64) -> bool {
+        let Some(full) = self.full_ns.get(index as usize) else { return false };
+        let interval_ns = rate.interval_ns();
+        let full_ns = full.load(Ordering::Relaxed).max(now_ns);
+        let missing_ns = full_ns - now_ns;
+        let is_there = missing_ns <= interval_ns.saturating_mul(u64::from(rate.burst.max(1) - 1));
+        if is_there {
+            full.store(full_ns.saturating_add(interval_ns), Ordering::Relaxed);
+        }
+        is_there
+    }
+
+    /// Fills the bucket of the rule at `index` as far as the bucket of the rule at `place` in
+    /// `before`, which are the counters of an earlier list.
+    pub fn copy_bucket(&self, index: u32, before: &Self, place: u32) {
+        let buckets = self.full_ns.get(index as usize).zip(before.full_ns.get(place as usize));
+        if let Some((bucket, known)) = buckets {
+            bucket.store(known.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Returns the number of packets and bytes that matched the rule at `index`.

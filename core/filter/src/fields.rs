@@ -165,4 +165,6 @@ pub struct Fields {
     pub iface_out: Option<u16>,
     /// State of the flow that the packet belongs to.
     pub state: FlowState,
+    /// Mark that a rule has set at this or an earlier hook; 0 if none has.
+    pub mark: u32,
 }

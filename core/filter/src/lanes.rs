@@ -11,7 +11,9 @@
 //! | 7 | 13 | ICMP type and code |
 //!
 //! An IPv6 prefix is a range in each of its four 32-bit lanes. TCP flags and flow states are sets,
-//! not ranges. Both are compared separately after the box has matched.
+//! not ranges. Both are compared separately after the box has matched. The box of a list of prefixes
+//! or ports reaches from its first member to its last one, and that of a named set has all numbers.
+//! The members are then looked up separately. Named sets can therefore change without a new tree.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +21,7 @@ use towpath_wire::{IpProtocol, Prefix};
 
 use crate::fields::{Fields, FlowStates};
 use crate::linear::Resolved;
-use crate::rule::Ports;
+use crate::sets::{PortMatch, PrefixMatch};
 
 /// Number of lanes (32-bit numbers compared per packet) for IPv4.
 pub(crate) const LANES_V4: usize = 8;
@@ -98,16 +100,16 @@ fn point_of_rest(fields: &Fields) -> [u32; 6] {
 /// Converts a rule to ranges of the IPv4 lanes. Returns `None` if no IPv4 packet can match the
 /// rule.
 pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
-    let address = |prefix: Option<Prefix>| {
-        let Some(prefix) = prefix else { return Some(ANY) };
-        match (prefix.network(), prefix.last()) {
+    let address = |prefixes: &Option<PrefixMatch>| {
+        let Some((first, last)) = bounds(prefixes, false)? else { return Some(ANY) };
+        match (first.network(), last.last()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
                 Some(Range { first: first.to_bits(), last: last.to_bits() })
             }
             _ => None,
         }
     };
-    let (src, dst) = (address(resolved.rule.src)?, address(resolved.rule.dst)?);
+    let (src, dst) = (address(&resolved.rule.src)?, address(&resolved.rule.dst)?);
     let [sport, dport, protocol, input, output, icmp] = box_of_rest(resolved)?;
     Some(with_flags(resolved, [src, dst, sport, dport, protocol, input, output, icmp]))
 }
@@ -115,33 +117,58 @@ pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
 /// Converts a rule to ranges of the IPv6 lanes. Returns `None` if no IPv6 packet can match the
 /// rule.
 pub(crate) fn box_v6(resolved: &Resolved) -> Option<RuleBox<LANES_V6>> {
-    let address = |prefix: Option<Prefix>| {
-        let Some(prefix) = prefix else { return Some([ANY; 4]) };
-        match (prefix.network(), prefix.last()) {
-            (IpAddr::V6(first), IpAddr::V6(last)) => {
-                let (first, last) = (lanes_of(first.to_bits()), lanes_of(last.to_bits()));
-                Some([0, 1, 2, 3].map(|lane| Range { first: first[lane], last: last[lane] }))
-            }
-            _ => None,
-        }
+    let address = |prefixes: &Option<PrefixMatch>| {
+        let Some((first, last)) = bounds(prefixes, true)? else { return Some([ANY; 4]) };
+        let (IpAddr::V6(low), IpAddr::V6(high)) = (first.network(), last.last()) else {
+            return None;
+        };
+        let (low, high) = (lanes_of(low.to_bits()), lanes_of(high.to_bits()));
+        // The lower lanes of an address between two different prefixes can have any value.
+        let equal = low.iter().zip(&high).take_while(|(low, high)| low == high).count();
+        let is_one = first == last;
+        let range = |lane: usize| match is_one || lane <= equal {
+            true => Range { first: low[lane], last: high[lane] },
+            false => ANY,
+        };
+        Some([0, 1, 2, 3].map(range))
     };
     let ([s0, s1, s2, s3], [d0, d1, d2, d3]) =
-        (address(resolved.rule.src)?, address(resolved.rule.dst)?);
+        (address(&resolved.rule.src)?, address(&resolved.rule.dst)?);
     let [sport, dport, protocol, input, output, icmp] = box_of_rest(resolved)?;
     let lanes =
         [s0, s1, s2, s3, d0, d1, d2, d3, sport, dport, protocol, input, output, icmp, ANY, ANY];
     Some(with_flags(resolved, lanes))
 }
 
+/// Returns the first and last prefix of a condition for one IP version. `Some(None)` means any
+/// address; `None` means that no address of this version matches.
+fn bounds(prefixes: &Option<PrefixMatch>, is_v6: bool) -> Option<Option<(Prefix, Prefix)>> {
+    let of_version = |prefix: &&Prefix| prefix.addr().is_ipv6() == is_v6;
+    match prefixes {
+        None | Some(PrefixMatch::Set(_)) => Some(None),
+        Some(known) => {
+            let mut all = known.prefixes().iter().filter(of_version);
+            let first = all.next()?;
+            Some(Some((*first, *all.last().unwrap_or(first))))
+        }
+    }
+}
+
 fn box_of_rest(resolved: &Resolved) -> Option<[Range; 6]> {
     let rule = &resolved.rule;
-    let ports = |ports: Option<Ports>| match ports {
+    let ports = |ports: &Option<PortMatch>| match ports {
         None => Some(ANY),
-        Some(ports) if ports.first > ports.last => None,
-        Some(ports) => Some(Range { first: ports.first.into(), last: ports.last.into() }),
+        Some(PortMatch::Set(_)) => Some(PRESENT),
+        Some(known) => match known.ranges() {
+            [first, .., last] => Some(Range { first: first.first.into(), last: last.last.into() }),
+            [one] if one.first <= one.last => {
+                Some(Range { first: one.first.into(), last: one.last.into() })
+            }
+            _ => None,
+        },
     };
     let mut protocol = rule.protocol.map_or(ANY, |protocol| Range::one(protocol.into()));
-    let (mut sport, dport) = (ports(rule.sport)?, ports(rule.dport)?);
+    let (mut sport, dport) = (ports(&rule.sport)?, ports(&rule.dport)?);
     if rule.flags.is_some() {
         let tcp = Range::one(IpProtocol::TCP.0.into());
         if !protocol.covers(tcp) {

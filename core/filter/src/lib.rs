@@ -1,9 +1,11 @@
 //! Access lists of a router: compiles user-defined rules to classify packets.
 //!
-//! A [`RuleList`] holds rules by number and a default for each hook. [`Rules::compile`] compiles
-//! it, with interfaces resolved to numbers. [`Rules::judge`] returns the action for a packet
-//! described by [`Fields`]. [`Counters`] count for one shard. A modified list is compiled and
-//! replaces the old one as a whole, so that no packet is judged by a mixture of two lists.
+//! A [`RuleList`] holds rules by number, named sets of prefixes and ports, and a default for each
+//! hook. [`Rules::compile`] compiles it, with interfaces resolved to numbers. [`Rules::decide`]
+//! returns the action for a packet described by [`Fields`]. [`Counters`] count for one shard, and
+//! have its token buckets. A modified list is compiled and replaces the old one as a whole, so that
+//! no packet is judged by a mixture of two lists. If only the members of sets have changed,
+//! [`Rules::with_sets`] keeps the compiled rules.
 //!
 //! ```
 //! use towpath_filter::{Action, Counters, Fields, FlowState, Hook, RuleList, Rules};
@@ -12,7 +14,7 @@
 //! let rules = Rules::compile(&list, |name| (name == "wan").then_some(2))?;
 //! let counters = Counters::new(&rules);
 //!
-//! let packet = Fields {
+//! let mut packet = Fields {
 //!     hook: Hook::Forward,
 //!     src: "198.51.100.7".parse()?,
 //!     dst: "10.0.0.1".parse()?,
@@ -23,10 +25,14 @@
 //!     iface_in: Some(2),
 //!     iface_out: Some(1),
 //!     state: FlowState::Untracked,
+//!     mark: 0,
 //! };
-//! let judgement = rules.judge(&packet);
-//! counters.on_judged(packet.hook, &judgement, 60);
-//! assert_eq!(judgement.action, Action::Reject);
+//! let action = rules.decide(
+//!     &mut packet,
+//!     |rule, rate| counters.take_token(rule, rate, 0),
+//!     |fields, judgement| counters.on_judged(fields.hook, judgement, 60),
+//! );
+//! assert_eq!(action, Action::Reject);
 //! assert_eq!(counters.of_rule(0).packets, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -56,20 +62,22 @@
 //!
 //! Reading order:
 //!
-//! - `fields` and `rule`; the grammar in `words`, `values` and `parse`;
-//! - `linear`, the reference semantics of a list; `lanes` and `tree`, its compiled form;
+//! - `fields`, `sets` and `rule`; the grammar in `words`, `values` and `parse`;
+//! - `linear`, the reference semantics of a list; `lanes`, `tree` and `extras`, its compiled form;
 //! - `rules` and `counters`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod counters;
 mod error;
+mod extras;
 mod fields;
 mod lanes;
 mod linear;
 mod parse;
 mod rule;
 mod rules;
+mod sets;
 mod tree;
 mod values;
 mod words;
@@ -77,6 +85,8 @@ mod words;
 pub use counters::{Count, Counters, Totals};
 pub use error::{RuleError, RulesError};
 pub use fields::{Fields, FlowState, FlowStates, Hook, Hooks};
-pub use rule::{Action, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
-pub use rules::{CompileError, Judgement, RULES_MAX, Rules};
+pub use parse::{check_set_name, rule_of_line};
+pub use rule::{Action, Icmp, Log, Rate, RateUnit, Rule, RuleAction, RuleList, TcpFlags};
+pub use rules::{CompileError, Judgement, MEMBERS_MAX, RULES_MAX, Rules};
+pub use sets::{PortList, PortMatch, Ports, PrefixList, PrefixMatch, SetMembers};
 pub use tree::Effort;

@@ -4,8 +4,10 @@
 
 use towpath_wire::IpProtocol;
 
+use crate::extras::RuleExtras;
 use crate::fields::Fields;
 use crate::rule::Rule;
+use crate::sets::{NamedSets, PortMatch, Ports, PrefixMatch, SetMembers};
 
 /// Filter rule whose interface names are resolved to interface numbers.
 #[derive(Debug, Clone)]
@@ -13,30 +15,38 @@ pub(crate) struct Resolved {
     pub(crate) rule: Rule,
     pub(crate) iface_in: Option<u16>,
     pub(crate) iface_out: Option<u16>,
-}
-
-/// Returns the index of the first rule in `rules` that the packet matches.
-pub(crate) fn first_match(rules: &[Resolved], fields: &Fields) -> Option<usize> {
-    rules.iter().position(|rule| rule.matches(fields))
+    /// Parts of the rule that the search tree does not contain; `None` if there are none.
+    pub(crate) extras: Option<RuleExtras>,
 }
 
 impl Resolved {
-    /// Returns whether a packet meets all conditions of the rule.
-    pub(crate) fn matches(&self, fields: &Fields) -> bool {
+    /// Returns whether a packet meets all conditions of the rule, except its rate.
+    pub(crate) fn matches(&self, fields: &Fields, sets: &NamedSets) -> bool {
         let Rule { src, dst, protocol, sport, dport, flags, icmp, .. } = &self.rule;
         let is_icmp = [IpProtocol::ICMP.0, IpProtocol::ICMPV6.0].contains(&fields.protocol);
         let is_tcp = fields.protocol == IpProtocol::TCP.0 && fields.ports.is_some();
+        let has_addr = |condition: &Option<PrefixMatch>, addr| {
+            condition.as_ref().is_none_or(|it| {
+                let set = it.set().and_then(|name| sets.get(name));
+                let prefixes = set.map_or(it.prefixes(), SetMembers::prefixes);
+                prefixes.iter().any(|prefix| prefix.contains(addr))
+            })
+        };
+        let has_port = |condition: &Option<PortMatch>, port: Option<u16>| {
+            condition.as_ref().is_none_or(|it| {
+                let set = it.set().and_then(|name| sets.get(name));
+                let mut ranges = set.map_or(it.ranges(), SetMembers::ranges).iter();
+                let is_in = |ports: &Ports, port| (ports.first..=ports.last).contains(&port);
+                port.is_some_and(|port| ranges.any(|ports| is_in(ports, port)))
+            })
+        };
         let is_met = [
             self.rule.hooks.contains(fields.hook),
-            src.is_none_or(|prefix| prefix.contains(fields.src)),
-            dst.is_none_or(|prefix| prefix.contains(fields.dst)),
+            has_addr(src, fields.src),
+            has_addr(dst, fields.dst),
             protocol.is_none_or(|protocol| protocol == fields.protocol),
-            sport.is_none_or(|ports| {
-                fields.ports.is_some_and(|(port, _)| (ports.first..=ports.last).contains(&port))
-            }),
-            dport.is_none_or(|ports| {
-                fields.ports.is_some_and(|(_, port)| (ports.first..=ports.last).contains(&port))
-            }),
+            has_port(sport, fields.ports.map(|(port, _)| port)),
+            has_port(dport, fields.ports.map(|(_, port)| port)),
             flags.is_none_or(|flags| is_tcp && fields.tcp_flags & flags.mask == flags.set),
             icmp.is_none_or(|icmp| {
                 is_icmp
@@ -47,6 +57,7 @@ impl Resolved {
             self.rule.states.is_none_or(|states| states.contains(fields.state)),
             self.iface_in.is_none_or(|iface| fields.iface_in == Some(iface)),
             self.iface_out.is_none_or(|iface| fields.iface_out == Some(iface)),
+            self.rule.mark.is_none_or(|mark| mark == fields.mark),
         ];
         is_met.iter().all(|is_met| *is_met)
     }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use towpath_wire::Prefix;
-
+use crate::error::RuleError;
 use crate::fields::{FlowStates, Hook, Hooks};
+use crate::sets::{NamedSets, PortMatch, PrefixMatch, SetMembers};
 
 /// Action to be taken for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,13 +18,19 @@ pub enum Action {
     Reject,
 }
 
-/// Inclusive port range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ports {
-    /// Lowest port of the range.
-    pub first: u16,
-    /// Highest port, at least `first`.
-    pub last: u16,
+/// Effect of a rule on the packets that match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuleAction {
+    /// The rule decides about the packet.
+    Final(Action),
+    /// The packet gets this mark, and the rules after this one decide.
+    Mark(u32),
+}
+
+impl From<Action> for RuleAction {
+    fn from(action: Action) -> Self {
+        Self::Final(action)
+    }
 }
 
 /// Condition of a rule on the flags of the TCP header.
@@ -53,6 +59,58 @@ pub struct Log {
     pub rate: Option<u32>,
 }
 
+/// Unit of time of a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RateUnit {
+    /// One second, written `s`.
+    Second,
+    /// One minute, written `m`.
+    Minute,
+    /// One hour, written `h`.
+    Hour,
+    /// 24 hours, written `d`.
+    Day,
+}
+
+impl RateUnit {
+    pub(crate) const ALL: [(&str, Self); 4] =
+        [("s", Self::Second), ("m", Self::Minute), ("h", Self::Hour), ("d", Self::Day)];
+
+    const fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3600,
+            Self::Day => 86_400,
+        }
+    }
+}
+
+/// Maximum rate at which packets match a rule: a token bucket for each shard (thread of the router).
+/// A packet takes one token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// Number of tokens that the bucket receives in each unit of time.
+    pub tokens: u32,
+    /// Unit of time.
+    pub per: RateUnit,
+    /// Capacity of the bucket in tokens.
+    pub burst: u32,
+}
+
+impl Rate {
+    /// Maximum number of tokens in a unit of time. Above it, the interval between tokens would be
+    /// rounded by more than 1 %.
+    pub const TOKENS_MAX: u32 = 10_000_000;
+    /// Default capacity of a bucket, as of `limit rate` in nft(8).
+    pub const BURST: u32 = 5;
+
+    /// Returns the time between two tokens.
+    pub(crate) fn interval_ns(self) -> u64 {
+        self.per.seconds() * 1_000_000_000 / u64::from(self.tokens.clamp(1, Self::TOKENS_MAX))
+    }
+}
+
 /// Filter rule: the action for packets that match all its conditions.
 ///
 /// A condition that is `None` matches every packet. A condition on ports, TCP flags or ICMP types
@@ -63,16 +121,17 @@ pub struct Rule {
     pub id: u32,
     /// Hooks at which the rule applies.
     pub hooks: Hooks,
-    /// Prefix that contains the source address of matching packets; of the same family as `dst`.
-    pub src: Option<Prefix>,
-    /// Prefix that contains the destination address.
-    pub dst: Option<Prefix>,
+    /// Condition on the source address.
+    pub src: Option<PrefixMatch>,
+    /// Condition on the destination address. A packet of an IP version that only one of the two
+    /// conditions has never matches.
+    pub dst: Option<PrefixMatch>,
     /// IP protocol number that a packet must have; `None` matches any.
     pub protocol: Option<u8>,
-    /// Range of source ports.
-    pub sport: Option<Ports>,
-    /// Range of destination ports.
-    pub dport: Option<Ports>,
+    /// Condition on the source port.
+    pub sport: Option<PortMatch>,
+    /// Condition on the destination port.
+    pub dport: Option<PortMatch>,
     /// Condition on TCP flags; only TCP packets match it.
     pub flags: Option<TcpFlags>,
     /// Condition on ICMP type and code. Matches ICMP and ICMPv6 unless `protocol` is set.
@@ -83,8 +142,12 @@ pub struct Rule {
     pub iface_in: Option<String>,
     /// Name of the interface on which the packet is sent.
     pub iface_out: Option<String>,
-    /// Action for packets that match the rule.
-    pub action: Action,
+    /// Mark that a packet must have; 0 matches packets without a mark.
+    pub mark: Option<u32>,
+    /// Maximum rate of matches. A packet that exceeds the rate does not match.
+    pub rate: Option<Rate>,
+    /// Effect on packets that match the rule.
+    pub action: RuleAction,
     /// Logging settings for matching packets; `None` logs nothing.
     pub log: Option<Log>,
 }
@@ -106,17 +169,42 @@ impl Rule {
             states: None,
             iface_in: None,
             iface_out: None,
-            action,
+            mark: None,
+            rate: None,
+            action: RuleAction::Final(action),
             log: None,
         }
     }
+
+    /// Returns the names of the sets to which the conditions refer: two sets of prefixes, and two
+    /// sets of ports.
+    pub(crate) fn sets(&self) -> ([Option<&str>; 2], [Option<&str>; 2]) {
+        let prefixes = [&self.src, &self.dst].map(|it| it.as_ref().and_then(PrefixMatch::set));
+        let ports = [&self.sport, &self.dport].map(|it| it.as_ref().and_then(PortMatch::set));
+        (prefixes, ports)
+    }
+
+    /// Returns whether the rule has a part that the lanes of the search tree do not express: a list
+    /// or set, a mark, or a rate.
+    pub(crate) fn is_special(&self) -> bool {
+        let is_many = |it: &Option<PrefixMatch>| !matches!(it, None | Some(PrefixMatch::One(_)));
+        let has_many = |it: &Option<PortMatch>| !matches!(it, None | Some(PortMatch::One(_)));
+        is_many(&self.src)
+            || is_many(&self.dst)
+            || has_many(&self.sport)
+            || has_many(&self.dport)
+            || self.mark.is_some()
+            || self.rate.is_some()
+            || matches!(self.action, RuleAction::Mark(_))
+    }
 }
 
-/// Access list: filter rules by number, and for each hook a default action for packets that match
-/// no rule.
+/// Access list: filter rules by number, named sets, and for each hook a default action for packets
+/// that match no rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleList {
     rules: BTreeMap<u32, Rule>,
+    sets: NamedSets,
     defaults: [Action; Hook::ALL.len()],
 }
 
@@ -124,7 +212,8 @@ impl RuleList {
     /// Creates a list without rules that accepts all packets.
     #[must_use]
     pub const fn new() -> Self {
-        Self { rules: BTreeMap::new(), defaults: [Action::Accept; Hook::ALL.len()] }
+        let defaults = [Action::Accept; Hook::ALL.len()];
+        Self { rules: BTreeMap::new(), sets: NamedSets::new(), defaults }
     }
 
     /// Adds a rule. If a rule with this number exists, replaces and returns it.
@@ -135,6 +224,65 @@ impl RuleList {
     /// Removes and returns the rule with this number.
     pub fn remove(&mut self, id: u32) -> Option<Rule> {
         self.rules.remove(&id)
+    }
+
+    /// Sets the members of the set `name`, and returns its previous members.
+    pub fn set_members(&mut self, name: &str, members: SetMembers) -> Option<SetMembers> {
+        self.sets.insert(name.to_owned(), members)
+    }
+
+    /// Returns the members of the set `name`.
+    #[must_use]
+    pub fn members(&self, name: &str) -> Option<&SetMembers> {
+        self.sets.get(name)
+    }
+
+    /// Returns the members of the set `name`, which can be changed.
+    pub fn members_mut(&mut self, name: &str) -> Option<&mut SetMembers> {
+        self.sets.get_mut(name)
+    }
+
+    /// Removes the set `name`, and returns its members.
+    pub fn remove_set(&mut self, name: &str) -> Option<SetMembers> {
+        self.sets.remove(name)
+    }
+
+    /// Iterates over the named sets in order of name.
+    pub fn sets(&self) -> impl Iterator<Item = (&str, &SetMembers)> {
+        self.sets.iter().map(|(name, members)| (name.as_str(), members))
+    }
+
+    /// Checks that the sets to which a rule refers exist, and have members of the right kind.
+    ///
+    /// # Errors
+    /// Returns an error that names the set.
+    pub fn check_sets(&self, rule: &Rule) -> Result<(), RuleError> {
+        let (prefixes, ports) = rule.sets();
+        let named =
+            |names: [Option<_>; 2], of_ports| names.map(|name| name.map(|it| (it, of_ports)));
+        let all = named(prefixes, false).into_iter().chain(named(ports, true));
+        for (name, of_ports) in all.flatten() {
+            let Some(members) = self.members(name) else {
+                let expected = match self.sets.is_empty() {
+                    true => format!("expected a line \"acl set {name} …\""),
+                    false => {
+                        let known: Vec<_> = self.sets.keys().map(String::as_str).collect();
+                        format!("expected one of {}", known.join(", "))
+                    }
+                };
+                return Err(RuleError::new(format!("there is no set \"{name}\""), expected));
+            };
+            let (has, expected) = match of_ports {
+                true => (!members.prefixes().is_empty(), "a set of ports"),
+                false => (!members.ranges().is_empty(), "a set of prefixes"),
+            };
+            if has {
+                let kind = if of_ports { "prefixes" } else { "ports" };
+                let what = format!("the set \"{name}\" has {kind}");
+                return Err(RuleError::new(what, format!("expected {expected}")));
+            }
+        }
+        Ok(())
     }
 
     /// Sets the default action for packets at `hooks` that match no rule.

@@ -89,15 +89,28 @@ pub(crate) struct LeafEnd {
     pub(crate) flags_mask: u8,
     pub(crate) flags_set: u8,
     pub(crate) states: FlowStates,
+    /// Action of the rule, unless the rule is special.
     pub(crate) action: Action,
     pub(crate) log: bool,
+    /// Whether the rule has parts that the tree does not contain.
+    pub(crate) is_special: bool,
 }
+
+const _: () = assert!(size_of::<LeafEnd>() == 12);
 
 /// TCP flags and flow state of a packet, which a leaf compares with its rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeafFields {
     pub(crate) tcp_flags: u8,
     pub(crate) state: FlowState,
+    /// Lowest index of a rule that is examined.
+    pub(crate) first: u32,
+}
+
+/// Compares a packet with the parts of a special rule that the tree does not contain.
+pub(crate) trait SpecialRules {
+    /// Returns whether the packet meets the conditions of the rule with index `order`.
+    fn accept(&self, order: u32) -> bool;
 }
 
 /// Work of searching the tree for one packet.
@@ -132,15 +145,25 @@ impl<const LANES: usize> LaneBounds<LANES> {
 impl<const LANES: usize> CutTree<LANES> {
     /// Returns the matching rule with the lowest number.
     #[inline]
-    pub(crate) fn find(&self, point: &[u32; LANES], fields: LeafFields) -> Option<&LeafEnd> {
-        self.search(point, fields, |_| {})
+    pub(crate) fn find(
+        &self,
+        point: &[u32; LANES],
+        fields: LeafFields,
+        special: &impl SpecialRules,
+    ) -> Option<&LeafEnd> {
+        self.search(point, fields, special, |_| {})
     }
 
     /// Returns how many nodes a search for this packet visits, and an upper bound of the number of
     /// rules that it compares.
-    pub(crate) fn effort(&self, point: &[u32; LANES], fields: LeafFields) -> Effort {
+    pub(crate) fn effort(
+        &self,
+        point: &[u32; LANES],
+        fields: LeafFields,
+        special: &impl SpecialRules,
+    ) -> Effort {
         let mut effort = Effort::default();
-        self.search(point, fields, |node| {
+        self.search(point, fields, special, |node| {
             effort.nodes += 1;
             effort.rules += if node.lane == LEAF { node.wide } else { 0 };
         });
@@ -154,6 +177,7 @@ impl<const LANES: usize> CutTree<LANES> {
         &self,
         point: &[u32; LANES],
         fields: LeafFields,
+        special: &impl SpecialRules,
         mut on_visit: impl FnMut(&CutNode),
     ) -> Option<&LeafEnd> {
         let mut found = None;
@@ -173,7 +197,7 @@ impl<const LANES: usize> CutTree<LANES> {
                     at = node.base + (bits & u32::from(node.mask));
                     continue;
                 }
-                if let Some(end) = self.first_in(node, point, fields)
+                if let Some(end) = self.first_in(node, point, fields, special)
                     && end.order < found_order
                 {
                     found_order = end.order;
@@ -196,6 +220,7 @@ impl<const LANES: usize> CutTree<LANES> {
         leaf: &CutNode,
         point: &[u32; LANES],
         fields: LeafFields,
+        special: &impl SpecialRules,
     ) -> Option<&LeafEnd> {
         let range = leaf.base as usize..leaf.base as usize + leaf.wide as usize;
         let bounds = self.bounds.get(range.clone())?;
@@ -203,7 +228,9 @@ impl<const LANES: usize> CutTree<LANES> {
         bounds.iter().zip(ends).find_map(|(bounds, end)| {
             let is_match = bounds.contain(point)
                 && fields.tcp_flags & end.flags_mask == end.flags_set
-                && end.states.contains(fields.state);
+                && end.states.contains(fields.state)
+                && end.order >= fields.first
+                && (!end.is_special || special.accept(end.order));
             is_match.then_some(end)
         })
     }

@@ -6,7 +6,8 @@ use towpath_wire::{IpProtocol, Prefix};
 
 use crate::error::{RuleError, shown};
 use crate::fields::{FlowState, FlowStates, Hook, Hooks};
-use crate::rule::{Action, Icmp, Ports, TcpFlags};
+use crate::rule::{Action, Icmp, Rate, RateUnit, RuleAction, TcpFlags};
+use crate::sets::{PortList, PortMatch, Ports, PrefixList, PrefixMatch, SetMembers};
 
 const ACTIONS: [(&str, Action); 3] =
     [("accept", Action::Accept), ("drop", Action::Drop), ("reject", Action::Reject)];
@@ -59,6 +60,15 @@ const ICMPV6_TYPES: [(&str, u8); 11] = [
 /// Maximum length of an interface name in bytes. The limit is four times Linux's IFNAMSIZ, because
 /// port names of the router can be longer.
 const IFACE_NAME_MAX: usize = 64;
+
+/// Maximum number of prefixes or port ranges that a condition lists. More need a set.
+const LISTED_MAX: usize = 64;
+
+/// Maximum length of the name of a set, in characters.
+const SET_NAME_MAX: usize = 32;
+
+/// Word for the members of a set without any.
+const NO_MEMBERS: &str = "none";
 
 type Parsed<T> = Result<T, RuleError>;
 
@@ -166,9 +176,89 @@ pub(crate) fn ports(word: &str) -> Parsed<Ports> {
     Ok(ports)
 }
 
-pub(crate) fn port_range(ports: Ports) -> String {
-    let Ports { first, last } = ports;
-    if first == last { first.to_string() } else { format!("{first}-{last}") }
+/// Parses the words of a list, separated by commas.
+fn listed<T>(word: &str, one: impl Fn(&str) -> Parsed<T>) -> Parsed<Vec<T>> {
+    let all = word.split(',').map(one).collect::<Parsed<Vec<_>>>()?;
+    if all.len() > LISTED_MAX {
+        let what = format!("{} values in a list: at most {LISTED_MAX} are possible", all.len());
+        return Err(RuleError::new(what, "expected a set: \"acl set NAME …\", then \"@NAME\""));
+    }
+    Ok(all)
+}
+
+/// Parses a condition on an address: prefixes, or `@` and the name of a set.
+pub(crate) fn prefixes(word: &str) -> Parsed<PrefixMatch> {
+    match word.strip_prefix('@') {
+        Some(name) => set_name(name).map(PrefixMatch::Set),
+        None => Ok(PrefixList::new(listed(word, prefix)?).into()),
+    }
+}
+
+pub(crate) fn prefix_words(prefixes: &PrefixMatch) -> String {
+    match prefixes {
+        PrefixMatch::Set(name) => format!("@{name}"),
+        known => joined(known.prefixes()),
+    }
+}
+
+/// Parses a condition on a port: ports and ranges, or `@` and the name of a set.
+pub(crate) fn port_match(word: &str) -> Parsed<PortMatch> {
+    match word.strip_prefix('@') {
+        Some(name) => set_name(name).map(PortMatch::Set),
+        None => Ok(PortList::new(listed(word, ports)?).into()),
+    }
+}
+
+pub(crate) fn port_words(ports: &PortMatch) -> String {
+    match ports {
+        PortMatch::Set(name) => format!("@{name}"),
+        known => joined(known.ranges()),
+    }
+}
+
+fn joined<T: Display>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Parses the name of a set.
+pub(crate) fn set_name(word: &str) -> Parsed<String> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let is_valid = !word.is_empty() && word.len() <= SET_NAME_MAX && word.chars().all(is_letter);
+    let expected = "at most 32 letters, digits, - or _";
+    if is_valid {
+        Ok(word.to_owned())
+    } else {
+        Err(invalid(word, "a valid name of a set", expected))
+    }
+}
+
+/// Parses members of a set: prefixes or ports with commas between them, or `none`.
+pub(crate) fn members(word: &str) -> Parsed<SetMembers> {
+    if word == NO_MEMBERS {
+        return Ok(SetMembers::Empty);
+    }
+    let words = || word.split(',').filter(|word| !word.is_empty());
+    let Some(first) = words().next() else {
+        return Err(invalid(word, "a list of members", "prefixes, ports or none"));
+    };
+    if first.contains(['.', ':']) {
+        let all = words().map(prefix).collect::<Parsed<Vec<_>>>()?;
+        return Ok(SetMembers::Prefixes(PrefixList::new(all)));
+    }
+    let is_port = first.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    if !is_port {
+        return Err(invalid(first, "a member of a set", "prefixes, ports or none"));
+    }
+    let all = words().map(ports).collect::<Parsed<Vec<_>>>()?;
+    Ok(SetMembers::Ports(PortList::new(all)))
+}
+
+pub(crate) fn member_words(members: &SetMembers) -> String {
+    match members {
+        SetMembers::Prefixes(list) if !members.is_empty() => joined(list.as_slice()),
+        SetMembers::Ports(list) if !members.is_empty() => joined(list.as_slice()),
+        _ => NO_MEMBERS.to_owned(),
+    }
 }
 
 pub(crate) fn flags(word: &str) -> Parsed<TcpFlags> {
@@ -234,12 +324,59 @@ pub(crate) fn iface(word: &str) -> Parsed<String> {
     }
 }
 
+/// Parses the mark of a packet: a decimal number, or a hexadecimal one with `0x`.
+pub(crate) fn mark(word: &str) -> Parsed<u32> {
+    let mark = match word.strip_prefix("0x") {
+        Some(digits) if !digits.starts_with('+') => u32::from_str_radix(digits, 16).ok(),
+        _ => number(word),
+    };
+    mark.ok_or_else(|| invalid(word, "a valid mark", "0 to 4294967295, or as 0x1f"))
+}
+
+/// Parses an action: that of a default, or `mark` and a number.
+pub(crate) fn rule_action(word: &str) -> Parsed<RuleAction> {
+    match word.split_once(' ') {
+        Some(("mark", number)) => mark(number).map(RuleAction::Mark),
+        _ if word == "mark" => {
+            Err(RuleError::new("\"mark\" is without its number", "expected \"action mark 7\""))
+        }
+        _ => action(word).map(RuleAction::Final),
+    }
+}
+
+pub(crate) fn rule_action_name(action: RuleAction) -> String {
+    match action {
+        RuleAction::Final(action) => action_name(action).to_owned(),
+        RuleAction::Mark(mark) => format!("mark {mark}"),
+    }
+}
+
+/// Parses a rate of packets, such as `10/s` or `1/h`, with the default burst.
+pub(crate) fn rate(word: &str) -> Parsed<Rate> {
+    let known = 1..=Rate::TOKENS_MAX;
+    let parts = word.split_once('/').and_then(|(tokens, unit)| {
+        let tokens = number(tokens).filter(|tokens| known.contains(tokens))?;
+        Some(Rate { tokens, per: of_name(&RateUnit::ALL, unit)?, burst: Rate::BURST })
+    });
+    parts.ok_or_else(|| invalid(word, "a valid rate", "1/s to 10000000/s, or a unit of m, h or d"))
+}
+
+pub(crate) fn rate_words(rate: Rate) -> String {
+    format!("{}/{}", rate.tokens, name_of(&RateUnit::ALL, rate.per).unwrap_or_default())
+}
+
+/// Parses the capacity of a token bucket.
+pub(crate) fn burst(word: &str) -> Parsed<u32> {
+    let burst = number(word).filter(|burst| *burst > 0);
+    burst.ok_or_else(|| invalid(word, "a valid burst", "a number of packets, at least 1"))
+}
+
 /// Parses a rate of log entries, such as `10/s`.
-pub(crate) fn rate(word: &str) -> Parsed<u32> {
+pub(crate) fn log_rate(word: &str) -> Parsed<u32> {
     let rate = word.strip_suffix("/s").and_then(number).filter(|rate| *rate > 0);
     rate.ok_or_else(|| invalid(word, "a valid rate", "a number of entries a second, as 10/s"))
 }
 
-pub(crate) fn rate_name(rate: impl Display) -> String {
+pub(crate) fn log_rate_words(rate: u32) -> String {
     format!("{rate}/s")
 }

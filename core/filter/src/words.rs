@@ -2,63 +2,73 @@
 
 use core::fmt;
 
-use towpath_wire::{IpProtocol, Prefix};
+use towpath_wire::IpProtocol;
 
 use crate::error::RuleError;
 use crate::fields::{FlowStates, Hook, Hooks};
-use crate::rule::{Action, Icmp, Log, Ports, Rule, TcpFlags};
+use crate::rule::{Icmp, Log, Rate, Rule, RuleAction, TcpFlags};
+use crate::sets::{IpVersions, PortMatch, PrefixMatch};
 use crate::values;
 
 /// Keys of a rule, in the order in which they are written.
-pub(crate) const KEYS: [&str; 15] = [
+pub(crate) const KEYS: [&str; 18] = [
     "id", "hook", "proto", "src", "sport", "dst", "dport", "flags", "icmp", "state", "in", "out",
-    "action", LOG, "rate",
+    "mark", "rate", "burst", "action", LOG, LOG_RATE,
 ];
 
 /// The only key of a rule without a value.
 pub(crate) const LOG: &str = "log";
 
+/// Key of the maximum rate of log entries. In text, the value follows the words `log rate`.
+pub(crate) const LOG_RATE: &str = "log-rate";
+
 /// Partially parsed rule; each key may occur once.
 #[derive(Debug, Default)]
-pub(crate) struct RuleDraft<'a> {
+pub(crate) struct RuleDraft {
     id: Option<u32>,
     hooks: Option<Hooks>,
     protocol: Option<u8>,
-    src: Option<Prefix>,
-    sport: Option<Ports>,
-    dst: Option<Prefix>,
-    dport: Option<Ports>,
+    src: Option<PrefixMatch>,
+    sport: Option<PortMatch>,
+    dst: Option<PrefixMatch>,
+    dport: Option<PortMatch>,
     flags: Option<TcpFlags>,
     /// ICMP type as text. The text is parsed last, because its meaning depends on the protocol,
     /// which may follow.
-    icmp: Option<&'a str>,
+    icmp: Option<String>,
     states: Option<FlowStates>,
     iface_in: Option<String>,
     iface_out: Option<String>,
-    action: Option<Action>,
+    mark: Option<u32>,
+    rate: Option<Rate>,
+    burst: Option<u32>,
+    action: Option<RuleAction>,
     log: Option<()>,
-    rate: Option<u32>,
+    log_rate: Option<u32>,
 }
 
-impl<'a> RuleDraft<'a> {
+impl RuleDraft {
     /// Parses the value of a key; [`LOG`] has an empty value.
-    pub(crate) fn take(&mut self, key: &str, value: &'a str) -> Result<(), RuleError> {
+    pub(crate) fn take(&mut self, key: &str, value: &str) -> Result<(), RuleError> {
         let is_first = match key {
             "id" => self.id.replace(values::id(value)?).is_none(),
             "hook" => self.hooks.replace(values::hooks(value)?).is_none(),
             "proto" => self.protocol.replace(values::protocol(value)?).is_none(),
-            "src" => self.src.replace(values::prefix(value)?).is_none(),
-            "sport" => self.sport.replace(values::ports(value)?).is_none(),
-            "dst" => self.dst.replace(values::prefix(value)?).is_none(),
-            "dport" => self.dport.replace(values::ports(value)?).is_none(),
+            "src" => self.src.replace(values::prefixes(value)?).is_none(),
+            "sport" => self.sport.replace(values::port_match(value)?).is_none(),
+            "dst" => self.dst.replace(values::prefixes(value)?).is_none(),
+            "dport" => self.dport.replace(values::port_match(value)?).is_none(),
             "flags" => self.flags.replace(values::flags(value)?).is_none(),
-            "icmp" => self.icmp.replace(value).is_none(),
+            "icmp" => self.icmp.replace(value.to_owned()).is_none(),
             "state" => self.states.replace(values::states(value)?).is_none(),
             "in" => self.iface_in.replace(values::iface(value)?).is_none(),
             "out" => self.iface_out.replace(values::iface(value)?).is_none(),
-            "action" => self.action.replace(values::action(value)?).is_none(),
-            LOG => self.log.replace(()).is_none(),
+            "mark" => self.mark.replace(values::mark(value)?).is_none(),
             "rate" => self.rate.replace(values::rate(value)?).is_none(),
+            "burst" => self.burst.replace(values::burst(value)?).is_none(),
+            "action" => self.action.replace(values::rule_action(value)?).is_none(),
+            LOG => self.log.replace(()).is_none(),
+            LOG_RATE => self.log_rate.replace(values::log_rate(value)?).is_none(),
             _ => return Err(RuleError::unknown("word", key, &KEYS)),
         };
         if is_first {
@@ -74,15 +84,20 @@ impl<'a> RuleDraft<'a> {
             RuleError::new(format!("\"{key}\" is missing"), format!("expected \"{expected}\""))
         };
         let id = self.id.ok_or_else(|| missing("id", "id NUMBER"))?;
-        let action = self.action.ok_or_else(|| missing("action", "action accept|drop|reject"))?;
+        let action = "action accept|drop|reject|mark NUMBER";
+        let action = self.action.ok_or_else(|| missing("action", action))?;
         let hooks = self.hooks.unwrap_or(Hooks::INCOMING);
         self.check_family()?;
         self.check_ports()?;
         self.check_interfaces(hooks)?;
         let icmp = self.icmp()?;
-        if self.rate.is_some() && self.log.is_none() {
-            return Err(RuleError::new("\"rate\" is without \"log\"", "expected \"log rate N/s\""));
+        if self.log_rate.is_some() && self.log.is_none() {
+            return Err(RuleError::new("\"log-rate\" is without \"log\"", "expected \"log\""));
         }
+        if self.burst.is_some() && self.rate.is_none() {
+            return Err(RuleError::new("\"burst\" is without \"rate\"", "expected \"rate 10/s\""));
+        }
+        let burst = self.burst.unwrap_or(Rate::BURST);
         Ok(Rule {
             id,
             hooks,
@@ -96,32 +111,31 @@ impl<'a> RuleDraft<'a> {
             states: self.states,
             iface_in: self.iface_in,
             iface_out: self.iface_out,
+            mark: self.mark,
+            rate: self.rate.map(|rate| Rate { burst, ..rate }),
             action,
-            log: self.log.map(|()| Log { rate: self.rate }),
+            log: self.log.map(|()| Log { rate: self.log_rate }),
         })
     }
 
-    /// Rejects source and destination prefixes of different IP versions, and an ICMP protocol of a
-    /// different version.
+    /// Rejects source and destination prefixes without a common IP version, and an ICMP protocol of
+    /// another version.
     fn check_family(&self) -> Result<(), RuleError> {
-        let is_v6 = |prefix: Prefix| prefix.addr().is_ipv6();
-        let (src, dst) = (self.src.map(is_v6), self.dst.map(is_v6));
-        if src.is_some() && dst.is_some() && src != dst {
+        let versions = |prefixes: &Option<PrefixMatch>| {
+            prefixes.as_ref().map_or(IpVersions::BOTH, PrefixMatch::versions)
+        };
+        let possible = versions(&self.src).and(versions(&self.dst));
+        if possible.is_none() {
             return Err(RuleError::new(
                 "\"src\" and \"dst\" are of different IP versions",
                 "expected both of IPv4 or both of IPv6",
             ));
         }
-        let of_protocol = match self.protocol.map(IpProtocol) {
-            Some(IpProtocol::ICMP) => Some(false),
-            Some(IpProtocol::ICMPV6) => Some(true),
-            _ => None,
-        };
-        match (of_protocol, src.or(dst)) {
-            (Some(false), Some(true)) => {
+        match self.protocol.map(IpProtocol) {
+            Some(IpProtocol::ICMP) if !possible.v4 => {
                 Err(RuleError::new("IPv6 has no \"proto icmp\"", "expected \"proto icmp6\""))
             }
-            (Some(true), Some(false)) => {
+            Some(IpProtocol::ICMPV6) if !possible.v6 => {
                 Err(RuleError::new("IPv4 has no \"proto icmp6\"", "expected \"proto icmp\""))
             }
             _ => Ok(()),
@@ -172,7 +186,7 @@ impl<'a> RuleDraft<'a> {
     }
 
     fn icmp(&self) -> Result<Option<Icmp>, RuleError> {
-        let Some(word) = self.icmp else { return Ok(None) };
+        let Some(word) = &self.icmp else { return Ok(None) };
         let is_icmp =
             |protocol: &u8| [IpProtocol::ICMP, IpProtocol::ICMPV6].contains(&IpProtocol(*protocol));
         let Some(protocol) = self.protocol.filter(is_icmp) else {
@@ -203,26 +217,32 @@ impl Rule {
             states,
             iface_in,
             iface_out,
+            mark,
+            rate,
             action,
             log,
         } = self;
         let hooks = (*hooks != Hooks::INCOMING).then(|| values::hook_names(*hooks));
+        let burst = rate.map(|rate| rate.burst).filter(|burst| *burst != Rate::BURST);
         let all = [
             ("id", Some(id.to_string())),
             ("hook", hooks),
             ("proto", protocol.map(values::protocol_name)),
-            ("src", src.map(|prefix| prefix.to_string())),
-            ("sport", sport.map(values::port_range)),
-            ("dst", dst.map(|prefix| prefix.to_string())),
-            ("dport", dport.map(values::port_range)),
+            ("src", src.as_ref().map(values::prefix_words)),
+            ("sport", sport.as_ref().map(values::port_words)),
+            ("dst", dst.as_ref().map(values::prefix_words)),
+            ("dport", dport.as_ref().map(values::port_words)),
             ("flags", flags.map(values::flag_names)),
             ("icmp", icmp.map(|icmp| values::icmp_name(icmp, *protocol))),
             ("state", states.map(values::state_names)),
             ("in", iface_in.clone()),
             ("out", iface_out.clone()),
-            ("action", Some(values::action_name(*action).to_owned())),
+            ("mark", mark.map(|mark| mark.to_string())),
+            ("rate", rate.map(values::rate_words)),
+            ("burst", burst.map(|burst| burst.to_string())),
+            ("action", Some(values::rule_action_name(*action))),
             (LOG, log.map(|_| String::new())),
-            ("rate", log.and_then(|log| log.rate).map(values::rate_name)),
+            (LOG_RATE, log.and_then(|log| log.rate).map(values::log_rate_words)),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
     }
@@ -249,6 +269,7 @@ impl fmt::Display for Rule {
             let blank = if n == 0 { "" } else { " " };
             match key {
                 LOG => write!(f, "{blank}{key}")?,
+                LOG_RATE => write!(f, "{blank}rate {value}")?,
                 _ => write!(f, "{blank}{key} {value}")?,
             }
         }

@@ -8,7 +8,9 @@
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use towpath_filter::{Action, Fields, FlowState, Hook, Ports, Rule, RuleList};
+use towpath_filter::{
+    Action, Fields, FlowState, Hook, PortMatch, Ports, PrefixMatch, Rule, RuleList,
+};
 use towpath_wire::Prefix;
 
 /// Number of packets that are evaluated in turn, too many for a branch predictor to learn.
@@ -107,14 +109,14 @@ impl Shape {
             let rule = self.rule(&mut dice, &sites);
             // Skip rules that match everything. In real lists such a rule is the last one, the
             // default.
-            if prefix_len(rule.src) + prefix_len(rule.dst) > 0 {
+            if prefix_len(&rule.src) + prefix_len(&rule.dst) > 0 {
                 rules.push(rule);
             }
         }
         if self != Self::Worst {
             // As in ClassBench, sort more specific rules first, because administrators put
             // exceptions before the rules that they restrict.
-            rules.sort_by_key(|rule| Reverse(prefix_len(rule.src) + prefix_len(rule.dst)));
+            rules.sort_by_key(|rule| Reverse(prefix_len(&rule.src) + prefix_len(&rule.dst)));
         }
         for (id, rule) in (0..).zip(rules) {
             list.insert(Rule { id, ..rule });
@@ -127,8 +129,8 @@ impl Shape {
         let action = if dice.percent(50) { Action::Accept } else { Action::Drop };
         let mut rule = Rule::new(0, action);
         rule.hooks = Hook::Forward.into();
-        rule.src = (!dice.percent(parts.any_src)).then(|| self.prefix(dice, sites));
-        rule.dst = (!dice.percent(parts.any_dst)).then(|| self.prefix(dice, sites));
+        rule.src = (!dice.percent(parts.any_src)).then(|| self.prefix(dice, sites).into());
+        rule.dst = (!dice.percent(parts.any_dst)).then(|| self.prefix(dice, sites).into());
         let of_tcp = parts.tcp;
         match dice.below(100) {
             n if n < of_tcp => rule.protocol = Some(6),
@@ -140,17 +142,17 @@ impl Shape {
             _ => return rule,
         }
         if !dice.percent(parts.any_sport) {
-            rule.sport = Some(self.range(dice));
+            rule.sport = Some(self.range(dice).into());
         }
         rule.dport = match dice.below(100) {
             n if n < parts.exact_dport => {
                 let port = dice.pick(&[22, 25, 53, 80, 123, 443, 993, 1433, 3306, 5432, 8080]);
                 let other = dice.below(65_536) as u16;
                 let port = if dice.percent(70) { port } else { other };
-                Some(Ports { first: port, last: port })
+                Some(Ports { first: port, last: port }.into())
             }
             n if n < parts.exact_dport + parts.any_dport => None,
-            _ => Some(self.range(dice)),
+            _ => Some(self.range(dice).into()),
         };
         rule
     }
@@ -208,15 +210,16 @@ impl Shape {
 
     fn packet(self, dice: &mut Dice, rule: &Rule) -> Fields {
         let protocol = rule.protocol.unwrap_or(if dice.percent(80) { 6 } else { 17 });
-        let port = |dice: &mut Dice, ports: Option<Ports>| {
-            let Ports { first, last } = ports.unwrap_or(Ports { first: 0, last: 65_535 });
+        let port = |dice: &mut Dice, ports: &Option<PortMatch>| {
+            let ports = ports.as_ref().and_then(|ports| ports.ranges().first());
+            let Ports { first, last } = *ports.unwrap_or(&Ports { first: 0, last: 65_535 });
             first + dice.below(u64::from(last - first) + 1) as u16
         };
-        let ports = (port(dice, rule.sport), port(dice, rule.dport));
+        let ports = (port(dice, &rule.sport), port(dice, &rule.dport));
         Fields {
             hook: Hook::Forward,
-            src: self.address(dice, rule.src),
-            dst: self.address(dice, rule.dst),
+            src: self.address(dice, &rule.src),
+            dst: self.address(dice, &rule.dst),
             protocol,
             ports: (protocol != 1).then_some(ports),
             tcp_flags: 0x10,
@@ -224,12 +227,14 @@ impl Shape {
             iface_in: Some(1),
             iface_out: Some(2),
             state: FlowState::Untracked,
+            mark: 0,
         }
     }
 
-    fn address(self, dice: &mut Dice, prefix: Option<Prefix>) -> IpAddr {
+    fn address(self, dice: &mut Dice, prefixes: &Option<PrefixMatch>) -> IpAddr {
         let any = if self == Self::Acl6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 };
-        let prefix = prefix.unwrap_or(any);
+        let prefixes = prefixes.as_ref().and_then(|prefixes| prefixes.prefixes().first());
+        let prefix = *prefixes.unwrap_or(&any);
         let noise = u128::from(dice.next()) << 64 | u128::from(dice.next());
         match (prefix.network(), prefix.last()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -246,8 +251,9 @@ impl Shape {
 }
 
 /// Returns the number of bits that a condition on an address fixes.
-fn prefix_len(prefix: Option<Prefix>) -> u32 {
-    prefix.map_or(0, |prefix| prefix.len().into())
+fn prefix_len(prefixes: &Option<PrefixMatch>) -> u32 {
+    let first = prefixes.as_ref().and_then(|prefixes| prefixes.prefixes().first());
+    first.map_or(0, |prefix| prefix.len().into())
 }
 
 /// Resolves interface names; the generated rules have none.

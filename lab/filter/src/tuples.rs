@@ -9,8 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 
 use hashbrown::HashMap;
-use towpath_filter::{Fields, Rule, RuleList};
-use towpath_wire::Prefix;
+use towpath_filter::{Fields, PortMatch, PrefixMatch, Rule, RuleList};
 
 /// Masks of source and destination address, as 128 bits each.
 type Masks = (u128, u128);
@@ -26,7 +25,7 @@ impl Tuples {
         let mut tuples: Vec<(u32, Masks, Table)> = Vec::new();
         let mut places = HashMap::<Masks, usize, BuildHasherDefault<Multiply>>::default();
         for (order, rule) in (0..).zip(list.iter()) {
-            let ((src, src_mask), (dst, dst_mask)) = (bits_of(rule.src), bits_of(rule.dst));
+            let ((src, src_mask), (dst, dst_mask)) = (bits_of(&rule.src), bits_of(&rule.dst));
             let masks = (src_mask, dst_mask);
             let place = *places.entry(masks).or_insert_with(|| {
                 tuples.push((order, masks, Table::default()));
@@ -59,12 +58,16 @@ impl Tuples {
 }
 
 fn is_met(rule: &Rule, fields: &Fields) -> bool {
-    let within = |ports: Option<towpath_filter::Ports>, port: Option<u16>| {
-        ports.is_none_or(|it| port.is_some_and(|port| (it.first..=it.last).contains(&port)))
+    let within = |ports: &Option<PortMatch>, port: Option<u16>| {
+        let is_in = |port: &u16| {
+            let mut ranges = ports.iter().flat_map(PortMatch::ranges);
+            ranges.any(|it| (it.first..=it.last).contains(port))
+        };
+        ports.is_none() || port.as_ref().is_some_and(is_in)
     };
     rule.protocol.is_none_or(|protocol| protocol == fields.protocol)
-        && within(rule.sport, fields.ports.map(|ports| ports.0))
-        && within(rule.dport, fields.ports.map(|ports| ports.1))
+        && within(&rule.sport, fields.ports.map(|ports| ports.0))
+        && within(&rule.dport, fields.ports.map(|ports| ports.1))
 }
 
 fn bits(addr: IpAddr) -> u128 {
@@ -74,8 +77,9 @@ fn bits(addr: IpAddr) -> u128 {
     }
 }
 
-/// Returns the first address and the mask of a prefix.
-fn bits_of(prefix: Option<Prefix>) -> (u128, u128) {
+/// Returns the first address and the mask of a condition of one prefix.
+fn bits_of(prefixes: &Option<PrefixMatch>) -> (u128, u128) {
+    let prefix = prefixes.as_ref().and_then(|prefixes| prefixes.prefixes().first());
     let Some(prefix) = prefix else { return (0, 0) };
     let (first, last) = (bits(prefix.network()), bits(prefix.last()));
     (first, !(first ^ last))

@@ -140,7 +140,7 @@ fn with_rules(run: &mut Run, name: &str, len: u32, routes: usize) -> Result<(), 
     let mut list = RuleList::new();
     for rule in shaped.iter() {
         let mut rule = rule.clone();
-        rule.action = Action::Accept;
+        rule.action = Action::Accept.into();
         list.insert(rule);
     }
     let rules = Rules::compile(&list, iface)?;

@@ -185,6 +185,56 @@ fn a_route_of_ipv6_has_the_metric_that_is_shown() {
 }
 
 #[test]
+fn sets_change_while_packets_flow() {
+    let Some(it) = Named::new("sets", &[]) else { return };
+    it.command("acl", "set bad none").ok();
+    it.command("acl", "add id 5 hook forward src @bad action drop").ok();
+    assert!(it.lab.pings("10.2.0.2"));
+    it.command("acl", "set bad add 10.1.0.2,2001:db8::/32").ok();
+    assert!(!it.lab.pings("10.2.0.2"));
+    let list = it.json("acl", "-j show");
+    let wanted = serde_json::json!([
+        { "name": "bad", "prefixes": ["10.1.0.2/32", "2001:db8::/32"] },
+    ]);
+    assert_eq!((&list["sets"], &list["rules"][0]["packets"]), (&wanted, &1.into()));
+    it.command("acl", "set bad del 10.1.0.2").ok();
+    assert!(it.lab.pings("10.2.0.2"));
+    let refused = [
+        ("set bad add 80", "prefixes or ports, not both"),
+        ("set bad del 10.1.0.2", "\"10.1.0.2/32\" is not in the set"),
+        ("set good add 10.1.0.2", "there is no set \"good\""),
+        ("set bad 80", "rule 5: the set \"bad\" has ports"),
+        ("del set bad", "rule 5: there is no set \"bad\""),
+        ("add id 8 dport @web action drop", "rule 8: there is no set \"web\""),
+    ];
+    for (line, wanted) in refused {
+        let output = it.command("acl", line);
+        assert_eq!(output.code(), 2, "{line}: {}", output.stderr);
+        assert!(output.stderr.contains(wanted), "{line}: {}", output.stderr);
+    }
+    // A counter continues through changes of sets, and a list is read again with its sets.
+    let shown = it.command("acl", "show").ok().stdout;
+    assert!(shown.starts_with("acl set bad 2001:db8::/32\nacl add id 5 hook"), "{shown}");
+    assert!(shown.contains("# 1 packets"), "{shown}");
+    let folder = Scratch::new();
+    let file = folder.write("shown", &shown);
+    it.command("acl", "flush").ok();
+    it.command("acl", &format!("load {file}")).ok();
+    let again = it.command("acl", "show").ok().stdout;
+    assert!(again.starts_with("acl set bad 2001:db8::/32\nacl add id 5 hook"), "{again}");
+    // A set of many members needs several changes of the control protocol, and takes effect whole.
+    let many: Vec<_> =
+        (0..2000).map(|n| format!("10.{}.{}.0/24", 100 + n / 256, n % 256)).collect();
+    it.command("acl", &format!("set bad {},10.1.0.0/24", many.join(","))).ok();
+    assert!(!it.lab.pings("10.2.0.2"));
+    it.command("acl", "del 5").ok();
+    it.command("acl", "del set bad").ok();
+    assert_eq!(it.command("acl", "show").ok().stdout, "");
+    let Named { router, .. } = it;
+    end(router);
+}
+
+#[test]
 fn rules_are_shown_and_changed_while_packets_flow() {
     let Some(it) = Named::new("rules", &[]) else { return };
     assert_eq!(it.command("acl", "show").ok().stdout, "");

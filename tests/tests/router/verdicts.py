@@ -147,9 +147,11 @@ for chain_name, chain in CHAINS.items():
     add_v6(f"fragment of a fragment behind {chain_name}", chain, FRAGMENT,
            fragment(FRAGMENT, 0, 0, fragment(TCP, 0, 0, tcp(22, SYN))), True)
 
-# Lists: rules in words of both, and the default.
+# Lists: rules in words of both, the default, and named sets with their members and type in nftables.
 def rule(acl, nft, action):
     return acl, nft, action
+NETS = [("nets", "10.1.0.0/30,10.9.0.0/16", "ipv4_addr"), ("nets6", "fd00:1::/64", "ipv6_addr")]
+PORTS = [("web", "80,443,8000-8100", "inet_service")]
 LISTS = [
     ([rule("proto tcp dport 22", "tcp dport 22", "drop")], "accept"),
     ([rule("proto tcp dport 22", "tcp dport 22", "accept")], "drop"),
@@ -164,24 +166,39 @@ LISTS = [
     ([rule("src fd00:1::/64 proto tcp dport 80", "ip6 saddr fd00:1::/64 tcp dport 80", "accept"),
       rule("dst fd00:2::2", "ip6 daddr fd00:2::2", "drop"), rule("proto 47", "meta l4proto 47", "drop")], "accept"),
     ([rule("proto 132", "meta l4proto 132", "accept"), rule("proto tcp dport 80 flags syn", "tcp dport 80 tcp flags & syn == syn", "accept")], "drop"),
+    ([rule("proto tcp dport 22,80-90,8000", "tcp dport { 22, 80-90, 8000 }", "accept")], "drop"),
+    ([rule("src 10.0.0.0/24,10.1.0.0/24", "ip saddr { 10.0.0.0/24, 10.1.0.0/24 }", "drop"),
+      rule("proto udp sport 53,54", "udp sport { 53, 54 }", "drop")], "accept"),
+    ([rule("src @nets proto udp", "ip saddr @nets meta l4proto udp", "accept"), rule("src @nets6", "ip6 saddr @nets6", "accept")], "drop", NETS),
+    ([rule("dst @nets", "ip daddr @nets", "drop"), rule("proto tcp dport @web", "tcp dport @web", "drop")], "accept", NETS + PORTS),
+    ([rule("proto tcp dport 22,80", "tcp dport { 22, 80 }", "mark 7"), rule("mark 7 proto tcp flags ack", "meta mark 7 tcp flags & ack == ack", "mark 8"),
+      rule("mark 8", "meta mark 8", "drop"), rule("mark 7", "meta mark 7", "accept")], "drop"),
+    # The bucket receives nothing during the test, so that the first packets alone match.
+    ([rule("proto tcp dport 22 rate 1/d burst 7", "tcp dport 22 limit rate 1/day burst 7 packets", "accept"),
+      rule("proto udp dport 22 rate 1/d", "udp dport 22 limit rate 1/day burst 5 packets", "accept")], "drop"),
+    ([rule("proto tcp rate 1/d burst 3 dport 22", "tcp dport 22 limit rate 1/day burst 3 packets", "mark 9"), rule("mark 9", "meta mark 9", "drop")], "accept"),
 ]
 
 def has_transport(acl):
     return any(word in ("sport", "dport", "flags", "icmp") for word in acl.replace("proto icmp", "").split())
 
-def set_rules(rules, default):
+def set_rules(rules, default, sets=()):
     if sys.argv[3] == "nft":
-        lines = [f"{nft} {action}" for _, nft, action in rules]
+        def in_nft(action):
+            return action.replace("mark", "meta mark set")
+        lines = [f"{nft} {in_nft(action)}" for _, nft, action in rules]
         # Linux 6.18 reads ports from later fragments' data (nft_payload_fast_eval looks at no
         # offset): those are judged by the rules without such conditions.
-        later = [f"{nft} {action}" for acl, nft, action in rules if not has_transport(acl)]
-        text = "flush ruleset\ntable inet t {\nchain later {\n" + "\n".join(later) \
+        later = [f"{nft} {in_nft(action)}" for acl, nft, action in rules if not has_transport(acl)]
+        named = "".join(f"set {name} {{\ntype {kind}; flags interval; elements = {{ {members} }}\n}}\n" for name, members, kind in sets)
+        text = "flush ruleset\ntable inet t {\n" + named + "chain later {\n" + "\n".join(later) \
             + f"\n{default}\n}}\nchain c {{\ntype filter hook forward priority 0; policy {default};\n" \
             + "ip frag-off & 0x1fff != 0 goto later\nfrag frag-off != 0 goto later\n" \
             + f"udp dport {MARK} accept\n" + "\n".join(lines) + "\n}\n}\n"
         line = ["ip", "netns", "exec", sys.argv[4], "nft", "-f", "-"]
     else:
-        lines = [f"acl add id 1 proto udp dport {MARK} action accept"]
+        lines = [f"acl set {name} {members}" for name, members, _ in sets]
+        lines += [f"acl add id 1 proto udp dport {MARK} action accept"]
         lines += [f"acl add id {n} {acl} action {action}" for n, (acl, _, action) in enumerate(rules, 2)]
         text = "\n".join(lines) + f"\nacl default hook forward action {default}\n"
         line = [sys.argv[4], "acl", "--name", sys.argv[5], "load", "-"]
@@ -217,8 +234,8 @@ def arrived():
             found.add(n)
     return found
 
-for at, (rules, default) in enumerate(LISTS):
-    set_rules(rules, default)
+for at, (rules, default, *sets) in enumerate(LISTS):
+    set_rules(rules, default, *sets)
     found = arrived()
     for n, (name, hidden, _) in enumerate(packets, 1):
         words = "; ".join(f"{acl} {action}" for acl, _, action in rules)

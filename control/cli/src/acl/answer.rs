@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use towpath_engine::Gone;
-use towpath_filter::{Action, CompileError, Hook, Hooks, Rule, RuleList, Rules};
-use towpath_model::{Acl, AclChange, AclDefault, AclRule, RequestFault, Word};
+use towpath_filter::{
+    Action, CompileError, Hook, Hooks, Rule, RuleAction, RuleList, Rules, SetMembers,
+    check_set_name,
+};
+use towpath_model::{Acl, AclChange, AclDefault, AclRule, AclSet, RequestFault, Word};
 
 use towpath_stack::net::RuleSet;
 
@@ -27,7 +30,11 @@ pub fn shown(stack: &ServedStack) -> Result<Acl, Gone> {
             bytes: count.bytes,
         }
     });
-    Ok(Acl { rules: rules.collect(), defaults: defaults.collect() })
+    let list = set.rules().to_list();
+    let sets = list
+        .sets()
+        .map(|(name, members)| AclSet { name: name.to_owned(), members: members.to_string() });
+    Ok(Acl { sets: sets.collect(), rules: rules.collect(), defaults: defaults.collect() })
 }
 
 /// Applies all changes to the access list, or none if one fails. Returns the number of changes.
@@ -45,12 +52,16 @@ pub fn change(stack: &ServedStack, changes: &[AclChange]) -> Result<usize, Reque
         let at = place_of(changes, rule.id);
         return Err(RequestFault { at, ..RequestFault::new("refused", why) });
     }
-    let is_empty = list.is_empty() && Hook::ALL.iter().all(|hook| is_open(&list, *hook));
+    let has_sets = list.sets().next().is_some();
+    let is_empty =
+        !has_sets && list.is_empty() && Hook::ALL.iter().all(|hook| is_open(&list, *hook));
     let rules = match is_empty {
         true => None,
         false => {
             let known = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
-            Some(compile(stack, &list, &known, changes)?)
+            // Keep the compiled rules if only members of sets have changed.
+            let kept = before.as_ref().and_then(|set| set.rules().with_sets(&list));
+            Some(kept.map_or_else(|| compile(stack, &list, &known, changes), Ok)?)
         }
     };
     if list.iter().any(|rule| rule.states.is_some()) {
@@ -108,9 +119,35 @@ fn make(list: &mut RuleList, change: &AclChange) -> Result<(), String> {
         AclChange::Load { text } => {
             *list = RuleList::parse(text).map_err(|error| error.to_string())?;
         }
+        AclChange::SetMembers { name, members } => {
+            check_set_name(name).map_err(|error| error.to_string())?;
+            list.set_members(name, members_of(members)?);
+        }
+        AclChange::AddMembers { name, members } => {
+            let known = known_set(list, name)?;
+            let added = known.add(&members_of(members)?);
+            added.map_err(|error| format!("the set {name}: {error}"))?;
+        }
+        AclChange::DeleteMembers { name, members } => {
+            let known = known_set(list, name)?;
+            let removed = known.remove(&members_of(members)?);
+            removed.map_err(|error| format!("the set {name}: {error}"))?;
+        }
+        AclChange::DeleteSet { name } => {
+            list.remove_set(name).ok_or_else(|| format!("there is no set {name:?}"))?;
+        }
         change => return Err(format!("{change:?} is not known to this version")),
     }
     Ok(())
+}
+
+/// Parses the members of a set.
+fn members_of(text: &str) -> Result<SetMembers, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn known_set<'a>(list: &'a mut RuleList, name: &str) -> Result<&'a mut SetMembers, String> {
+    list.members_mut(name).ok_or_else(|| format!("there is no set {name:?}"))
 }
 
 /// Parses the hooks and the action of a default from their names.
@@ -162,22 +199,31 @@ fn compile(
     };
     Rules::compile(list, number).map_err(|error| {
         let names: Vec<_> = interfaces.iter().map(|link| link.name.as_str()).collect();
-        let (at, why) = match error {
-            CompileError::UnknownInterface { id, .. } => {
-                (place_of(changes, id), format!("{error}; there are {}", names.join(", ")))
+        let why = match error {
+            CompileError::UnknownInterface { .. } => {
+                format!("{error}; there are {}", names.join(", "))
             }
-            error => (None, error.to_string()),
+            _ => error.to_string(),
         };
+        let at = error.rule().and_then(|id| place_of(changes, id));
         RequestFault { at, ..RequestFault::new("refused", why) }
     })
 }
 
 /// Returns the name of an action.
-pub fn action_word(action: Action) -> &'static str {
+fn action_word(action: Action) -> &'static str {
     match action {
         Action::Accept => "accept",
         Action::Drop => "drop",
         Action::Reject => "reject",
+    }
+}
+
+/// Returns the action of a rule in the words of the grammar.
+pub fn rule_action_word(action: RuleAction) -> String {
+    match action {
+        RuleAction::Final(action) => action_word(action).to_owned(),
+        RuleAction::Mark(mark) => format!("mark {mark}"),
     }
 }
 

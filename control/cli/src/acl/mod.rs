@@ -9,13 +9,13 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Map, Value};
-use towpath_filter::{Rule, RuleList};
-use towpath_model::{Acl, AclChange, Error, Word, printable};
+use towpath_filter::{Rule, RuleList, SetMembers, check_set_name};
+use towpath_model::{Acl, AclChange, AclSet, Error, Word, printable};
 
 use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
 
-pub use answer::{NO_INTERFACE, action_word, change, follow_names, shown};
+pub use answer::{NO_INTERFACE, change, follow_names, rule_action_word, shown};
 
 /// Options of `towpath acl`.
 #[derive(Debug, Args)]
@@ -25,7 +25,8 @@ pub struct AclArgs {
     /// Print JSON
     #[arg(short, long)]
     pub json: bool,
-    /// show, add RULE, replace RULE, del ID, default [hook HOOKS] action ACTION, load FILE, flush
+    /// show, add RULE, replace RULE, del ID, set NAME [add|del] MEMBERS, del set NAME,
+    /// default [hook HOOKS] action ACTION, load FILE, flush
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub words: Vec<String>,
 }
@@ -42,6 +43,10 @@ stay the same go on. What `show` prints, `load` reads.
   add id N ... action A     a new rule
   replace id N ... action A a new rule, or another one in the place of that number
   del N                     without rule N
+  set NAME MEMBERS          a set of prefixes or ports, for rules with src @NAME, dport @NAME
+  set NAME add MEMBERS      more members: 10.1.0.0/16,2001:db8::/32 or 80,8000-8100
+  set NAME del MEMBERS      without these members
+  del set NAME              without the set
   default [hook H] action A the fate of packets that no rule matches
   load FILE                 the list of a file in the place of all (- is standard input)
   flush                     no rules, and all packets pass";
@@ -50,6 +55,7 @@ stay the same go on. What `show` prints, `load` reads.
 pub const AFTER: &str = "\
 Examples:
   towpath acl add id 25 in wan src 198.51.100.0/24 action drop
+  towpath acl set blocked add 198.51.100.0/24
   towpath acl --name office show
   towpath acl -j | jq '.rules[] | select(.packets == 0).id'
 
@@ -60,8 +66,12 @@ Exit status:
 
 enum Command {
     Show,
-    Change(AclChange),
+    Change(Vec<AclChange>),
 }
+
+/// Maximum length in bytes of the members in one change. The control protocol limits the length of
+/// a change.
+const MEMBERS_LEN_MAX: usize = 3072;
 
 /// Runs `towpath acl`.
 ///
@@ -78,9 +88,9 @@ pub fn acl(args: &AclArgs) -> Result<()> {
                 false => crate::output::write_text(&text(&list)),
             }
         }
-        Command::Change(change) => {
+        Command::Change(changes) => {
             let client = args.which.client().map_err(no_answer)?;
-            match client.apply_acl(&[change]) {
+            match client.apply_acl(&changes) {
                 Ok(_) => Ok(()),
                 Err(Error::Refused(fault)) if fault.code.as_str() == "refused" => {
                     Err(Failure::error(ExitCode::Usage, format!("Error: {}", fault.message)))
@@ -106,6 +116,13 @@ fn parse(words: &[&str]) -> Result<Command> {
                 _ => AclChange::ReplaceRule { rule },
             }
         }
+        ["set", name, how @ ("add" | "del"), members @ ..] => {
+            return set(name, how, members).map(Command::Change).map_err(usage);
+        }
+        ["set", name, members @ ..] => {
+            return set(name, "set", members).map(Command::Change).map_err(usage);
+        }
+        ["del" | "delete", "set", name] => AclChange::DeleteSet { name: (*name).to_owned() },
         ["del" | "delete", "id", id] | ["del" | "delete", id] => {
             let id = id.parse().map_err(|_| usage(format!("{id:?} is not a number of a rule")))?;
             AclChange::DeleteRule { id }
@@ -125,12 +142,41 @@ fn parse(words: &[&str]) -> Result<Command> {
         words => {
             return Err(usage(format!(
                 "\"{}\" is not a command of towpath acl: expected show, add id N ... action A, \
-                 replace id N ... action A, del N, default [hook H] action A, load FILE or flush",
+                 replace id N ... action A, del N, set NAME MEMBERS, del set NAME, \
+                 default [hook H] action A, load FILE or flush",
                 words.join(" ")
             )));
         }
     };
-    Ok(Command::Change(change))
+    Ok(Command::Change(vec![change]))
+}
+
+/// Returns the changes of the members of a set. Many members are divided among several changes.
+fn set(name: &str, how: &str, members: &[&str]) -> Result<Vec<AclChange>, String> {
+    check_set_name(name).map_err(|error| error.to_string())?;
+    let members = members.join(",");
+    let all: SetMembers = members.parse().map_err(|error| format!("set {name}: {error}"))?;
+    let mut parts = vec![String::new()];
+    for member in all.to_string().split(',') {
+        let last = parts.len() - 1;
+        match parts[last].len() + member.len() < MEMBERS_LEN_MAX {
+            true if parts[last].is_empty() => parts[last].push_str(member),
+            true => {
+                parts[last].push(',');
+                parts[last].push_str(member);
+            }
+            false => parts.push(member.to_owned()),
+        }
+    }
+    let change = |(n, members): (usize, String)| {
+        let name = name.to_owned();
+        match how {
+            "del" => AclChange::DeleteMembers { name, members },
+            "set" if n == 0 => AclChange::SetMembers { name, members },
+            _ => AclChange::AddMembers { name, members },
+        }
+    };
+    Ok(parts.into_iter().enumerate().map(change).collect())
 }
 
 fn default(hooks: &str, action: &str) -> Result<AclChange, String> {
@@ -144,13 +190,16 @@ fn default(hooks: &str, action: &str) -> Result<AclChange, String> {
 /// Formats the access list as a file of rules, with the counters as comments.
 fn text(list: &Acl) -> String {
     let mut out = String::new();
+    for AclSet { name, members } in &list.sets {
+        // Ignore the result: writing to a String cannot fail.
+        let _ = writeln!(out, "acl set {} {}", printable(name), printable(members));
+    }
     let width = list.rules.iter().map(|known| known.rule.chars().count()).max().unwrap_or(0);
     for known in &list.rules {
         // Replace line breaks, because the rule comes from another process and must stay on one
         // line.
         let rule = printable(&known.rule);
         let (packets, bytes) = (known.packets, known.bytes);
-        // Ignore the result: writing to a String cannot fail.
         let _ = writeln!(out, "acl add {rule:<width$}  # {packets} packets, {bytes} bytes");
     }
     for known in &list.defaults {
@@ -176,6 +225,8 @@ fn json(list: &Acl) -> Result<String> {
             let value = match key {
                 "id" => rule.id.into(),
                 "log" => true.into(),
+                "mark" => rule.mark.into(),
+                "burst" => rule.rate.map(|rate| rate.burst).into(),
                 _ => value.into(),
             };
             (key.to_owned(), value)
@@ -188,10 +239,24 @@ fn json(list: &Acl) -> Result<String> {
         let words = words.map(|(key, word)| (key.to_owned(), Value::from(word.as_str())));
         Value::Object(words.into_iter().chain(counts(known.packets, known.bytes)).collect())
     });
-    let all = [("rules", rules), ("defaults", defaults.collect())];
+    let sets = list.sets.iter().map(set_json).collect::<Result<_>>()?;
+    let all = [("sets", sets), ("rules", rules), ("defaults", defaults.collect())];
     let all: Map<String, Value> =
         all.into_iter().map(|(key, list)| (key.to_owned(), list.into())).collect();
     Ok(serde_json::to_string(&Value::Object(all))? + "\n")
+}
+
+/// Returns a set as a JSON object: its name, and the array of its prefixes or ports.
+fn set_json(set: &AclSet) -> Result<Value> {
+    let members: SetMembers = set.members.parse().context("a set of the run cannot be read")?;
+    let key = if members.prefixes().is_empty() { "ports" } else { "prefixes" };
+    let texts = |text: String| Value::from(text.split(',').collect::<Vec<_>>());
+    let all = if members.is_empty() {
+        Value::from(Vec::<Value>::new())
+    } else {
+        texts(set.members.clone())
+    };
+    Ok(serde_json::json!({ "name": set.name, key: all }))
 }
 
 #[cfg(test)]
@@ -203,7 +268,7 @@ mod tests {
         let rule = |rule: &str, packets| AclRule { rule: rule.to_owned(), packets, bytes: 60 };
         let rules = vec![
             rule("id 10 proto tcp dport 80-90 in wan action drop log rate 5/s", 3),
-            rule("id 20 action accept", 0),
+            rule("id 20 src @office dport @web mark 7 rate 9/s burst 2 action mark 8", 0),
         ];
         let default = |hook, action, packets| AclDefault {
             hook: Word::known(hook),
@@ -212,7 +277,16 @@ mod tests {
             bytes: 0,
         };
         let defaults = vec![default("input", "drop", 0), default("output", "accept", 0)];
-        Acl { rules, defaults }
+        let set = |name: &str, members: &str| AclSet {
+            name: name.to_owned(),
+            members: members.to_owned(),
+        };
+        let sets = vec![
+            set("blocked", "none"),
+            set("office", "10.0.0.0/8,2001:db8::/32"),
+            set("web", "80,443"),
+        ];
+        Acl { sets, rules, defaults }
     }
 
     #[test]
@@ -230,10 +304,40 @@ mod tests {
         let value: Value = serde_json::from_str(&json(&list()).unwrap()).unwrap();
         let wanted = serde_json::json!({
             "id": 10, "proto": "tcp", "dport": "80-90", "in": "wan", "action": "drop",
-            "log": true, "rate": "5/s", "packets": 3, "bytes": 60,
+            "log": true, "log-rate": "5/s", "packets": 3, "bytes": 60,
         });
         assert_eq!(value["rules"][0], wanted);
+        let wanted = serde_json::json!({
+            "id": 20, "src": "@office", "dport": "@web", "mark": 7, "rate": "9/s", "burst": 2,
+            "action": "mark 8", "packets": 0, "bytes": 60,
+        });
+        assert_eq!(value["rules"][1], wanted);
+        let wanted = serde_json::json!([
+            { "name": "blocked", "ports": [] },
+            { "name": "office", "prefixes": ["10.0.0.0/8", "2001:db8::/32"] },
+            { "name": "web", "ports": ["80", "443"] },
+        ]);
+        assert_eq!(value["sets"], wanted);
         assert_eq!(value["defaults"][0]["action"], "drop");
+    }
+
+    #[test]
+    fn many_members_are_divided_among_changes() {
+        let words: Vec<_> = (0..1000).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256)).collect();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let changes = set("office", "set", &words).unwrap();
+        assert!((2..10).contains(&changes.len()), "{}", changes.len());
+        let mut count = 0;
+        for (n, change) in changes.iter().enumerate() {
+            let members = match change {
+                AclChange::SetMembers { members, .. } if n == 0 => members,
+                AclChange::AddMembers { members, .. } if n > 0 => members,
+                other => panic!("{other:?}"),
+            };
+            assert!(members.len() <= MEMBERS_LEN_MAX);
+            count += members.split(',').count();
+        }
+        assert_eq!(count, 1000);
     }
 
     #[test]
@@ -244,6 +348,10 @@ mod tests {
             ("default hook inputs action drop", "\"inputs\" is no hook"),
             ("default action maybe", "expected accept, drop or reject"),
             ("insert 5", "\"insert 5\" is not a command"),
+            ("set", "\"set\" is not a command"),
+            ("set of.fice 80", "not a valid name of a set"),
+            ("set office", "not a list of members"),
+            ("set office add ten", "\"ten\" is not a member of a set"),
         ];
         for (line, wanted) in wrong {
             let words: Vec<_> = line.split_whitespace().collect();

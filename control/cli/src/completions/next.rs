@@ -45,7 +45,10 @@ pub fn next(line: &[String]) -> Vec<String> {
             Some(_) if words.len() == 3 => vec!["type".to_owned()],
             _ => Vec::new(),
         },
-        ("acl", []) => fixed(&["show", "add", "replace", "del", "default", "load", "flush"]),
+        ("acl", []) => fixed(&["show", "add", "replace", "del", "set", "default", "load", "flush"]),
+        ("acl", ["del"]) => fixed(&["set"]),
+        ("acl", ["set"] | ["del", "set"]) => sets(&which),
+        ("acl", ["set", _]) => fixed(&["add", "del", "none"]),
         ("nat", []) => fixed(&["show", "add", "replace", "del", "flush"]),
         ("nat", ["add"]) => fixed(&["masquerade", "snat", "dnat", "redirect", "id"]),
         ("conntrack", []) => fixed(&["list", "delete", "flush", "events", "stats"]),
@@ -92,6 +95,12 @@ fn ports(which: &WhichRun) -> Vec<String> {
     ports.into_iter().flatten().map(|port| port.name.to_string()).collect()
 }
 
+/// Returns the names of the sets in the access list of the selected run.
+fn sets(which: &WhichRun) -> Vec<String> {
+    let list = which.client_to_look_quietly().and_then(|client| client.acl());
+    list.into_iter().flat_map(|list| list.sets).map(|set| set.name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,8 +123,10 @@ mod tests {
         assert_eq!(next("ip link add lan2 type tap"), "");
         assert_eq!(next("ip addr add"), "");
         assert_eq!(next("ip nonsense"), "");
-        assert_eq!(next("acl --name = web"), "show add replace del default load flush");
+        assert_eq!(next("acl --name = web"), "show add replace del set default load flush");
         assert_eq!(next("acl load"), "");
+        assert_eq!(next("acl set office"), "add del none");
+        assert_eq!(next("acl --name no_such_run set"), "");
         assert_eq!(next("nat"), "show add replace del flush");
         assert_eq!(next("conntrack list src"), "");
         assert_eq!(next("conntrack list src ::1"), "id proto state src dst sport dport");

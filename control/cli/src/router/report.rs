@@ -9,7 +9,7 @@ use towpath_router::{Plan, PlannedPort};
 use towpath_stack::net::{Logged, RuleSet};
 use towpath_uplink::Layer;
 
-use crate::acl::action_word;
+use crate::acl::rule_action_word;
 use crate::port::OfTally;
 use crate::served::ServedPort;
 
@@ -52,7 +52,7 @@ fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     if let Some(set) = rules {
         for index in 0..set.rules().len() as u32 {
             let Some(rule) = set.rules().rule(index) else { continue };
-            let name = format!("{}.{}", rule.id, action_word(rule.action));
+            let name = format!("{}.{}", rule.id, rule_action_word(rule.action));
             add(name, set.count_of_rule(index));
         }
         for hook in Hook::ALL {
@@ -93,7 +93,7 @@ pub fn logged(logged: &Logged, name: &impl Fn(u16) -> String) -> String {
         None => String::new(),
     };
     let (into, out) = (port("in", fields.iface_in), port("out", fields.iface_out));
-    let (hook, action) = (fields.hook.name(), action_word(*action));
+    let (hook, action) = (fields.hook.name(), rule_action_word(*action));
     format!("rule {rule} {action} {hook}{into}{out}: {}, {len} bytes", ends(fields))
 }
 

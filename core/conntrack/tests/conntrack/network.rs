@@ -43,6 +43,7 @@ impl TestPacket {
             iface_in: None,
             iface_out: None,
             state: FlowState::Untracked,
+            mark: 0,
         };
         let mut packet = Self { fields, transport, fragment: None, token: PacketToken::default() };
         if let Some((src, dst)) = packet.fields.ports {

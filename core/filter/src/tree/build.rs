@@ -94,14 +94,18 @@ impl<const LANES: usize> CutTree<LANES> {
 }
 
 /// Returns the indices of all items, except items with the same ranges as an earlier item. The
-/// second of two equal items can never be the first match.
+/// second of two equal items can never be the first match, unless the first one is special: its
+/// ranges are not all of its conditions, or it does not decide.
 fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
     let mut list: Vec<u32> = (0..items.len() as u32).collect();
     list.sort_by(|a, b| {
         let (a, b) = (&items[*a as usize], &items[*b as usize]);
         a.rule.cmp(&b.rule).then(a.end.order.cmp(&b.end.order))
     });
-    list.dedup_by(|later, earlier| items[*later as usize].rule == items[*earlier as usize].rule);
+    list.dedup_by(|later, earlier| {
+        let (later, earlier) = (&items[*later as usize], &items[*earlier as usize]);
+        later.rule == earlier.rule && !earlier.end.is_special
+    });
     list.sort_unstable();
     list
 }
@@ -123,9 +127,12 @@ impl<const LANES: usize> TreeBuilder<'_, LANES> {
     /// rules can never be the first match.
     fn forget_covered(&self, list: &mut Vec<u32>, region: &[Range; LANES]) {
         let covers = |item: &u32| {
-            let rule = &self.items[*item as usize].rule;
+            let Item { rule, end } = &self.items[*item as usize];
             let all = rule.lanes.iter().zip(region).all(|(range, region)| range.covers(*region));
-            all && rule.flags_mask == 0 && rule.flags_set == 0 && rule.states == FlowStates::ANY
+            all && !end.is_special
+                && rule.flags_mask == 0
+                && rule.flags_set == 0
+                && rule.states == FlowStates::ANY
         };
         if let Some(covering) = list.iter().position(covers) {
             list.truncate(covering + 1);

@@ -3,12 +3,19 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_filter::{
-    Action, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, TcpFlags,
+    Action, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, PortList, PortMatch, Ports,
+    PrefixList, PrefixMatch, Rate, RateUnit, Rule, RuleAction, RuleList, SetMembers, TcpFlags,
 };
 use towpath_wire::Prefix;
 
 /// Interfaces by name.
 pub const IFACES: [(&str, u16); 4] = [("lo", 0), ("eth0", 1), ("eth1", 2), ("wan", 9)];
+
+/// Names of the sets of a list: two of prefixes, and two of ports. The last one of each is empty.
+pub const SETS: [&str; 4] = ["nets", "no-nets", "ports", "no-ports"];
+
+/// Marks of packets and rules.
+const MARKS: [u32; 3] = [0, 7, u32::MAX];
 
 pub fn iface(name: &str) -> Option<u16> {
     IFACES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
@@ -75,14 +82,59 @@ impl Chance {
         }
     }
 
+    /// Returns a condition on an address: a prefix, some prefixes, or a set.
+    fn prefixes(&mut self, is_v6: bool) -> PrefixMatch {
+        match self.below(8) {
+            0 => PrefixMatch::Set(self.pick(&SETS[..2]).to_owned()),
+            1 | 2 => {
+                let len = 1 + self.below(5);
+                let all = (0..len).map(|n| {
+                    // The first prefix has the IP version of the rule's other condition.
+                    let is_other = n > 0 && self.one_in(4);
+                    self.prefix(is_v6 != is_other)
+                });
+                PrefixList::new(all.collect::<Vec<_>>()).into()
+            }
+            _ => self.prefix(is_v6).into(),
+        }
+    }
+
+    /// Returns a condition on a port: a range, some ranges, or a set.
+    fn port_match(&mut self) -> PortMatch {
+        match self.below(8) {
+            0 => PortMatch::Set(self.pick(&SETS[2..]).to_owned()),
+            1 | 2 => {
+                let len = 1 + self.below(5);
+                PortList::new((0..len).map(|_| self.ports()).collect::<Vec<_>>()).into()
+            }
+            _ => self.ports().into(),
+        }
+    }
+
+    /// Returns members of the set `name` that [`SETS`] has.
+    pub fn members(&mut self, name: &str) -> SetMembers {
+        let len = self.below(20);
+        match name {
+            "nets" => {
+                let all = (0..len).map(|n| self.prefix(n % 3 == 0)).collect::<Vec<_>>();
+                PrefixList::new(all).into()
+            }
+            "ports" => {
+                let all = (0..len).map(|_| self.ports()).collect::<Vec<_>>();
+                PortList::new(all).into()
+            }
+            _ => SetMembers::Empty,
+        }
+    }
+
     pub fn rule(&mut self, id: u32) -> Rule {
         let mut rule = Rule::new(id, self.pick(&[Action::Accept, Action::Drop, Action::Reject]));
         let is_v6 = self.one_in(3);
         if !self.one_in(4) {
-            rule.src = Some(self.prefix(is_v6));
+            rule.src = Some(self.prefixes(is_v6));
         }
         if !self.one_in(4) {
-            rule.dst = Some(self.prefix(is_v6));
+            rule.dst = Some(self.prefixes(is_v6));
         }
         match self.below(8) {
             0 => {
@@ -104,10 +156,10 @@ impl Chance {
         }
         if matches!(rule.protocol, None | Some(6 | 17)) && rule.icmp.is_none() {
             if self.one_in(2) {
-                rule.dport = Some(self.ports());
+                rule.dport = Some(self.port_match());
             }
             if self.one_in(4) {
-                rule.sport = Some(self.ports());
+                rule.sport = Some(self.port_match());
             }
         }
         if self.one_in(6) {
@@ -128,6 +180,17 @@ impl Chance {
             let rate = if self.one_in(2) { Some(1 + self.below(9) as u32) } else { None };
             rule.log = Some(Log { rate });
         }
+        if self.one_in(10) {
+            rule.mark = Some(self.pick(&MARKS));
+        }
+        if self.one_in(10) {
+            let burst = self.pick(&[1, 2, Rate::BURST]);
+            let per = self.pick(&[RateUnit::Second, RateUnit::Minute, RateUnit::Hour]);
+            rule.rate = Some(Rate { tokens: 1 + self.below(2000) as u32, per, burst });
+        }
+        if self.one_in(10) {
+            rule.action = RuleAction::Mark(self.pick(&MARKS));
+        }
         rule
     }
 
@@ -136,6 +199,10 @@ impl Chance {
         for n in 0..len {
             // Use numbers with gaps, because a judgement contains indices and not numbers.
             list.insert(self.rule(n * 3));
+        }
+        for name in SETS {
+            let members = self.members(name);
+            list.set_members(name, members);
         }
         list.set_default(Hooks::INCOMING, self.pick(&[Action::Accept, Action::Drop]));
         list
@@ -146,14 +213,20 @@ impl Chance {
         let any = Rule::new(0, Action::Drop);
         let rule =
             if list.is_empty() { &any } else { &list[self.below(list.len() as u64) as usize] };
-        let version = rule.src.or(rule.dst).map(|prefix| prefix.addr().is_ipv6());
+        let mut prefix = |condition: &Option<PrefixMatch>| {
+            let all = condition.as_ref().map(PrefixMatch::prefixes).unwrap_or_default();
+            (!all.is_empty()).then(|| self.pick(all))
+        };
+        let (src, dst) = (prefix(&rule.src), prefix(&rule.dst));
+        let version = src.or(dst).map(|prefix| prefix.addr().is_ipv6());
         let is_v6 = version.unwrap_or(rule.protocol == Some(58) || self.one_in(4));
-        let src = self.address_of(rule.src, is_v6);
-        let dst = self.address_of(rule.dst, is_v6);
+        let of_version = |prefix: &Prefix| prefix.addr().is_ipv6() == is_v6;
+        let src = self.address_of(src.filter(of_version), is_v6);
+        let dst = self.address_of(dst.filter(of_version), is_v6);
         let protocol = rule.protocol.filter(|_| !self.one_in(16));
         let protocol = protocol.unwrap_or_else(|| self.pick(&[1, 6, 17, 47, 58]));
         let has_ports = matches!(protocol, 6 | 17) && !self.one_in(16);
-        let ports = (self.port_of(rule.sport), self.port_of(rule.dport));
+        let ports = (self.port_of(&rule.sport), self.port_of(&rule.dport));
         let icmp = rule.icmp.map(|icmp| (icmp.kind, icmp.code.unwrap_or(self.below(3) as u8)));
         let has_icmp = matches!(protocol, 1 | 58) && !self.one_in(16);
         let flags = rule
@@ -176,6 +249,7 @@ impl Chance {
             iface_in: self.iface_of(rule.iface_in.as_deref()),
             iface_out: self.iface_of(rule.iface_out.as_deref()),
             state: self.pick(&FlowState::ALL),
+            mark: self.pick(&MARKS),
         }
     }
 
@@ -194,8 +268,12 @@ impl Chance {
         }
     }
 
-    fn port_of(&mut self, ports: Option<Ports>) -> u16 {
-        let Some(ports) = ports else { return self.port() };
+    fn port_of(&mut self, ports: &Option<PortMatch>) -> u16 {
+        let all = ports.as_ref().map(PortMatch::ranges).unwrap_or_default();
+        if all.is_empty() {
+            return self.port();
+        }
+        let ports = self.pick(all);
         let beside = [ports.first.wrapping_sub(1), ports.last.wrapping_add(1)];
         if self.one_in(6) { self.pick(&beside) } else { self.pick(&[ports.first, ports.last]) }
     }

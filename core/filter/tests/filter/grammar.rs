@@ -1,8 +1,17 @@
 //! Tests the grammar: valid texts, errors and their positions, and round trips.
 
-use towpath_filter::{Action, Hook, Hooks, Icmp, Log, Ports, Rule, RuleList, TcpFlags};
+use towpath_filter::{
+    Action, Hook, Hooks, Icmp, Log, PortList, Ports, PrefixList, PrefixMatch, Rate, RateUnit, Rule,
+    RuleAction, RuleList, SetMembers, TcpFlags,
+};
+
+use towpath_wire::Prefix;
 
 use crate::chance::Chance;
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().expect("a prefix")
+}
 
 #[test]
 fn every_word_has_its_meaning() {
@@ -13,10 +22,10 @@ fn every_word_has_its_meaning() {
     let expected = Rule {
         hooks: Hooks::from(Hook::Forward).with(Hook::Output),
         protocol: Some(6),
-        src: Some("10.0.0.0/8".parse().expect("a prefix")),
-        sport: Some(Ports { first: 1024, last: 65_535 }),
-        dst: Some("192.0.2.1/32".parse().expect("a prefix")),
-        dport: Some(Ports { first: 80, last: 80 }),
+        src: Some(prefix("10.0.0.0/8").into()),
+        sport: Some(Ports { first: 1024, last: 65_535 }.into()),
+        dst: Some(prefix("192.0.2.1/32").into()),
+        dport: Some(Ports { first: 80, last: 80 }.into()),
         flags: Some(TcpFlags { mask: 0x12, set: 0x02 }),
         iface_out: Some("wan".to_owned()),
         log: Some(Log { rate: Some(5) }),
@@ -29,6 +38,75 @@ fn every_word_has_its_meaning() {
     let too_big = Some(Icmp { kind: 2, code: Some(0) });
     assert_eq!(icmp("id 1 proto icmp6 icmp packet-too-big/0 action drop"), too_big);
     assert_eq!(icmp("id 1 proto 58 icmp 2/0 action drop"), too_big);
+}
+
+#[test]
+fn lists_rates_and_marks_have_their_meaning() {
+    let rule: Rule = "id 1 src 10.2.0.0/16,::1,10.0.0.0/8 dport 8000-8100,80,443,81 mark 0x10 \
+                      rate 10/s burst 20 action mark 7 log rate 1/s"
+        .parse()
+        .expect("the rule is valid");
+    let prefixes = PrefixList::new([prefix("10.0.0.0/8"), prefix("::1/128")]);
+    let ports = [(80, 81), (443, 443), (8000, 8100)].map(|(first, last)| Ports { first, last });
+    let expected = Rule {
+        src: Some(PrefixMatch::List(prefixes)),
+        dport: Some(PortList::new(ports).into()),
+        mark: Some(16),
+        rate: Some(Rate { tokens: 10, per: RateUnit::Second, burst: 20 }),
+        action: RuleAction::Mark(7),
+        log: Some(Log { rate: Some(1) }),
+        ..Rule::new(1, Action::Drop)
+    };
+    assert_eq!(rule, expected);
+    let text = "id 1 src 10.0.0.0/8,::1/128 dport 80-81,443,8000-8100 mark 16 rate 10/s burst 20 \
+                action mark 7 log rate 1/s";
+    assert_eq!(rule.to_string(), text);
+    let plain: Rule = "id 1 rate 9/m action drop log".parse().expect("the rule is valid");
+    assert_eq!(
+        (plain.rate, plain.log),
+        (Some(Rate { tokens: 9, per: RateUnit::Minute, burst: 5 }), Some(Log { rate: None }))
+    );
+    let long = (0..65).map(|port| (2 * port).to_string()).collect::<Vec<_>>().join(",");
+    let error = format!("id 1 dport {long} action drop").parse::<Rule>().expect_err("too long");
+    assert!(error.to_string().contains("65 values in a list"), "{error}");
+}
+
+#[test]
+fn sets_have_members_of_one_kind() {
+    let text = "acl set web 443,80\nacl set office 10.1.0.0/16, 2001:db8::/32\n\
+                acl set office 10.0.0.0/8\nacl set empty none\n\
+                acl add id 1 src @office dst @empty dport @web action drop";
+    let list = RuleList::parse(text).expect("the text is a list");
+    let office =
+        SetMembers::Prefixes(PrefixList::new([prefix("10.0.0.0/8"), prefix("2001:db8::/32")]));
+    let web =
+        SetMembers::Ports(PortList::new([80, 443].map(|port| Ports { first: port, last: port })));
+    let known = [("empty", &SetMembers::Empty), ("office", &office), ("web", &web)];
+    assert_eq!(list.sets().collect::<Vec<_>>(), known);
+    let written = "acl set empty none\nacl set office 10.0.0.0/8,2001:db8::/32\n\
+                   acl set web 80,443\nacl add id 1 src @office dst @empty dport @web action drop\n";
+    assert_eq!(list.to_string(), written);
+    assert_eq!(RuleList::parse(written).as_ref(), Ok(&list));
+}
+
+#[test]
+fn members_are_added_and_removed() {
+    let members = |text: &str| text.parse::<SetMembers>().expect(text);
+    let mut set = members("none");
+    set.add(&members("10.0.0.0/8,192.0.2.0/24")).expect("an empty set takes prefixes");
+    assert!(set.add(&members("80")).is_err());
+    set.remove(&members("10.0.0.0/8")).expect("a member");
+    assert_eq!(set.to_string(), "192.0.2.0/24");
+    let error = set.remove(&members("192.0.2.1")).expect_err("no member");
+    assert_eq!(
+        error.to_string(),
+        "\"192.0.2.1/32\" is not in the set; expected one of its members"
+    );
+    set.remove(&members("192.0.2.0/24")).expect("a member");
+    assert_eq!(set, SetMembers::Empty);
+    set.add(&members("80-90,100")).expect("an empty set takes ports");
+    set.remove(&members("100")).expect("a member");
+    assert_eq!(set.to_string(), "80-90");
 }
 
 #[test]
@@ -82,7 +160,25 @@ const FAULTS: &[(&str, (usize, usize), &str)] = &[
     ("acl add id 1 hook forwrad action drop", (1, 19), "did you mean \"forward\"?"),
     ("acl add id 1 hook output in eth0 action drop", (1, 45), "\"in\" never matches"),
     ("acl add id 1 hook input out eth0 action drop", (1, 45), "\"out\" never matches"),
-    ("acl add id 1 action drop rate 5/s", (1, 34), "\"rate\" is without \"log\""),
+    ("acl add id 1 action drop burst 5", (1, 33), "\"burst\" is without \"rate\""),
+    ("acl add id 1 action drop log-rate 5/s", (1, 38), "\"log-rate\" is without \"log\""),
+    ("acl add id 1 rate 0/s action drop", (1, 19), "\"0/s\" is not a valid rate"),
+    ("acl add id 1 rate 10000001/s action drop", (1, 19), "expected 1/s to 10000000/s"),
+    ("acl add id 1 rate 5/s burst 0 action drop", (1, 29), "\"0\" is not a valid burst"),
+    ("acl add id 1 mark seven action drop", (1, 19), "\"seven\" is not a valid mark"),
+    ("acl add id 1 action mark", (1, 21), "\"mark\" is without its number"),
+    ("acl add id 1 action mark x", (1, 26), "\"x\" is not a valid mark"),
+    ("acl add id 1 dport 80,,90 action drop", (1, 20), "\"\" is not a valid port"),
+    ("acl add id 1 src @off.ce action drop", (1, 18), "not a valid name of a set"),
+    ("\nacl add id 1 src @office action drop", (2, 5), "there is no set \"office\""),
+    ("acl set a 80\nacl add id 1 src @a action drop", (2, 5), "the set \"a\" has ports"),
+    ("acl set a ::/0\nacl add id 1 dport @a action drop", (2, 5), "expected a set of ports"),
+    ("acl set a 80 10.0.0.0/8", (1, 14), "a set has prefixes or ports, not both"),
+    ("acl set a 80\nacl set a ::1", (2, 5), "a set has prefixes or ports, not both"),
+    ("acl set a 80,10.0.0.0/8", (1, 11), "\"10.0.0.0/8\" is not a valid port"),
+    ("acl set a web", (1, 11), "\"web\" is not a member of a set"),
+    ("acl set", (1, 8), "the name of the set is missing"),
+    ("acl set a", (1, 10), "the members of the set are missing"),
     ("acl add id 1 action drop log rate 5", (1, 35), "\"5\" is not a valid rate"),
     ("acl add id 1 action drop log rate 0/s", (1, 35), "\"0/s\" is not a valid rate"),
     ("acl add id 1 action drop\nacl add id 1 action drop", (2, 5), "also that of line 1"),

@@ -121,7 +121,9 @@ impl Net {
     /// either the old or the new rules.
     pub fn set_rules(&mut self, rules: Option<Rules>) {
         let shards = self.data.shards;
-        let rules = rules.map(|rules| Arc::new(RuleSet::new(rules, shards)));
+        let before = self.rules().cloned();
+        let new = |rules| Arc::new(RuleSet::new(rules, shards, before.as_deref()));
+        let rules = rules.map(new);
         self.decide(|control| control.set_rules(rules));
     }
 

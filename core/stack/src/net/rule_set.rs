@@ -15,28 +15,44 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Creates a rule set with counters for the given number of shards.
-    pub(super) fn new(rules: Rules, shards: usize) -> Self {
+    /// Creates a rule set with counters for the given number of shards. Rules that are also in
+    /// `before` keep their token buckets. Otherwise each change of the rules would fill them.
+    pub(super) fn new(rules: Rules, shards: usize, before: Option<&Self>) -> Self {
         let counters = (0..shards).map(|_| Counters::new(&rules)).collect();
         let inherited = Counters::new(&rules);
-        Self { rules, counters, inherited }
+        let set = Self { rules, counters, inherited };
+        if let Some(before) = before.filter(|_| set.rules.has_rates()) {
+            for (index, place) in set.rules_of_both(before) {
+                for (counters, known) in set.counters.iter().zip(&before.counters) {
+                    counters.copy_bucket(index, known, place);
+                }
+            }
+        }
+        set
     }
 
     /// Adds the counts of the earlier rule set `before`, for rules and default actions that are
     /// equal in both sets. Call this once, after all shards (stacks) have stopped using `before`.
     pub fn inherit(&self, before: &Self) {
-        let mut old = (0..).zip(before.rules.iter()).peekable();
-        for (index, rule) in (0..).zip(self.rules.iter()) {
-            while old.next_if(|(_, known)| known.id < rule.id).is_some() {}
-            if let Some((place, _)) = old.next_if(|(_, known)| *known == rule) {
-                self.inherited.add_to_rule(index, before.count_of_rule(place));
-            }
+        for (index, place) in self.rules_of_both(before) {
+            self.inherited.add_to_rule(index, before.count_of_rule(place));
         }
         for hook in Hook::ALL {
             if before.rules.default_of(hook) == self.rules.default_of(hook) {
                 self.inherited.add_to_default(hook, before.count_of_default(hook));
             }
         }
+    }
+
+    /// Iterates over the rules that are equal in both sets: the index in this set, and the index in
+    /// `before`.
+    fn rules_of_both(&self, before: &Self) -> impl Iterator<Item = (u32, u32)> {
+        let mut old = (0..).zip(before.rules.iter()).peekable();
+        (0..).zip(self.rules.iter()).filter_map(move |(index, rule)| {
+            while old.next_if(|(_, known)| known.id < rule.id).is_some() {}
+            let (place, _) = old.next_if(|(_, known)| *known == rule)?;
+            Some((index, place))
+        })
     }
 
     /// Returns the rules.
@@ -75,7 +91,7 @@ pub struct Logged {
     /// Index of the rule that logged the packet.
     pub rule: u32,
     /// Action of the rule that logged the packet.
-    pub action: towpath_filter::Action,
+    pub action: towpath_filter::RuleAction,
     /// Length of the packet in bytes, beginning with the IP header.
     pub len: usize,
 }

@@ -30,6 +30,7 @@ pub(super) fn of_ends(src: IpAddr, dst: IpAddr, protocol: IpProtocol) -> Fields 
         iface_in: None,
         iface_out: None,
         state: FlowState::Untracked,
+        mark: 0,
     }
 }
 

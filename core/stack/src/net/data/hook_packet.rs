@@ -62,8 +62,9 @@ impl<'a> HookPacket<'a> {
         let protocol = upper.map_or(ip.protocol, |upper| upper.protocol);
         let mut fields = fields::of_ends(ip.src, ip.dst, protocol);
         fields.iface_in = Some(iface.0);
-        let (token, state) = (u64::from_ne_bytes(ip.tracked.token), ip.tracked.state);
-        fields.state = state;
+        let Tracked { token, state, mark } = ip.tracked;
+        let token = u64::from_ne_bytes(token);
+        (fields.state, fields.mark) = (state, u32::from_ne_bytes(mark));
         let transport = upper.filter(|upper| upper.fragment_offset == 0).map(|upper| upper.at);
         let mut hooked = Self { packet, ip: Some(ip), transport, token, fields };
         hooked.read_transport();
@@ -134,7 +135,14 @@ impl<'a> HookPacket<'a> {
     pub fn set_tracked(&mut self, token: u64, state: FlowState) {
         (self.token, self.fields.state) = (token, state);
         if let Some(ip) = &mut self.ip {
-            ip.tracked = Tracked { token: token.to_ne_bytes(), state };
+            (ip.tracked.token, ip.tracked.state) = (token.to_ne_bytes(), state);
+        }
+    }
+
+    /// Stores the mark that rules have set, so that rules at later hooks can match it.
+    pub(super) fn keep_mark(&mut self) {
+        if let Some(ip) = &mut self.ip {
+            ip.tracked.mark = self.fields.mark.to_ne_bytes();
         }
     }
 

@@ -67,8 +67,15 @@ pub(in crate::net) struct PacketHooks {
     is_idle: bool,
     /// Index of this shard (stack). Each shard has its own counters of rules.
     shard: usize,
-    /// Packets that rules logged; at most [`LOGGED_MAX`].
+    log: RuleLog,
+}
+
+/// Packets that rules logged.
+#[derive(Debug, Default)]
+struct RuleLog {
+    /// Packets, the oldest first; at most [`LOGGED_MAX`].
     logged: VecDeque<Logged>,
+    /// Number of packets that were not logged because the log was full.
     unlogged: u64,
 }
 
@@ -80,8 +87,7 @@ impl PacketHooks {
             tracked: Hooks::NONE,
             is_idle: true,
             shard,
-            logged: VecDeque::new(),
-            unlogged: 0,
+            log: RuleLog::default(),
         }
     }
 
@@ -132,12 +138,12 @@ impl PacketHooks {
 
     /// Removes and returns the oldest packet that a rule logged.
     pub(in crate::net) fn take_logged(&mut self) -> Option<Logged> {
-        self.logged.pop_front()
+        self.log.logged.pop_front()
     }
 
     /// Returns the number of packets that were not logged because the log was full.
     pub(in crate::net) fn unlogged(&self) -> u64 {
-        self.unlogged
+        self.log.unlogged
     }
 
     /// Runs the rules and the tracker for a packet at a hook.
@@ -150,12 +156,23 @@ impl PacketHooks {
         packet.fields.hook = hook;
         if matches!(hook, Hook::Prerouting | Hook::Output) {
             self.track(now, hook, packet)?;
-            let len = packet.len();
-            return self.judge(now, hook, &mut packet.fields, len);
+            return self.judge_packet(now, hook, packet);
         }
-        let len = packet.len();
-        self.judge(now, hook, &mut packet.fields, len)?;
+        self.judge_packet(now, hook, packet)?;
         self.track(now, hook, packet)
+    }
+
+    /// Evaluates the rules of a hook for a packet, and stores its mark for later hooks.
+    fn judge_packet(
+        &mut self,
+        now: Instant,
+        hook: Hook,
+        packet: &mut HookPacket<'_>,
+    ) -> Result<(), RuleRefusal> {
+        let len = packet.len();
+        let judged = self.judge(now, hook, &mut packet.fields, len);
+        packet.keep_mark();
+        judged
     }
 
     /// Runs the rules and the tracker for a forwarded packet, which leaves by the interface `out`.
@@ -198,28 +215,34 @@ impl PacketHooks {
         fields: &mut Fields,
         len: usize,
     ) -> Result<(), RuleRefusal> {
-        let Some(set) = &self.rules else { return Ok(()) };
+        let Self { rules: Some(set), log, shard, .. } = self else { return Ok(()) };
         if !set.rules().hooks().contains(hook) {
             return Ok(());
         }
         fields.hook = hook;
-        let judgement = set.rules().judge(fields);
-        let counters = set.counters(self.shard);
-        counters.on_judged(hook, &judgement, len);
-        if judgement.log && counters.is_log_due(set.rules(), &judgement, now.0) {
-            self.log(*fields, judgement, len);
-        }
-        RuleRefusal::of(judgement.action)
+        let counters = set.counters(*shard);
+        let action = set.rules().decide(
+            fields,
+            |rule, rate| counters.take_token(rule, rate, now.0),
+            |fields, judgement| {
+                counters.on_judged(hook, judgement, len);
+                if judgement.log && counters.is_log_due(set.rules(), judgement, now.0) {
+                    log.add(set, *fields, judgement, len);
+                }
+            },
+        );
+        RuleRefusal::of(action)
     }
+}
 
+impl RuleLog {
     #[cold]
-    fn log(&mut self, fields: Fields, judgement: Judgement, len: usize) {
+    fn add(&mut self, set: &RuleSet, fields: Fields, judgement: &Judgement, len: usize) {
         if self.logged.len() >= LOGGED_MAX {
             self.unlogged += 1;
             return;
         }
-        let (set, index) = (self.rules.as_ref(), judgement.rule);
-        if let Some(rule) = set.zip(index).and_then(|(set, index)| set.rules().rule(index)) {
+        if let Some(rule) = judgement.rule.and_then(|index| set.rules().rule(index)) {
             let (rule, action) = (rule.id, judgement.action);
             self.logged.push_back(Logged { fields, rule, action, len });
         }

@@ -22,7 +22,7 @@ pub(super) struct IpPacket {
     /// Offset of the end of the IP packet, according to its length field.
     pub end: usize,
     pub fragment: Option<FragmentPiece>,
-    /// Values that the tracker attached to the packet at an earlier hook.
+    /// Values that the tracker and rules attached to the packet at an earlier hook.
     pub tracked: Tracked,
     /// Whether the tracker has replaced an address of the packet.
     pub is_rewritten: bool,
@@ -37,7 +37,7 @@ pub(super) struct FragmentPiece {
     pub next_header: Option<(usize, u8)>,
 }
 
-/// Values that the tracker (such as NAT) attaches to a packet, to read them at later hooks.
+/// Values that the tracker (such as NAT) and rules attach to a packet, to read them at later hooks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tracked {
     /// Number that the stack does not interpret. The number is stored as bytes, which need no
@@ -45,6 +45,8 @@ pub(super) struct Tracked {
     pub token: [u8; 8],
     /// Connection state of the packet's flow, which rules of the packet filter match.
     pub state: FlowState,
+    /// Mark that a rule of the packet filter has set; 0 if none has. Stored as bytes, as `token`.
+    pub mark: [u8; 4],
 }
 
 impl IpPacket {

@@ -1,6 +1,8 @@
 //! Tests of rules at the five hooks of a router.
 
-use towpath_filter::{Action, Count, Hook, Hooks, Log, Ports, Rule, RuleList, Rules};
+use towpath_filter::{
+    Action, Count, Hook, Hooks, Log, Ports, Rate, RateUnit, Rule, RuleAction, RuleList, Rules,
+};
 
 use super::forward::{TUN_MTU, from_to, introduce, router, v4, v6};
 use super::*;
@@ -70,7 +72,7 @@ fn rules_are_by_ports_and_interfaces_and_the_lowest_decides() {
     let mut router = router();
     let of = |id, port, action| Rule {
         protocol: Some(17),
-        dport: Some(Ports { first: port, last: port }),
+        dport: Some(Ports { first: port, last: port }.into()),
         iface_in: Some("eth0".into()),
         iface_out: Some("tun1".into()),
         ..rule(id, Hook::Forward, action)
@@ -187,7 +189,7 @@ fn behind(headers: usize, transport: IpProtocol, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn drop_port(port: u16) -> Rule {
-    let dport = Some(Ports { first: port, last: port });
+    let dport = Some(Ports { first: port, last: port }.into());
     Rule { protocol: Some(6), dport, ..rule(1, Hook::Forward, Action::Drop) }
 }
 
@@ -267,6 +269,63 @@ fn a_later_fragment_is_not_judged_by_its_payload() {
     assert_eq!((router.out().len(), counts(&router)[0]), (2, 0));
 }
 
+/// Both paths of a forwarded packet: `transit` plans packets without options, and an IPv4 packet
+/// with a fragment offset takes the slow path.
+#[test]
+fn a_mark_stays_with_the_packet_at_later_hooks() {
+    let mut router = router();
+    let all = Hooks::NONE.with(Hook::Forward).with(Hook::Postrouting);
+    put(
+        &mut router,
+        [
+            Rule { action: RuleAction::Mark(7), ..rule(1, Hook::Prerouting, Action::Accept) },
+            Rule { hooks: all, mark: Some(7), ..Rule::new(2, Action::Accept) },
+            Rule { hooks: all.with(Hook::Input), ..Rule::new(3, Action::Drop) },
+        ],
+    );
+    router.transit(&v4(9, 8, |_| {}));
+    router.transit(&v4(9, 8, |header| header.fragment_offset = 80));
+    router.transit(&v6(9, IpProtocol::UDP, &[0; 8]));
+    assert_eq!((router.out().len(), counts(&router)), (3, vec![3, 6, 0]));
+    // A mark that no rule sets is 0, and a packet to this host keeps its mark, too.
+    put(
+        &mut router,
+        [
+            Rule {
+                action: RuleAction::Mark(7),
+                protocol: Some(1),
+                ..rule(1, Hook::Prerouting, Action::Accept)
+            },
+            Rule { mark: Some(7), ..rule(2, Hook::Input, Action::Drop) },
+            Rule { mark: Some(0), ..rule(3, Hook::Forward, Action::Drop) },
+        ],
+    );
+    let mut ping = v4(9, 8, |header| header.protocol = IpProtocol::ICMP);
+    ping[20..28].copy_from_slice(&[8, 0, 0xf7, 0xff, 0, 0, 0, 0]);
+    router.transit(&from_to(&ping, "10.0.0.2", "10.0.0.1"));
+    router.transit(&v4(9, 8, |_| {}));
+    assert_eq!((router.out().len(), counts(&router)), (0, vec![1, 1, 1]));
+}
+
+#[test]
+fn a_rate_is_kept_when_rules_change() {
+    let mut router = router();
+    let rate = Some(Rate { tokens: 1, per: RateUnit::Hour, burst: 3 });
+    let limited = Rule { rate, ..rule(5, Hook::Forward, Action::Accept) };
+    let rest = rule(9, Hook::Forward, Action::Drop);
+    put(&mut router, [limited.clone(), rest.clone()]);
+    router.transit(&v4(9, 8, |_| {}));
+    router.transit(&v4(9, 8, |_| {}));
+    put(&mut router, [rule(1, Hook::Input, Action::Drop), limited, rest.clone()]);
+    router.transit(&v4(9, 8, |_| {}));
+    router.transit(&v4(9, 8, |_| {}));
+    assert_eq!((router.out().len(), counts(&router)), (3, vec![0, 1, 1]));
+    let other = Rule { rate, ..rule(6, Hook::Forward, Action::Accept) };
+    put(&mut router, [other, rest]);
+    router.transit(&v4(9, 8, |_| {}));
+    assert_eq!(router.out().len(), 1, "another rule has a bucket of its own");
+}
+
 #[test]
 fn packets_are_logged_at_their_rate_and_within_a_limit() {
     let mut router = router();
@@ -276,7 +335,7 @@ fn packets_are_logged_at_their_rate_and_within_a_limit() {
         router.transit(&v4(9, 8, |_| {}));
     }
     let logged = router.net.take_logged().unwrap();
-    assert_eq!((logged.rule, logged.action, logged.len), (7, Action::Accept, 28));
+    assert_eq!((logged.rule, logged.action, logged.len), (7, Action::Accept.into(), 28));
     assert_eq!((logged.fields.dst, logged.fields.iface_out), (ip(FAR_V4), Some(2)));
     assert_eq!(router.net.take_logged(), None);
     put(&mut router, [log(None)]);

@@ -1,7 +1,7 @@
 //! Compares a router's fast path for batches with the path of single packets.
 
 use proptest::prelude::*;
-use towpath_filter::{Action, Hook, Hooks, Ports, Rule, RuleList, Rules};
+use towpath_filter::{Action, Hook, Hooks, PortMatch, Ports, Rule, RuleList, Rules};
 
 use super::forward::{TUN, from_to, router, router_with, v4, v6};
 use super::*;
@@ -168,7 +168,7 @@ fn rules() -> Rules {
         sport: port,
         ..Rule::new(id, action)
     };
-    let ports = |first, last| Some(Ports { first, last });
+    let ports = |first, last| Some(PortMatch::One(Ports { first, last }));
     let mut list = RuleList::new();
     for rule in [
         of(1, Hook::Prerouting, ports(0, 30), Action::Accept),
