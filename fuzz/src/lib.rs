@@ -15,7 +15,7 @@
 //! any offload metadata, and [`conntrack`] translates addresses. [`config`] reads configuration
 //! files of routers. [`nameserver`] forwards DNS messages of hostile clients and servers.
 //! [`vhost`] is the network device of a hostile virtual machine, and [`memif`] a link with a
-//! hostile peer.
+//! hostile peer. [`siit`] translates packets between IPv4 and IPv6.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -30,6 +30,7 @@ pub mod latency;
 pub mod memif;
 pub mod nameserver;
 pub mod recovery;
+pub mod siit;
 pub mod stack;
 pub mod transit;
 pub mod vhost;

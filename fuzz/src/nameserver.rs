@@ -14,6 +14,7 @@ use towpath_nameserver::{
     DnsAction, DnsClient, DnsExchange, DnsForwarder, EDNS_SIZE, ForwarderConfig, LeasedName,
     LocalNames, ReplyPath,
 };
+use towpath_siit::TranslationPrefix;
 use towpath_tcp::Instant;
 
 use crate::input::Input;
@@ -23,8 +24,8 @@ const STEPS_MAX: usize = 200;
 const ENTRIES_MAX: u64 = 4;
 const BYTES_MAX: u64 = 1500;
 const PENDING_MAX: u64 = 6;
-/// Time after which all servers have failed to answer a query.
-const PATIENCE_S: u64 = 30;
+/// Time after which all servers have failed to answer a query about IPv6 and IPv4 addresses.
+const PATIENCE_S: u64 = 60;
 
 const NAMES: [&[u8]; 6] = [
     b"\x03www\x07example\x00",
@@ -51,6 +52,7 @@ pub fn run(bytes: &[u8]) {
         ttl_max_s: 100,
         pending_max: PENDING_MAX as usize,
         pending_per_client: 4,
+        dns64: input.bool().then_some(TranslationPrefix::WELL_KNOWN),
     };
     let names = LocalNames::new(None, &[]);
     let forwarder = DnsForwarder::new(config, names, [5, 6]);

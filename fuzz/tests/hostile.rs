@@ -57,6 +57,11 @@ fn address_translation_of_packets_in_any_order() {
 }
 
 #[test]
+fn translation_of_packets_between_versions() {
+    run_cases(5_000, towpath_fuzz::siit::run);
+}
+
+#[test]
 fn dns_messages_of_clients_and_servers() {
     run_cases(5_000, towpath_fuzz::nameserver::run);
 }

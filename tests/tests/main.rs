@@ -24,6 +24,7 @@ mod languages;
 mod leaving;
 mod limits;
 mod looking;
+mod nat64;
 mod netem;
 mod network;
 mod oracle;

@@ -169,6 +169,21 @@ fn the_home_router_works_as_the_page_says() {
 }
 
 #[test]
+fn the_nat64_box_works_as_the_page_says() {
+    run(
+        "IPv6 hosts and IPv4 servers",
+        "box.toml",
+        "waits_for ping_from phone 64:ff9b::192.0.2.1
+         found=$(ip netns exec phone dig @2001:db8:1::1 +short AAAA www.example)
+         [ \"$found\" = 64:ff9b::c000:201 ] || { echo \"found $found\" >&2; exit 1; }
+         ip netns exec server python3 -m http.server 80 >/dev/null 2>&1 & web=$!
+         waits_for ip netns exec phone curl -sf -m 2 -g 'http://[64:ff9b::192.0.2.1]/'
+         gets_none ping_from phone -c1 64:ff9b::198.18.0.2
+         kill $web",
+    );
+}
+
+#[test]
 fn the_ipv6_office_works_as_the_page_says() {
     run(
         "The same with IPv6",

@@ -44,6 +44,8 @@ enum Target {
     Nameserver,
     /// A sender whose ACKs and SACK blocks come from the input, and are valid at the end.
     Recovery,
+    /// Packets of both IP versions, translated to the other one.
+    Siit,
     /// A whole stack with one connection, whose FIFOs are in shared memory.
     Stack,
     /// A router with rules, for packets with any offload metadata and extension headers.
@@ -65,6 +67,7 @@ impl Target {
             Target::Memif => "memif",
             Target::Nameserver => "nameserver",
             Target::Recovery => "recovery",
+            Target::Siit => "siit",
             Target::Stack => "stack",
             Target::Transit => "transit",
             Target::Vhost => "vhost",

@@ -6,19 +6,24 @@ use std::path::{Path, PathBuf};
 
 use towpath_conntrack::NatRule;
 use towpath_filter::RuleList;
+use towpath_nat64::Nat64Config;
 use towpath_router::{Plan, PlanPart, PlannedNeighbor, PlannedRoute, RouterPlanError};
+use towpath_siit::TranslationPrefix;
 use towpath_uplink::{AdvertConfig, ServerConfig};
 use towpath_wire::{Prefix, addr};
 
 use crate::advert::{AdvertSettings, ForwarderNames};
 use crate::dhcp_client::DhcpClientSettings;
 use crate::dhcp_server::DhcpServerSettings;
-use crate::dns::{DNS_PORT, DnsSettings};
+use crate::dns::{DNS_PORT, Dns64Prefix, DnsSettings};
 use crate::layers;
-use crate::port::PortSettings;
+use crate::port::{PortDevice, PortSettings};
 
 /// Maximum number of ports of a router; each port is polled in every turn.
 pub const PORTS_MAX: usize = 64;
+
+/// Name of the port of `--nat64` and of the table `[nat64]`.
+pub const NAT64_PORT: &str = "nat64";
 
 /// Configuration of a router, from a file, from options, or of a running router.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -271,9 +276,37 @@ impl RouterConfig {
         settings.config(mac, port.mtu, ForwarderNames { domain: dns.map(DnsSettings::domain) })
     }
 
+    /// Returns the prefix of the IPv6 addresses that the DNS forwarder synthesizes.
+    pub fn dns64(&self) -> Option<TranslationPrefix> {
+        match self.dns.as_ref()?.dns64? {
+            Dns64Prefix::Given(prefix) => Some(prefix),
+            Dns64Prefix::OfPort => {
+                let translators = self.ports.iter().filter_map(|port| port.device.translator());
+                translators.map(|config| config.prefix).next()
+            }
+        }
+    }
+
+    /// Adds the port of a translator.
+    ///
+    /// # Errors
+    /// Returns a sentence for the user if a port has the name `nat64`.
+    pub fn add_translator(&mut self, config: &Nat64Config) -> Result<(), String> {
+        if self.has_port(NAT64_PORT) {
+            return Err(format!("a port is called {NAT64_PORT}: rename it, or leave nat64 out"));
+        }
+        let mut port = PortSettings::new(NAT64_PORT, PortDevice::Nat64(*config));
+        port.set_addresses(config.addresses());
+        self.ports.push(port);
+        Ok(())
+    }
+
     fn check_dns(&self) -> Result<(), ConfigConflict> {
         let Some(dns) = &self.dns else { return Ok(()) };
         let wrong = |why: String| Err(ConfigConflict::new(ConfigPart::Dns, why));
+        if dns.dns64.is_some() && self.dns64().is_none() {
+            return wrong("dns64 needs a translator: --nat64 PREFIX, or dns64=PREFIX".to_owned());
+        }
         if let Some(name) = dns.listen.iter().find(|name| !self.has_port(name)) {
             return wrong(self.unknown_port("dns", name));
         }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use towpath_siit::TranslationPrefix;
 use towpath_uplink::parse_hostname;
 
 use crate::port::check_port_name;
@@ -18,7 +19,8 @@ const UPSTREAMS_MAX: usize = 8;
 const HOSTS_MAX: usize = 4096;
 
 const FORM: &str = "expected PORT[+PORT...][,OPTION...], for example lan,upstream=9.9.9.9";
-const OPTIONS: &str = "port, upstream, entries, memory, ttl-min, ttl-max, pending, domain or host";
+const OPTIONS: &str =
+    "port, upstream, entries, memory, ttl-min, ttl-max, pending, domain, dns64 or host";
 
 /// Settings of a DNS forwarder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,17 @@ pub struct DnsSettings {
     pub domain: Option<String>,
     /// Static names.
     pub hosts: Vec<StaticHost>,
+    /// Synthesized IPv6 addresses for names with IPv4 addresses alone; `None` without them.
+    pub dns64: Option<Dns64Prefix>,
+}
+
+/// Prefix of the IPv6 addresses that the forwarder synthesizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dns64Prefix {
+    /// That of the router's port of the kind nat64.
+    OfPort,
+    /// That of another translator.
+    Given(TranslationPrefix),
 }
 
 /// A name with its address.
@@ -68,6 +81,7 @@ impl Default for DnsSettings {
             pending: 150,
             domain: None,
             hosts: Vec::new(),
+            dns64: None,
         }
     }
 }
@@ -85,7 +99,9 @@ impl DnsSettings {
         }
         let mut seen = Vec::new();
         for word in words {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?}: {FORM}"))?;
+            let flag = (word == "dns64").then_some(("dns64", "true"));
+            let (key, value) =
+                flag.or_else(|| word.split_once('=')).ok_or_else(|| format!("{word:?}: {FORM}"))?;
             if key != "host" && seen.contains(&key) {
                 return Err(format!("{key} is given twice"));
             }
@@ -122,6 +138,13 @@ impl DnsSettings {
             "pending" => self.pending = number(key, value, 1..=1000)?,
             "domain" => self.domain = Some(parse_hostname(value)?),
             "hosts" => self.add_host(value)?,
+            "dns64" => {
+                self.dns64 = match value {
+                    "true" => Some(Dns64Prefix::OfPort),
+                    "false" => None,
+                    prefix => Some(Dns64Prefix::Given(prefix.parse()?)),
+                }
+            }
             _ => return Err(unknown_option(key)),
         }
         Ok(())
@@ -204,6 +227,10 @@ mod tests {
         assert_eq!(upstreams, ["9.9.9.9:53", "[2620:fe::fe]:853", "[2620:fe::9]:53"]);
         assert_eq!((settings.entries, settings.memory, settings.pending), (9, 65_536, 20));
         assert_eq!((settings.ttl_min, settings.ttl_max, settings.hosts.len()), (5, 600, 2));
+        let dns64 = |words: &str| DnsSettings::parse(words).expect("valid").dns64;
+        assert_eq!((dns64("lan"), dns64("lan,dns64")), (None, Some(Dns64Prefix::OfPort)));
+        let given = Some(Dns64Prefix::Given(TranslationPrefix::WELL_KNOWN));
+        assert_eq!(dns64("lan,dns64=64:ff9b::/96"), given);
         let plain = DnsSettings::parse("lan").expect("valid");
         assert_eq!((plain.port, plain.domain(), plain.upstreams.len()), (53, "home.arpa", 0));
     }
@@ -220,6 +247,8 @@ mod tests {
             ("lan,ttl-min=9,ttl-max=8", "ttl-min=9 is above ttl-max=8"),
             ("lan,domain=-", "is not a name"),
             ("lan,host=nas", "expected NAME@ADDRESS"),
+            ("lan,dns64=64:ff9b::/95", "is not a prefix for translation"),
+            ("lan,dns64,dns64", "dns64 is given twice"),
             ("lan,host=nas@x", "\"x\" is not an IP address"),
             ("lan,hosts=nas@10.1.0.5", "\"hosts\" is no option of --dns"),
         ];

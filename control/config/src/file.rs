@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use toml::de::DeTable;
 use towpath_conntrack::NatRule;
 use towpath_filter::{RuleList, rule_of_line};
+use towpath_nat64::{Nat64Config, POOL};
 use towpath_router::PlannedNeighbor;
 use towpath_uplink::{DhcpSettings, parse_cidr};
 
 use crate::advert::AdvertSettings;
-use crate::config::{ConfigConflict, ConfigPart, RouterConfig};
+use crate::config::{ConfigConflict, ConfigPart, NAT64_PORT, RouterConfig};
 use crate::dhcp_client::{DhcpClientSettings, set_dhcp_option};
 use crate::dhcp_server::DhcpServerSettings;
 use crate::dns::DnsSettings;
@@ -56,6 +57,7 @@ impl ConfigFile {
             }
         }
         top.take("port").map_or(Ok(()), |value| file.read_ports(&value))?;
+        top.take("nat64").map_or(Ok(()), |value| file.read_translator(&value))?;
         top.take("routes").map_or(Ok(()), |value| file.read_routes(&value))?;
         let acl = top.take("acl");
         let rules = top.take("rules");
@@ -121,6 +123,8 @@ impl ConfigFile {
             let mut port = PortSettings::new(name.string()?, device);
             if let Some(addresses) = table.take("addresses") {
                 port.set_addresses(list(Some(addresses), parse_cidr)?);
+            } else if let Some(config) = port.device.translator() {
+                port.set_addresses(config.addresses());
             }
             port.neighbors = list(table.take("neighbors"), parse_neighbor)?;
             if let Some(mtu) = table.take("mtu") {
@@ -134,6 +138,19 @@ impl ConfigFile {
             self.config.ports.push(port);
         }
         Ok(())
+    }
+
+    /// Reads the table of a translator, which is a port with fixed names.
+    fn read_translator(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
+        let mut table = value.table()?;
+        let prefix = table.require("prefix")?;
+        let pool = table.take("pool");
+        let pool = pool.as_ref().map_or(Ok(POOL), DocumentValue::string)?;
+        let config = Nat64Config::parse(&format!("{}={pool}", prefix.string()?));
+        let config = config.map_err(|why| prefix.error(why))?;
+        self.begin(ConfigPart::Port(NAT64_PORT.to_owned()), table.start);
+        table.finish()?;
+        self.config.add_translator(&config).map_err(|why| value.error(why))
     }
 
     fn read_routes(&mut self, value: &DocumentValue<'_>) -> Result<(), ConfigError> {
@@ -267,6 +284,11 @@ impl ConfigFile {
         for key in ["port", "entries", "memory", "ttl-min", "ttl-max", "pending", "domain"] {
             let Some(value) = table.take(key) else { continue };
             dns.set(key, &value.word()?).map_err(|why| value.error(why))?;
+        }
+        if let Some(value) = table.take("dns64") {
+            // Either a flag, or the prefix of another translator.
+            let word = value.flag().map(|flag| flag.to_string()).or_else(|_| value.word())?;
+            dns.set("dns64", &word).map_err(|why| value.error(why))?;
         }
         self.begin(ConfigPart::Dns, table.start);
         table.finish()?;

@@ -19,6 +19,7 @@ pub const KEYS: &[ConfigKey] = &[
     key("", "nat", Some("nat")),
     key("", "forwards", Some("forward")),
     key("", "port", Some("port")),
+    key("", "nat64", Some("nat64")),
     key("", "dhcp", Some("dhcp")),
     key("", "dhcp-server", Some("dhcp-server")),
     key("", "ra", Some("ra")),
@@ -59,6 +60,9 @@ pub const KEYS: &[ConfigKey] = &[
     key("dns", "pending", None),
     key("dns", "domain", None),
     key("dns", "hosts", None),
+    key("dns", "dns64", None),
+    key("nat64", "prefix", None),
+    key("nat64", "pool", None),
 ];
 
 const fn key(table: &'static str, name: &'static str, option: Option<&'static str>) -> ConfigKey {

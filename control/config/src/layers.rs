@@ -20,7 +20,7 @@ pub fn users_of<'a>(ports: &'a [PortSettings], name: &'a str) -> impl Iterator<I
     let stands_on = move |port: &&PortSettings| match &port.device {
         PortDevice::Vlan(parent, _) => parent == name,
         PortDevice::Bridge { members, .. } => members.iter().any(|member| member == name),
-        PortDevice::Device(_) => false,
+        PortDevice::Device(_) | PortDevice::Nat64(_) => false,
     };
     ports.iter().filter(stands_on).map(|port| port.name.as_str())
 }
@@ -121,7 +121,7 @@ fn check_port<'a>(
                 members_of_all.push(member);
             }
         }
-        PortDevice::Device(_) => {}
+        PortDevice::Device(_) | PortDevice::Nat64(_) => {}
     }
     let carries = is_member(ports, name) || vlans_of(ports, name).next().is_some();
     if !port.is_interface() && !carries {
@@ -138,7 +138,8 @@ fn check_port<'a>(
 /// # Errors
 /// Returns an error message if it does not.
 pub fn check_link_service(option: &str, port: &PortSettings) -> Result<(), String> {
-    if port.device.device().is_none() || has_all_frames(port) {
+    let is_made = port.device.device().is_none() && port.device.translator().is_none();
+    if is_made || has_all_frames(port) {
         return Ok(());
     }
     Err(format!(
@@ -172,6 +173,7 @@ pub fn kernel_interfaces(ports: &[PortSettings], port: &PortSettings) -> Vec<Str
         PortDevice::Device(spec) => spec.link().map(str::to_owned).into_iter().collect(),
         PortDevice::Vlan(parent, _) => through(std::slice::from_ref(parent)),
         PortDevice::Bridge { members, .. } => through(members),
+        PortDevice::Nat64(_) => Vec::new(),
     }
 }
 

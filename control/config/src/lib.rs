@@ -37,10 +37,10 @@ mod route;
 mod settings;
 
 pub use advert::AdvertSettings;
-pub use config::{ConfigConflict, ConfigPart, PORTS_MAX, RouterConfig, nat_id};
+pub use config::{ConfigConflict, ConfigPart, NAT64_PORT, PORTS_MAX, RouterConfig, nat_id};
 pub use dhcp_client::{DhcpClientSettings, parse_dhcp_options};
 pub use dhcp_server::DhcpServerSettings;
-pub use dns::{DnsSettings, StaticHost};
+pub use dns::{Dns64Prefix, DnsSettings, StaticHost};
 pub use error::{ConfigError, unknown};
 pub use file::ConfigFile;
 pub use keys::{ConfigKey, FileOption, FileOptionKind, KEYS, OptionCheck};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use towpath_nat64::Nat64Config;
 use towpath_router::{PlannedNeighbor, PlannedPort};
 use towpath_uplink::{
     DEVICES, DeviceDriver, DeviceSpec, MTUS, ParameterKind, device_names, parse_cidr,
@@ -84,6 +85,8 @@ pub enum PortDevice {
         /// Maximum number of MAC addresses that the bridge learns per port; `None` for the default.
         addresses: Option<u32>,
     },
+    /// A translator between IPv6 hosts and IPv4 servers.
+    Nat64(Nat64Config),
 }
 
 impl PortDevice {
@@ -93,14 +96,20 @@ impl PortDevice {
             Self::Device(spec) => (spec.driver().name, spec.parameters().to_owned()),
             Self::Vlan(parent, id) => ("vlan", format!("{parent}.{id}")),
             Self::Bridge { members, .. } => ("bridge", members.join("+")),
+            Self::Nat64(config) => ("nat64", config.to_string()),
         }
     }
 
-    /// Returns the network device; `None` for a VLAN or a bridge.
+    /// Returns the settings of a translator.
+    pub fn translator(&self) -> Option<&Nat64Config> {
+        if let Self::Nat64(config) = self { Some(config) } else { None }
+    }
+
+    /// Returns the network device; `None` for a VLAN, a bridge or a translator.
     pub fn device(&self) -> Option<&DeviceSpec> {
         match self {
             Self::Device(spec) => Some(spec),
-            Self::Vlan(..) | Self::Bridge { .. } => None,
+            Self::Vlan(..) | Self::Bridge { .. } | Self::Nat64(_) => None,
         }
     }
 }
@@ -151,6 +160,9 @@ pub fn parse_port(text: &str) -> Result<PortSettings, String> {
     let mut port = PortSettings::new(name, words.device(kind)?);
     port.mtu = words.mtu.map(parse_mtu).transpose()?;
     port.addresses = words.addresses.into_iter().map(parse_cidr).collect::<Result<_, _>>()?;
+    if let (Some(config), []) = (port.device.translator(), &port.addresses[..]) {
+        port.addresses = config.addresses();
+    }
     port.is_routed = !port.addresses.is_empty();
     Ok(port)
 }
@@ -208,8 +220,12 @@ impl<'a> SplitPort<'a> {
                 parse_vlan(self.parameters)
             }
             "bridge" => parse_bridge(self.parameters, &self.options),
+            "nat64" => {
+                refuse_options(kind, &self.options)?;
+                Nat64Config::parse(self.parameters).map(PortDevice::Nat64)
+            }
             _ => {
-                let kinds = device_names(&["vlan", "bridge"]);
+                let kinds = device_names(&["vlan", "bridge", "nat64"]);
                 Err(format!("{kind:?} is not a kind of port: expected {kinds}; {PORT_FORM}"))
             }
         }
@@ -309,6 +325,12 @@ mod tests {
         let members = vec!["a".to_owned(), "b".to_owned()];
         let wanted = PortDevice::Bridge { members, ageing: Some(60), addresses: None };
         assert_eq!((bridge.device, bridge.addresses.len()), (wanted, 1));
+        let nat64 = parse_port("n=nat64:64:ff9b::/96").unwrap();
+        let addresses: Vec<_> = nat64.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["198.18.0.1/16", "64:ff9b::c612:1/96"]);
+        assert_eq!(nat64.device.to_string(), "nat64:64:ff9b::/96");
+        let other = PortDevice::parse("nat64:2001:db8:1::/48=192.0.2.0/28").unwrap();
+        assert_eq!(other.to_string(), "nat64:2001:db8:1::/48=192.0.2.0/28");
         let small = parse_port("lan=packet:eth1,mtu=1400,10.1.0.1/24").unwrap();
         assert_eq!((small.mtu, small.addresses.len()), (Some(1400), 1));
         let stream = parse_port("s=stream:/run/s,mtu=1400,10.1.0.1/24").unwrap();
@@ -330,6 +352,9 @@ mod tests {
             ("lan=memif:/run/m,rsize=99,10.1.0.1/24", "rsize=99: expected a number from 1 to 14"),
             ("lan=dpdk:--no-huge,10.1.0.1/33", "expected 1 to 32"),
             ("lan=packet:eth1,ageing=3", "is for a bridge, not for packet"),
+            ("a=nat64:64:ff9b::/97", "is not a prefix for translation"),
+            ("a=nat64:64:ff9b::/96=192.0.2.0/31", "is not a pool of addresses"),
+            ("a=nat64:64:ff9b::/96=10.9.0.0/24", "represents no private addresses"),
             ("a=vlan:lan,10.1.0.1/24", "expected vlan:PORT.ID"),
             ("a=vlan:lan.4095,10.1.0.1/24", "4095 is no VLAN"),
             ("a=bridge:b,10.1.0.1/24", "expected bridge:PORT+PORT"),

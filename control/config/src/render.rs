@@ -9,7 +9,7 @@ use crate::advert::AdvertSettings;
 use crate::config::RouterConfig;
 use crate::dhcp_client::DhcpClientSettings;
 use crate::dhcp_server::{DhcpServerSettings, LEASE_S};
-use crate::dns::{DNS_PORT, DnsSettings};
+use crate::dns::{DNS_PORT, Dns64Prefix, DnsSettings};
 use crate::port::PortSettings;
 use crate::route::RouteText;
 
@@ -122,7 +122,7 @@ fn put_numbers(out: &mut String, numbers: &[(&str, u32, u32)]) {
 fn put_dns(out: &mut String, dns: &DnsSettings) {
     let unset = DnsSettings::default();
     let DnsSettings { listen, port, upstreams, entries, memory, .. } = dns;
-    let DnsSettings { ttl_min, ttl_max, pending, domain, hosts, .. } = dns;
+    let DnsSettings { ttl_min, ttl_max, pending, domain, hosts, dns64, .. } = dns;
     out.push_str("\n[dns]\n");
     put_array(out, "listen", listen.iter().cloned());
     put_array(
@@ -146,6 +146,11 @@ fn put_dns(out: &mut String, dns: &DnsSettings) {
         put(out, "domain", domain.as_str());
     }
     put_array(out, "hosts", hosts.iter().map(|it| format!("{}@{}", it.name, it.address)));
+    match dns64 {
+        None => {}
+        Some(Dns64Prefix::OfPort) => put(out, "dns64", true),
+        Some(Dns64Prefix::Given(prefix)) => put(out, "dns64", prefix.to_string()),
+    }
 }
 
 /// Returns a number for digits without leading zeros, otherwise a string.

@@ -136,7 +136,8 @@ fn advert() -> impl Strategy<Value = AdvertSettings> {
 fn dns() -> impl Strategy<Value = DnsSettings> {
     let words = "[a-z]{1,9}(,port=53[0-9]{2})?(,upstream=9\\.9\\.9\\.9(\\+\\[fd00::1\\]:54)?)?\
                  (,entries=[1-9]{1,3})?(,memory=[1-9]{4})?(,ttl-min=[1-9])?(,ttl-max=[1-9]{3})?\
-                 (,pending=[1-9])?(,domain=[a-z]{2,9})?(,host=[a-z]{1,9}@10\\.1\\.0\\.[1-9])?";
+                 (,pending=[1-9])?(,domain=[a-z]{2,9})?(,dns64(=64:ff9b::/96)?)?\
+                 (,host=[a-z]{1,9}@10\\.1\\.0\\.[1-9])?";
     words.prop_map(|words| DnsSettings::parse(&words).expect(&words))
 }
 
@@ -221,7 +222,9 @@ fn a_written_file_has_every_key() {
     let text = config.to_toml(is_list);
     for key in towpath_config::KEYS {
         // Files of rules and forwarded ports are written as rules.
-        let is_other_form = matches!(key.name, "acl" | "forwards");
+        let is_other_form = matches!(key.name, "acl" | "forwards")
+            || [key.table, key.name].contains(&"nat64")
+            || key.name == "dns64";
         let is_absent = matches!(
             (key.table, key.name),
             ("dhcp", "lease") | ("dhcp-server", "domain" | "leases")

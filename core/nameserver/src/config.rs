@@ -3,6 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use towpath_dns::Protocol;
+use towpath_siit::TranslationPrefix;
 
 /// Configuration of a DNS forwarder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub struct ForwarderConfig {
     /// Maximum number of these queries of one address. IPv6 addresses with the same first 64 bits
     /// have half of `pending_max` together, because a host can use all of them.
     pub pending_per_client: usize,
+    /// Prefix of synthesized IPv6 addresses for names with IPv4 addresses alone; `None` without
+    /// DNS64.
+    pub dns64: Option<TranslationPrefix>,
 }
 
 impl Default for ForwarderConfig {
@@ -31,6 +35,7 @@ impl Default for ForwarderConfig {
             ttl_max_s: 86_400,
             pending_max: 1024,
             pending_per_client: 150,
+            dns64: None,
         }
     }
 }

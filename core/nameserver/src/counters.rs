@@ -31,11 +31,13 @@ pub struct ForwarderCounters {
     pub server_failures: u64,
     /// Queries for which no upstream server had an answer.
     pub failures: u64,
+    /// Answers with IPv6 addresses that were synthesized from IPv4 addresses.
+    pub synthesized: u64,
 }
 
 impl ForwarderCounters {
     /// Returns all counters with their names.
-    pub fn list(&self) -> [(&'static str, u64); 14] {
+    pub fn list(&self) -> [(&'static str, u64); 15] {
         let Self { queries, rejected, local, hits, misses, merged, refused, .. } = *self;
         let Self { sent, sent_tcp, timeouts, mismatches, malformed, .. } = *self;
         [
@@ -53,6 +55,7 @@ impl ForwarderCounters {
             ("malformed", malformed),
             ("server_failures", self.server_failures),
             ("failures", self.failures),
+            ("synthesized", self.synthesized),
         ]
     }
 }

@@ -11,10 +11,12 @@ use crate::answer::{AnswerFault, UpstreamAnswer};
 use crate::cache::{AnswerCache, CacheKey, CacheSize};
 use crate::config::{DnsAction, DnsClient, DnsExchange, ForwarderConfig, ReplyPath};
 use crate::counters::ForwarderCounters;
+use crate::dns64;
 use crate::ids::{QuerySecret, QuerySecrets};
 use crate::local::{LeasedName, LocalNames};
 use crate::pending::{ForwardedQuery, PendingExchange, PendingQueries, SentMessage, WaitingClient};
 use crate::query::{ClientQuery, NOT_IMPLEMENTED, QueryFault, REFUSED};
+use crate::records::kind;
 use crate::reply::{AnswerParts, empty_reply, reply};
 use crate::servers::ServerList;
 use crate::zones::LocalZones;
@@ -219,10 +221,16 @@ impl DnsForwarder {
             if query.is_plain {
                 self.servers.on_edns_rejected(now, sent.server);
             }
-            let Some(query) = self.end_exchange(exchange) else { return };
-            self.cache.insert(now, &query.key, answer);
-            let UpstreamAnswer { message, code, .. } = answer;
-            self.finish(query, AnswerParts { message, code: *code, age_s: 0 });
+            let Some(mut query) = self.end_exchange(exchange) else { return };
+            let is_first = self.config.dns64.is_some() && query.synthesis.is_none();
+            if is_first
+                && dns64::is_for(&query.question)
+                && dns64::lacks_addresses(&query.question, answer)
+            {
+                query.ask_for_v4(Some(answer.clone()));
+                return self.ask_next(now, query);
+            }
+            self.conclude(now, query, answer);
         } else if sent.with_edns && rejects_edns.contains(&answer.code) {
             let protocol = sent.protocol;
             query.is_plain = true;
@@ -231,6 +239,31 @@ impl DnsForwarder {
             self.counters.server_failures += 1;
             self.leave(now, exchange, Some(answer.code));
         }
+    }
+
+    /// Handles the last answer about a query. After a lookup of A records, clients get synthesized
+    /// AAAA records, or the answer without any.
+    fn conclude(&mut self, now: Instant, query: ForwardedQuery, answer: &UpstreamAnswer) {
+        let Some((prefix, synthesis)) = self.config.dns64.zip(query.synthesis.as_deref()) else {
+            return self.reply_to_all(now, query, answer);
+        };
+        let synthesized = dns64::synthesized(prefix, synthesis, answer);
+        self.counters.synthesized += u64::from(synthesized.is_some());
+        match synthesized.or_else(|| synthesis.answer.clone()) {
+            Some(answer) => self.reply_to_all(now, query, &answer),
+            None => {
+                let code = rcode::SERVER_FAILURE.into();
+                self.cache.insert_failure(now, &query.key, code, FAILURE_TTL_S);
+                self.finish(query, AnswerParts { message: &[], code, age_s: 0 });
+            }
+        }
+    }
+
+    /// Caches an answer, and sends it to all clients that wait for it.
+    fn reply_to_all(&mut self, now: Instant, query: ForwardedQuery, answer: &UpstreamAnswer) {
+        self.cache.insert(now, &query.key, answer);
+        let UpstreamAnswer { message, code, .. } = answer;
+        self.finish(query, AnswerParts { message, code: *code, age_s: 0 });
     }
 
     /// Handles the failure of an exchange's socket: the server is unreachable, or has closed the
@@ -325,7 +358,20 @@ impl DnsForwarder {
     }
 
     /// Tells the waiting clients that there is no answer.
-    fn give_up(&mut self, now: Instant, query: ForwardedQuery) {
+    fn give_up(&mut self, now: Instant, mut query: ForwardedQuery) {
+        if let Some(synthesis) = query.synthesis.take()
+            && let Some(UpstreamAnswer { message, code, .. }) = &synthesis.answer
+        {
+            // The lookup of A records has failed. There are no AAAA records, as servers have said.
+            self.counters.failures += 1;
+            return self.finish(query, AnswerParts { message, code: *code, age_s: 0 });
+        }
+        // Servers that fail for AAAA records may know A records (RFC 6147 section 5.1.3).
+        let is_first = self.config.dns64.is_some() && query.question.kind() == kind::AAAA;
+        if is_first && query.failure.is_some() && dns64::is_for(&query.question) {
+            query.ask_for_v4(None);
+            return self.ask_next(now, query);
+        }
         self.counters.failures += 1;
         let code = query.failure.unwrap_or(rcode::SERVER_FAILURE.into());
         // Without servers, do not remember the failure: a lease may bring servers at any time.

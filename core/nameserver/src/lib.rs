@@ -11,11 +11,12 @@
 //! - [`DnsAction`]: a message to send, or a socket to close.
 //!
 //! Reading order: `query` (queries of clients), `answer` (answers of upstream servers), `reply`,
-//! `cache`, `zones` and `local`, `servers`, `pending`, `forwarder`.
+//! `cache`, `dns64`, `zones` and `local`, `servers`, `pending`, `forwarder`.
 //!
 //! The cache stores whole messages by question. Names are compared and skipped, and only the times
 //! to live in them are changed. Unknown record types are therefore forwarded as they are (RFC 5625
-//! §4.3). The codec is not a dependency, because no other record type is parsed.
+//! §4.3). The codec is not a dependency, because few record types are parsed. With a prefix for
+//! DNS64, names without AAAA records get synthesized ones.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -23,6 +24,7 @@ mod answer;
 mod cache;
 mod config;
 mod counters;
+mod dns64;
 mod forwarder;
 mod ids;
 mod local;

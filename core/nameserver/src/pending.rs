@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use towpath_dns::Protocol;
 use towpath_tcp::Instant;
 
+use crate::answer::UpstreamAnswer;
 use crate::cache::CacheKey;
 use crate::config::{DnsClient, DnsExchange, ReplyPath};
+use crate::dns64::{Synthesis, question_of_v4};
 use crate::query::{AskedQuestion, ClientQuery};
 
 /// A client that waits for an answer, with its query.
@@ -53,6 +55,9 @@ pub struct ForwardedQuery {
     pub failure: Option<u16>,
     /// Whether the server that was tried last has rejected the question with an OPT record.
     pub is_plain: bool,
+    /// Lookup of A records in place of the AAAA records that clients have asked for; `question`
+    /// then asks for A records.
+    pub synthesis: Option<Box<Synthesis>>,
 }
 
 impl ForwardedQuery {
@@ -60,7 +65,17 @@ impl ForwardedQuery {
     pub fn new(key: CacheKey, first: WaitingClient) -> Self {
         let question = first.query.question.clone();
         let (waiting, tried) = (vec![first], Vec::new());
-        Self { key, question, waiting, tried, attempts: 0, failure: None, is_plain: false }
+        let (attempts, failure, is_plain, synthesis) = (0, None, false, None);
+        Self { key, question, waiting, tried, attempts, failure, is_plain, synthesis }
+    }
+
+    /// Asks for A records instead of AAAA records, for which servers have given `answer`.
+    pub fn ask_for_v4(&mut self, answer: Option<UpstreamAnswer>) {
+        let of_v4 = question_of_v4(&self.question);
+        let question = core::mem::replace(&mut self.question, of_v4);
+        self.synthesis = Some(Box::new(Synthesis { question, answer }));
+        (self.attempts, self.failure, self.is_plain) = (0, None, false);
+        self.tried.clear();
     }
 }
 

@@ -12,6 +12,14 @@ const FIXED_LEN: usize = 10;
 
 /// Record types whose records the forwarder reads.
 pub mod kind {
+    /// IPv4 address.
+    pub const A: u16 = 1;
+    /// Alias of a name.
+    pub const CNAME: u16 = 5;
+    /// IPv6 address (RFC 3596).
+    pub const AAAA: u16 = 28;
+    /// Alias of all names below a name (RFC 6672).
+    pub const DNAME: u16 = 39;
     /// Start of a zone of authority, with the lifetime of negative answers.
     pub const SOA: u16 = 6;
     /// Delegation signer (RFC 4034).
@@ -29,6 +37,8 @@ pub mod kind {
 /// Positions of a record's fields in its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
+    /// Offset of the record, at which its owner begins.
+    pub at: usize,
     /// Type of the record.
     pub kind: u16,
     /// Class of the record; for OPT, the UDP payload size.
@@ -102,14 +112,34 @@ pub fn name_end(message: &[u8], at: usize) -> Option<usize> {
     }
 }
 
+/// Appends the name at `at` to `to`, without compression. Returns `None` if the name is invalid.
+pub fn expand_name(message: &[u8], at: usize, to: &mut Vec<u8>) -> Option<()> {
+    // Validate the name first. Its compression pointers then lead to its end.
+    name_end(message, at)?;
+    let mut place = at;
+    loop {
+        let len = *message.get(place)?;
+        if len >> 6 == 3 {
+            place = usize::from(u16_at(message, place)? & 0x3fff);
+            continue;
+        }
+        let end = place + 1 + usize::from(len);
+        to.extend(message.get(place..end)?);
+        if len == 0 {
+            return Some(());
+        }
+        place = end;
+    }
+}
+
 /// Returns the record at offset `at`.
 pub fn record(message: &[u8], at: usize) -> Option<RecordPlace> {
-    let at = name_end(message, at)?;
+    let (owner_at, at) = (at, name_end(message, at)?);
     let data_at = at + FIXED_LEN;
     let end = data_at + usize::from(u16_at(message, at + 8)?);
     let ttl = u32_at(message, at + 4)?;
     let (kind, class) = (u16_at(message, at)?, u16_at(message, at + 2)?);
-    let place = RecordPlace { kind, class, ttl, ttl_at: at + 4, data_at, end };
+    let place = RecordPlace { at: owner_at, kind, class, ttl, ttl_at: at + 4, data_at, end };
     (end <= message.len()).then_some(place)
 }
 

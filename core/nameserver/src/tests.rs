@@ -1,5 +1,6 @@
 //! Tests of the forwarder by messages and times.
 
+mod dns64;
 mod hostile;
 mod local;
 mod queries;

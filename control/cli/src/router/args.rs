@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use towpath_config::{PortSettings, RouterConfig, parse_port, parse_route};
 use towpath_conntrack::{FLOWS_MAX, FLOWS_MOST, NatRule};
 use towpath_model::Word;
+use towpath_nat64::Nat64Config;
 use towpath_router::PlannedRoute;
 use towpath_stack::net::SourceCheck;
 use towpath_stack::net::limits::{NEIGHBORS_MAX, NEIGHBORS_MOST};
@@ -24,11 +25,11 @@ use crate::args::{
 pub struct RouterArgs {
     /// File with ports, routes, rules and other settings (docs/config.md)
     ///
-    /// The file replaces --port, --route, --acl, --nat, --forward, --dhcp, --dhcp-server, --ra and
-    /// --dns. Other options may be set in the file, too, but those of the command line take
+    /// The file replaces --port, --route, --acl, --nat, --forward, --nat64, --dhcp, --dhcp-server,
+    /// --ra and --dns. Other options may be set in the file, too, but those of the command line take
     /// precedence.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward"])]
+    #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward", "nat64"])]
     #[arg(conflicts_with_all = ["dhcp", "dhcp_server", "ra", "dns"])]
     pub config: Option<PathBuf>,
 
@@ -74,6 +75,15 @@ pub struct RouterArgs {
     /// The same as --nat 'dnat RULE'. Without `dst`, packets to an address of the router itself.
     #[arg(long, value_name = "RULE", value_parser = parse_forward)]
     pub forward: Vec<NatRule>,
+
+    /// Translate between IPv6 hosts and IPv4 servers: PREFIX[=POOL]
+    ///
+    /// Packets to IPv6 addresses of PREFIX, such as 64:ff9b::/96, go to the IPv4 address within. Each
+    /// IPv6 host gets an IPv4 address of POOL (198.18.0.0/16), and --nat 'masquerade out PORT'
+    /// translates it further. The option adds the port nat64. With --dns PORT,dns64 hosts learn such
+    /// addresses of servers.
+    #[arg(long, value_name = "PREFIX", value_parser = Nat64Config::parse)]
+    pub nat64: Option<Nat64Config>,
 
     /// Maximum number of flows that are tracked for address translation and for rules with states
     ///
@@ -160,6 +170,9 @@ impl RouterArgs {
         for rule in self.nat.iter().chain(&self.forward) {
             config.add_nat(rule.clone())?;
         }
+        if let Some(translator) = &self.nat64 {
+            config.add_translator(translator)?;
+        }
         config.mark_clients();
         Ok(config)
     }
@@ -235,6 +248,9 @@ Examples:
   sudo towpath router --port a=packet:eth1 --port b=packet:eth2 \\
       --port lan=bridge:a+b,10.1.0.1/24 --port wan=packet:eth0,192.0.2.2/24
       Two interfaces as one network
+  sudo towpath router --port lan=packet:eth1,2001:db8:1::1/64 --port wan=packet:eth0 --dhcp wan \\
+      --nat 'masquerade out wan' --nat64 64:ff9b::/96 --ra lan --dns lan,dns64
+      Hosts with IPv6 alone reach IPv4 servers
 
 Rules, one a line; the lowest number that matches decides:
   acl add id 10 in wan dst 10.1.0.0/24 proto tcp dport 22 action accept

@@ -11,6 +11,7 @@ use towpath_dns::{Conf, Name};
 use towpath_engine::Engine;
 use towpath_nameserver::{DnsForwarder, ForwarderConfig, LeasedName, LocalNames};
 use towpath_router::{DnsControl, DnsService};
+use towpath_siit::TranslationPrefix;
 use towpath_uplink::{Lease, LeaseRecord, random};
 
 use super::ports::RouterPorts;
@@ -45,7 +46,7 @@ impl RouterDns {
     ) -> Result<Option<Self>> {
         let Some(settings) = &config.dns else { return Ok(None) };
         let learns_servers = settings.upstreams.is_empty() && !config.dhcp.is_empty();
-        let mut forwarder = forwarder(settings)?;
+        let mut forwarder = forwarder(settings, config.dns64())?;
         if !learns_servers {
             forwarder.set_servers(&upstreams(settings)?);
         }
@@ -78,7 +79,7 @@ impl RouterDns {
 }
 
 /// Creates a forwarder without upstream servers.
-fn forwarder(settings: &DnsSettings) -> Result<DnsForwarder> {
+fn forwarder(settings: &DnsSettings, dns64: Option<TranslationPrefix>) -> Result<DnsForwarder> {
     let domain = Name::new(settings.domain().as_bytes(), b"");
     let hosts = settings.hosts.iter().map(|host| (host.address, host.name.clone()));
     let names = LocalNames::new(domain, &hosts.collect::<Vec<_>>());
@@ -88,6 +89,7 @@ fn forwarder(settings: &DnsSettings) -> Result<DnsForwarder> {
         ttl_min_s: settings.ttl_min,
         ttl_max_s: settings.ttl_max,
         pending_per_client: settings.pending as usize,
+        dns64,
         ..ForwarderConfig::default()
     };
     let seed = random()?;

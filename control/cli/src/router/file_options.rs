@@ -169,6 +169,7 @@ mod tests {
             ("DHCP servers", "dhcp-server"),
             ("Router advertisements", "ra"),
             ("DNS", "dns"),
+            ("NAT64", "nat64"),
         ] {
             let keys = KEYS.iter().filter(|key| key.table == table).map(|key| key.name);
             assert_eq!(documented(title), keys.collect::<Vec<_>>());

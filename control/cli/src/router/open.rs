@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use towpath_bridge::{Bridge, BridgeConfig};
 use towpath_config::{PortDevice, PortSettings, layers};
+use towpath_nat64::{Nat64Config, Nat64Port};
 use towpath_pcap::CaptureFile;
 use towpath_pool::Port;
 use towpath_router::OpenPort;
@@ -20,6 +21,9 @@ use crate::error::{ExitCode, Failure};
 
 /// MTU in bytes of a bridge that has no members.
 const BRIDGE_MTU: u32 = 1500;
+
+/// MTU in bytes of a translator, as of Ethernet links.
+const NAT64_MTU: u32 = 1500;
 
 /// Counters of a port, which can be read while the router runs and after the port was closed.
 pub type Left = Arc<Tally>;
@@ -105,7 +109,7 @@ pub fn shard_count(ports: &[PortSettings], wanted: Shards) -> usize {
 /// Returns an error message.
 pub fn refuse_queues(ports: &[PortSettings], count: usize) -> Result<()> {
     let is_whole = |port: &&PortSettings| match &port.device {
-        PortDevice::Bridge { .. } => true,
+        PortDevice::Bridge { .. } | PortDevice::Nat64(_) => true,
         device => device.device().is_some_and(|spec| !spec.driver().traits.has_queues),
     };
     match ports.iter().find(is_whole).filter(|_| count > 1) {
@@ -139,6 +143,9 @@ pub fn ports(
         if let Some(spec) = port.device.device() {
             let part = device(words, port, spec, queues, &left, &mut opened.followed)?;
             split(words, port, part, &left, &mut parts)?;
+        }
+        if let Some(config) = port.device.translator() {
+            parts.insert(port.name.clone(), translator(config, queues.seed, &left)?);
         }
         opened.counters.push(left);
     }
@@ -199,6 +206,14 @@ fn device(
     }
     followed.extend(site.followed);
     Ok(PortPart { queues: ports, mac: site.mac, mtu: site.mtu })
+}
+
+/// Creates the translator of a port.
+fn translator(config: &Nat64Config, seed: &[u8; 32], left: &Left) -> Result<PortPart> {
+    let seed = seed.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    let port = Nat64Port::new(config, seed).context("nat64")?;
+    let queues: Vec<Box<dyn Port + Send>> = vec![Box::new(Counting::new(port, left))];
+    Ok(PortPart { queues, mac: [0; 6], mtu: NAT64_MTU })
 }
 
 /// Splits the packets of a device among its VLANs. Also splits packets if the port is a member of a

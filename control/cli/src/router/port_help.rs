@@ -7,7 +7,8 @@ pub fn port_help() -> String {
     let kinds = DEVICES.iter().map(|driver| format!("{}:{}", driver.name, driver.parameters));
     let kinds: Vec<_> = kinds.collect();
     format!(
-        "A port: NAME=DEVICE,CIDR[,CIDR], where DEVICE is {}, vlan:PORT.ID or bridge:PORT+PORT",
+        "A port: NAME=DEVICE,CIDR[,CIDR], where DEVICE is {}, vlan:PORT.ID, bridge:PORT+PORT or \
+         nat64:PREFIX[=POOL]",
         kinds.join(", ")
     )
 }
@@ -29,5 +30,7 @@ CIDR are for frames without a tag, and may be left out.
 bridge joins other ports to one link; these have no CIDR. A host's place is forgotten \
 ageing=SECONDS (300) after its last frame. Each port has room for addresses=NUMBER (4096). Both \
 stand in front of the CIDR: lan=bridge:a+b,ageing=60,10.1.0.1/24.
+
+nat64 translates between IPv6 hosts and IPv4 servers, as --nat64 does, and needs no CIDR.
 
 mtu=BYTES in front of the CIDR limits IP packets; unless given, that of the device does.";

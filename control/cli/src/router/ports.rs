@@ -216,7 +216,7 @@ impl PortChanger {
         if list.len() >= PORTS_MAX {
             return Err(refused(format!("{PORTS_MAX} ports are there: more are not possible")));
         }
-        if port.device.device().is_none() {
+        if port.device.device().is_none() && port.device.translator().is_none() {
             let why = "vlan and bridge stand on ports that are not in use yet, so they are made \
                        when the router starts: see --port of towpath router";
             return Err(refused(why.to_owned()));
