@@ -28,8 +28,8 @@ struct Cell {
 ///
 /// # Threads
 /// Only the shard's thread may call [`on_judged`](Self::on_judged),
-/// [`is_log_due`](Self::is_log_due) and [`take_token`](Self::take_token). A counter is updated by a load and a store without a lock, so
-/// a second writer would lose counts. Any thread may read.
+/// [`is_log_due`](Self::is_log_due) and [`take_token`](Self::take_token). A counter is updated by a
+/// load and a store without a lock, so a second writer would lose counts. Any thread may read.
 #[derive(Debug)]
 pub struct Counters {
     rules: Box<[Cell]>,

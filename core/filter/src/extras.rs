@@ -4,7 +4,7 @@ use crate::fields::Fields;
 use crate::rule::Rule;
 use crate::sets::{MemberRanges, NamedSets, PortMatch, PrefixMatch, SetMembers};
 
-/// Where the members are with which an address or port is compared.
+/// Place of the members with which a condition compares an address or port.
 #[derive(Debug, Clone, Copy)]
 enum MemberPlace {
     /// The rule has no list or set in this place.

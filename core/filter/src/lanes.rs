@@ -11,9 +11,10 @@
 //! | 7 | 13 | ICMP type and code |
 //!
 //! An IPv6 prefix is a range in each of its four 32-bit lanes. TCP flags and flow states are sets,
-//! not ranges. Both are compared separately after the box has matched. The box of a list of prefixes
-//! or ports reaches from its first member to its last one, and that of a named set has all numbers.
-//! The members are then looked up separately. Named sets can therefore change without a new tree.
+//! not ranges. Both are compared separately after the box has matched. The box of a list of
+//! prefixes or ports reaches from its first member to its last one. The box of a named set has all
+//! numbers. The members are then looked up separately. Named sets can therefore change without a
+//! new tree.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -86,8 +86,8 @@ impl RateUnit {
     }
 }
 
-/// Maximum rate at which packets match a rule: a token bucket for each shard (thread of the router).
-/// A packet takes one token.
+/// Maximum rate at which packets match a rule: a token bucket for each shard (thread of the
+/// router). A packet takes one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Number of tokens that the bucket receives in each unit of time.

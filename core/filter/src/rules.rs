@@ -196,8 +196,9 @@ impl Rules {
     /// `fields.mark`. Calls `on_match` for each rule that has matched, and for the default.
     ///
     /// `take_token` takes a token from the bucket of the rule with this index and rate, and returns
-    /// whether there was one ([`Counters::take_token`](crate::Counters::take_token)). A packet takes
-    /// a token only if it meets all other conditions of the rule, and no earlier rule has decided.
+    /// whether there was one ([`Counters::take_token`](crate::Counters::take_token)).
+    /// A packet takes a token only if it meets all other conditions of the rule, and no earlier
+    /// rule has decided.
     pub fn decide(
         &self,
         fields: &mut Fields,
