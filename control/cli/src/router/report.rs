@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use towpath_engine::Counters;
-use towpath_filter::{Fields, Hook};
+use towpath_filter::{Fields, Hook, Rule, RuleAction};
 use towpath_router::{Plan, PlannedPort};
 use towpath_stack::net::{Logged, RuleSet};
 use towpath_uplink::Layer;
 
-use crate::acl::rule_action_word;
+use crate::acl::{action_word, rule_action_word};
 use crate::port::OfTally;
 use crate::served::ServedPort;
 
@@ -52,14 +52,24 @@ fn rule_layer(rules: Option<&RuleSet>) -> Layer {
     if let Some(set) = rules {
         for index in 0..set.rules().len() as u32 {
             let Some(rule) = set.rules().rule(index) else { continue };
-            let name = format!("{}.{}", rule.id, rule_action_word(rule.action));
-            add(name, set.count_of_rule(index));
+            add(name_of_counter(rule), set.count_of_rule(index));
         }
         for hook in Hook::ALL {
             add(format!("default.{}", hook.name()), set.count_of_default(hook));
         }
     }
     Layer { name: "rules".to_owned(), counters }
+}
+
+/// Returns the name of a rule's counters: its number and action. The name has no blanks, because
+/// counters of the control protocol are named by a [`Word`](towpath_model::Word). Counters with
+/// another name are left out.
+fn name_of_counter(rule: &Rule) -> String {
+    let action = match rule.action {
+        RuleAction::Final(action) => action_word(action),
+        RuleAction::Mark(_) => "mark",
+    };
+    format!("{}.{action}", rule.id)
 }
 
 /// Returns the counters of the stack, the rules and the ports. The counters of a port are listed
@@ -112,5 +122,21 @@ fn ends(fields: &Fields) -> String {
             format!("{from} > {to} {between}")
         }
         None => format!("{src} > {dst} {between}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_has_a_counter_whose_name_is_a_word() {
+        let name = |rule: &str| name_of_counter(&rule.parse().expect("the rule is valid"));
+        assert_eq!(name("id 10 action accept"), "10.accept");
+        assert_eq!(name("id 20 in lan action mark 7"), "20.mark");
+        for rule in ["id 10 action reject", "id 4294967295 action mark 4294967295"] {
+            let counter = format!("{}.packets", name(rule));
+            assert!(towpath_model::Word::try_from(counter).is_ok(), "{rule}");
+        }
     }
 }
