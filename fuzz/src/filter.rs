@@ -146,9 +146,9 @@ fn list(input: &mut Input<'_>) -> RuleList {
     let mut list = RuleList::new();
     let (nets, places) = (usize::from(input.u8() % 8), usize::from(input.u8() % 8));
     let nets: Vec<_> = (0..nets).map(|n| prefix(input, n % 3 == 0)).collect();
-    list.set_members(SETS[0], PrefixList::new(nets).into());
+    list.set_members(SETS[0], PrefixList::with_overlaps(nets).into());
     let places: Vec<_> = (0..places).map(|_| ports(input)).collect();
-    list.set_members(SETS[1], PortList::new(places).into());
+    list.set_members(SETS[1], PortList::with_overlaps(places).into());
     let len = u32::from(input.u16()) % RULES_MAX;
     for id in 0..len {
         list.insert(rule(input, id));

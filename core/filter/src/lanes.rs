@@ -141,16 +141,16 @@ pub(crate) fn box_v6(resolved: &Resolved) -> Option<RuleBox<LANES_V6>> {
     Some(with_flags(resolved, lanes))
 }
 
-/// Returns the first and last prefix of a condition for one IP version. `Some(None)` means any
-/// address; `None` means that no address of this version matches.
+/// Returns the prefixes of a condition for one IP version that have the lowest and the highest
+/// address. `Some(None)` means any address; `None` means that no address of this version matches.
 fn bounds(prefixes: &Option<PrefixMatch>, is_v6: bool) -> Option<Option<(Prefix, Prefix)>> {
     let of_version = |prefix: &&Prefix| prefix.addr().is_ipv6() == is_v6;
     match prefixes {
         None | Some(PrefixMatch::Set(_)) => Some(None),
         Some(known) => {
-            let mut all = known.prefixes().iter().filter(of_version);
-            let first = all.next()?;
-            Some(Some((*first, *all.last().unwrap_or(first))))
+            let all = || known.prefixes().iter().filter(of_version);
+            let last = all().max_by_key(|prefix| prefix.last())?;
+            Some(Some((*all().next()?, *last)))
         }
     }
 }
@@ -160,13 +160,11 @@ fn box_of_rest(resolved: &Resolved) -> Option<[Range; 6]> {
     let ports = |ports: &Option<PortMatch>| match ports {
         None => Some(ANY),
         Some(PortMatch::Set(_)) => Some(PRESENT),
-        Some(known) => match known.ranges() {
-            [first, .., last] => Some(Range { first: first.first.into(), last: last.last.into() }),
-            [one] if one.first <= one.last => {
-                Some(Range { first: one.first.into(), last: one.last.into() })
-            }
-            _ => None,
-        },
+        Some(known) => {
+            let first = known.ranges().first()?.first;
+            let last = known.ranges().iter().map(|ports| ports.last).max()?;
+            (first <= last).then_some(Range { first: first.into(), last: last.into() })
+        }
     };
     let mut protocol = rule.protocol.map_or(ANY, |protocol| Range::one(protocol.into()));
     let (mut sport, dport) = (ports(&rule.sport)?, ports(&rule.dport)?);

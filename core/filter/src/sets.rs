@@ -9,7 +9,7 @@ use towpath_wire::Prefix;
 use crate::error::RuleError;
 
 /// Inclusive port range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ports {
     /// Lowest port of the range.
     pub first: u16,
@@ -28,12 +28,12 @@ impl fmt::Display for Ports {
 /// Named sets of an access list.
 pub(crate) type NamedSets = BTreeMap<String, SetMembers>;
 
-/// Prefixes in ascending order, none of which contains another one.
+/// Prefixes in ascending order, each of them once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PrefixList(Vec<Prefix>);
 
 impl PrefixList {
-    /// Creates a list. Prefixes that another prefix contains are left out.
+    /// Creates a list without the prefixes that another prefix contains.
     #[must_use]
     pub fn new(prefixes: impl IntoIterator<Item = Prefix>) -> Self {
         let mut all: Vec<Prefix> = prefixes.into_iter().map(|prefix| prefix.trunc()).collect();
@@ -43,6 +43,13 @@ impl PrefixList {
         Self(all)
     }
 
+    /// Creates a list of all prefixes, which may contain each other.
+    #[must_use]
+    pub fn with_overlaps(prefixes: impl IntoIterator<Item = Prefix>) -> Self {
+        let all = prefixes.into_iter().map(|prefix| prefix.trunc()).collect();
+        Self(sorted(all))
+    }
+
     /// Returns the prefixes in ascending order.
     #[must_use]
     pub fn as_slice(&self) -> &[Prefix] {
@@ -50,18 +57,16 @@ impl PrefixList {
     }
 }
 
-/// Port ranges in ascending order, with a gap between each two.
+/// Port ranges in ascending order, each of them once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct PortList(Vec<Ports>);
 
 impl PortList {
-    /// Creates a list. Overlapping and adjacent ranges are merged. Ranges whose first port is above
+    /// Creates a list, and merges overlapping and adjacent ranges. Ranges whose first port is above
     /// their last one are left out, because they contain no port.
     #[must_use]
     pub fn new(ranges: impl IntoIterator<Item = Ports>) -> Self {
-        let is_range = |ports: &Ports| ports.first <= ports.last;
-        let mut all: Vec<Ports> = ranges.into_iter().filter(is_range).collect();
-        all.sort_unstable_by_key(|ports| (ports.first, ports.last));
+        let Self(mut all) = Self::with_overlaps(ranges);
         all.dedup_by(|later, earlier| {
             let joins = u32::from(later.first) <= u32::from(earlier.last) + 1;
             if joins {
@@ -72,11 +77,27 @@ impl PortList {
         Self(all)
     }
 
+    /// Creates a list of all ranges, which may overlap. Ranges without a port are left out, as by
+    /// [`new`](Self::new).
+    #[must_use]
+    pub fn with_overlaps(ranges: impl IntoIterator<Item = Ports>) -> Self {
+        let is_range = |ports: &Ports| ports.first <= ports.last;
+        Self(sorted(ranges.into_iter().filter(is_range).collect()))
+    }
+
     /// Returns the ranges in ascending order.
     #[must_use]
     pub fn as_slice(&self) -> &[Ports] {
         &self.0
     }
+}
+
+/// Sorts members, and removes repetitions. A stable sort merges two sorted lists in linear time,
+/// so that a few more members of a large set cost little.
+fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// Condition on an address.
@@ -198,7 +219,8 @@ impl PortMatch {
     }
 }
 
-/// Members of a named set.
+/// Members of a named set, as they were added. Members may overlap. Otherwise the removal of a
+/// member would also remove the members that it contains, or fail after it was merged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SetMembers {
     /// No members. Conditions on addresses and on ports may refer to the set, and never match.
@@ -258,24 +280,25 @@ impl SetMembers {
     /// # Errors
     /// Returns an error if one has prefixes, and `more` has ports, or vice versa.
     pub fn add(&mut self, more: &Self) -> Result<(), RuleError> {
-        *self = match (&*self, more) {
-            (Self::Empty, more) => more.clone(),
-            (_, Self::Empty) => return Ok(()),
-            (Self::Prefixes(known), Self::Prefixes(more)) => {
-                let all = known.as_slice().iter().chain(more.as_slice()).copied();
-                Self::Prefixes(PrefixList::new(all))
+        match (core::mem::take(self), more) {
+            (Self::Empty, more) => *self = more.clone(),
+            (known, Self::Empty) => *self = known,
+            (Self::Prefixes(PrefixList(mut known)), Self::Prefixes(more)) => {
+                known.extend_from_slice(more.as_slice());
+                *self = Self::Prefixes(PrefixList(sorted(known)));
             }
-            (Self::Ports(known), Self::Ports(more)) => {
-                let all = known.as_slice().iter().chain(more.as_slice()).copied();
-                Self::Ports(PortList::new(all))
+            (Self::Ports(PortList(mut known)), Self::Ports(more)) => {
+                known.extend_from_slice(more.as_slice());
+                *self = Self::Ports(PortList(sorted(known)));
             }
-            _ => {
+            (known, _) => {
+                *self = known;
                 return Err(RuleError::new(
                     "a set has prefixes or ports, not both",
                     "expected members of the same kind",
                 ));
             }
-        };
+        }
         Ok(())
     }
 
@@ -284,26 +307,38 @@ impl SetMembers {
     /// # Errors
     /// Returns an error if a member is not in the set.
     pub fn remove(&mut self, members: &Self) -> Result<(), RuleError> {
-        let absent = |member: &dyn fmt::Display| {
-            RuleError::new(format!("\"{member}\" is not in the set"), "expected one of its members")
-        };
-        if let Some(prefix) = members.prefixes().iter().find(|it| !self.prefixes().contains(it)) {
-            return Err(absent(prefix));
+        match (&mut *self, members.prefixes(), members.ranges()) {
+            (_, [], []) => {}
+            (Self::Prefixes(known), prefixes, []) => remove_sorted(&mut known.0, prefixes)?,
+            (Self::Ports(known), [], ranges) => remove_sorted(&mut known.0, ranges)?,
+            (_, [prefix, ..], _) => return Err(absent(prefix)),
+            (_, _, [ports, ..]) => return Err(absent(ports)),
         }
-        if let Some(ports) = members.ranges().iter().find(|it| !self.ranges().contains(it)) {
-            return Err(absent(ports));
+        if self.is_empty() {
+            *self = Self::Empty;
         }
-        let kept = |prefix: &&Prefix| !members.prefixes().contains(prefix);
-        let prefixes = PrefixList::new(self.prefixes().iter().filter(kept).copied());
-        let kept = |ports: &&Ports| !members.ranges().contains(ports);
-        let ports = PortList::new(self.ranges().iter().filter(kept).copied());
-        *self = match (prefixes.0.is_empty(), ports.0.is_empty()) {
-            (false, _) => Self::Prefixes(prefixes),
-            (_, false) => Self::Ports(ports),
-            _ => Self::Empty,
-        };
         Ok(())
     }
+}
+
+/// Removes members from a list. Both are sorted, and have no repetitions.
+fn remove_sorted<T: Ord + fmt::Display>(
+    known: &mut Vec<T>,
+    removed: &[T],
+) -> Result<(), RuleError> {
+    let place = |member: &T| known.binary_search(member).map_err(|_| absent(member));
+    let places = removed.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let (mut places, mut at) = (places.into_iter().peekable(), 0usize);
+    known.retain(|_| {
+        let is_kept = places.next_if_eq(&at).is_none();
+        at += 1;
+        is_kept
+    });
+    Ok(())
+}
+
+fn absent(member: &impl fmt::Display) -> RuleError {
+    RuleError::new(format!("\"{member}\" is not in the set"), "expected one of its members")
 }
 
 /// Disjoint ranges of numbers in ascending order.
@@ -311,6 +346,19 @@ impl SetMembers {
 struct NumberRanges<T>(Vec<(T, T)>);
 
 impl<T: Ord + Copy> NumberRanges<T> {
+    /// Creates ranges, and merges those that overlap.
+    fn new(mut all: Vec<(T, T)>) -> Self {
+        all.sort_unstable();
+        all.dedup_by(|later, earlier| {
+            let overlaps = later.0 <= earlier.1;
+            if overlaps {
+                earlier.1 = earlier.1.max(later.1);
+            }
+            overlaps
+        });
+        Self(all)
+    }
+
     fn contains(&self, number: T) -> bool {
         let next = self.0.partition_point(|(first, _)| *first <= number);
         next > 0 && self.0[next - 1].1 >= number
@@ -327,8 +375,7 @@ pub(crate) struct MemberRanges {
 }
 
 impl MemberRanges {
-    /// Creates the ranges of prefixes and ports, which are those of a [`PrefixList`] and a
-    /// [`PortList`], so that they are sorted and disjoint.
+    /// Creates the ranges of prefixes and ports, which may overlap.
     pub(crate) fn new(prefixes: &[Prefix], ports: &[Ports]) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for prefix in prefixes {
@@ -339,7 +386,11 @@ impl MemberRanges {
             }
         }
         let ports = ports.iter().map(|ports| (ports.first, ports.last)).collect();
-        Self { v4: NumberRanges(v4), v6: NumberRanges(v6), ports: NumberRanges(ports) }
+        Self {
+            v4: NumberRanges::new(v4),
+            v6: NumberRanges::new(v6),
+            ports: NumberRanges::new(ports),
+        }
     }
 
     pub(crate) fn contains_addr(&self, addr: IpAddr) -> bool {

@@ -243,14 +243,14 @@ pub(crate) fn members(word: &str) -> Parsed<SetMembers> {
     };
     if first.contains(['.', ':']) {
         let all = words().map(prefix).collect::<Parsed<Vec<_>>>()?;
-        return Ok(SetMembers::Prefixes(PrefixList::new(all)));
+        return Ok(SetMembers::Prefixes(PrefixList::with_overlaps(all)));
     }
     let is_port = first.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if !is_port {
         return Err(invalid(first, "a member of a set", "prefixes, ports or none"));
     }
     let all = words().map(ports).collect::<Parsed<Vec<_>>>()?;
-    Ok(SetMembers::Ports(PortList::new(all)))
+    Ok(SetMembers::Ports(PortList::with_overlaps(all)))
 }
 
 pub(crate) fn member_words(members: &SetMembers) -> String {

@@ -117,11 +117,11 @@ impl Chance {
         match name {
             "nets" => {
                 let all = (0..len).map(|n| self.prefix(n % 3 == 0)).collect::<Vec<_>>();
-                PrefixList::new(all).into()
+                PrefixList::with_overlaps(all).into()
             }
             "ports" => {
                 let all = (0..len).map(|_| self.ports()).collect::<Vec<_>>();
-                PortList::new(all).into()
+                PortList::with_overlaps(all).into()
             }
             _ => SetMembers::Empty,
         }

@@ -77,14 +77,15 @@ fn sets_have_members_of_one_kind() {
                 acl set office 10.0.0.0/8\nacl set empty none\n\
                 acl add id 1 src @office dst @empty dport @web action drop";
     let list = RuleList::parse(text).expect("the text is a list");
-    let office =
-        SetMembers::Prefixes(PrefixList::new([prefix("10.0.0.0/8"), prefix("2001:db8::/32")]));
+    let office = ["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32"].map(prefix);
+    let office = SetMembers::Prefixes(PrefixList::with_overlaps(office));
     let web =
         SetMembers::Ports(PortList::new([80, 443].map(|port| Ports { first: port, last: port })));
     let known = [("empty", &SetMembers::Empty), ("office", &office), ("web", &web)];
     assert_eq!(list.sets().collect::<Vec<_>>(), known);
-    let written = "acl set empty none\nacl set office 10.0.0.0/8,2001:db8::/32\n\
-                   acl set web 80,443\nacl add id 1 src @office dst @empty dport @web action drop\n";
+    let written = "acl set empty none\nacl set office 10.0.0.0/8,10.1.0.0/16,2001:db8::/32\n\
+                   acl set web 80,443\n\
+                   acl add id 1 src @office dst @empty dport @web action drop\n";
     assert_eq!(list.to_string(), written);
     assert_eq!(RuleList::parse(written).as_ref(), Ok(&list));
 }
@@ -107,6 +108,33 @@ fn members_are_added_and_removed() {
     set.add(&members("80-90,100")).expect("an empty set takes ports");
     set.remove(&members("100")).expect("a member");
     assert_eq!(set.to_string(), "80-90");
+}
+
+/// The removal of members undoes their addition, whether or not they overlap with other members.
+#[test]
+fn members_are_kept_as_they_were_added() {
+    let members = |text: &str| text.parse::<SetMembers>().expect(text);
+    for (before, added) in [
+        ("10.1.2.3/32,192.0.2.0/24", "10.0.0.0/8"),
+        ("10.0.0.0/8", "10.0.0.0/9,10.1.2.3/32,2001:db8::/32"),
+        ("80", "81"),
+        ("80-90", "85-95,1000"),
+        ("443,8000-8100", "1-65535"),
+    ] {
+        let mut set = members(before);
+        set.add(&members(added)).expect("members of the same kind");
+        assert_eq!(set.len(), members(before).len() + members(added).len());
+        set.add(&members(added)).expect("known members are left out");
+        set.remove(&members(added)).expect("all are members");
+        assert_eq!(set.to_string(), before);
+        assert!(set.remove(&members(added)).is_err());
+        assert_eq!(set.to_string(), before, "a removal that fails changes nothing");
+    }
+    let mut ports = members("80");
+    let error = ports.remove(&members("::1")).expect_err("a member of another kind");
+    assert!(error.to_string().starts_with("\"::1/128\" is not in the set"), "{error}");
+    assert!(ports.add(&members("::1")).is_err());
+    assert_eq!(ports.to_string(), "80");
 }
 
 #[test]
