@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::error::{RuleError, RulesError};
 use crate::fields::{Hook, Hooks};
 use crate::rule::{Action, Rule, RuleList};
-use crate::sets::SetMembers;
+use crate::sets::{SetDraft, SetMembers};
 use crate::values;
 use crate::words::{KEYS, LOG, LOG_RATE, RuleDraft};
 
@@ -68,6 +68,8 @@ impl RuleList {
 #[derive(Default)]
 struct ListDraft {
     list: RuleList,
+    /// Named sets. A long set may have several lines.
+    sets: BTreeMap<String, SetDraft>,
     /// Line and column of each rule by number.
     places: BTreeMap<u32, (usize, usize)>,
     /// Line of the default of each hook.
@@ -83,7 +85,7 @@ impl ListDraft {
             "default" => self.set_default(default_of(rest, line, end)?, line),
             "set" => {
                 let (name, members) = members_of(rest, line, end)?;
-                self.add_members(&name, &members)
+                self.sets.entry(name).or_default().add(&members)
             }
             _ => Err(RuleError::unknown("word", verb.text, &["acl", "add", "default", "set"])),
         };
@@ -110,24 +112,17 @@ impl ListDraft {
         Ok(())
     }
 
-    /// Adds members to a set, because a long set may have several lines.
-    fn add_members(&mut self, name: &str, members: &SetMembers) -> Result<(), RuleError> {
-        match self.list.members_mut(name) {
-            Some(known) => known.add(members),
-            None => {
-                self.list.set_members(name, members.clone());
-                Ok(())
-            }
-        }
-    }
-
-    /// Checks the sets of all rules, and returns the list.
+    /// Adds the sets to the list, checks the sets of all rules, and returns the list.
     fn finish(self) -> Result<RuleList, RulesError> {
-        for rule in self.list.iter() {
-            let (line, column) = self.places.get(&rule.id).copied().unwrap_or((1, 1));
-            self.list.check_sets(rule).map_err(|error| error.at(line, column))?;
+        let Self { mut list, sets, places, .. } = self;
+        for (name, draft) in sets {
+            list.set_members(&name, draft.finish());
         }
-        Ok(self.list)
+        for rule in list.iter() {
+            let (line, column) = places.get(&rule.id).copied().unwrap_or((1, 1));
+            list.check_sets(rule).map_err(|error| error.at(line, column))?;
+        }
+        Ok(list)
     }
 }
 
@@ -141,16 +136,18 @@ struct HookDefault {
 /// Splits a line into words, and removes the comment at its end.
 fn words_of(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
-    let mut rest = line;
+    let (mut rest, mut column) = (line, 1);
     loop {
-        rest = rest.trim_start();
-        if rest.is_empty() || rest.starts_with('#') {
+        let (blanks, words_left) = rest.split_at(rest.len() - rest.trim_start().len());
+        if words_left.is_empty() || words_left.starts_with('#') {
             return words;
         }
-        let len = rest.find(char::is_whitespace).unwrap_or(rest.len());
-        let before = line.len() - rest.len();
-        words.push(Word { column: line[..before].chars().count() + 1, text: &rest[..len] });
-        rest = &rest[len..];
+        column += blanks.chars().count();
+        let len = words_left.find(char::is_whitespace).unwrap_or(words_left.len());
+        let text = &words_left[..len];
+        words.push(Word { column, text });
+        column += text.chars().count();
+        rest = &words_left[len..];
     }
 }
 
@@ -231,12 +228,12 @@ fn members_of(
         let expected = "expected prefixes, ports or none";
         return Err(missing("the members of the set are missing", expected));
     }
-    let mut all = SetMembers::Empty;
+    let mut all = SetDraft::default();
     for word in rest {
         let members = values::members(word.text).map_err(|error| of_word(word, error))?;
         all.add(&members).map_err(|error| of_word(word, error))?;
     }
-    Ok((known, all))
+    Ok((known, all.finish()))
 }
 
 /// Parses hooks and their default action from the words after `default`.

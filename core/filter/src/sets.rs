@@ -293,10 +293,7 @@ impl SetMembers {
             }
             (known, _) => {
                 *self = known;
-                return Err(RuleError::new(
-                    "a set has prefixes or ports, not both",
-                    "expected members of the same kind",
-                ));
+                return Err(two_kinds());
             }
         }
         Ok(())
@@ -319,6 +316,36 @@ impl SetMembers {
         }
         Ok(())
     }
+}
+
+/// Members of a set that a text gives in several parts. The parts are sorted once, at the end.
+/// Otherwise the time for a long text would be quadratic.
+#[derive(Debug, Default)]
+pub(crate) struct SetDraft {
+    prefixes: Vec<Prefix>,
+    ports: Vec<Ports>,
+}
+
+impl SetDraft {
+    /// Adds members. Returns an error if the set then has members of both kinds.
+    pub(crate) fn add(&mut self, more: &SetMembers) -> Result<(), RuleError> {
+        self.prefixes.extend_from_slice(more.prefixes());
+        self.ports.extend_from_slice(more.ranges());
+        if self.prefixes.is_empty() || self.ports.is_empty() { Ok(()) } else { Err(two_kinds()) }
+    }
+
+    /// Returns the members.
+    pub(crate) fn finish(self) -> SetMembers {
+        if self.ports.is_empty() {
+            PrefixList::with_overlaps(self.prefixes).into()
+        } else {
+            PortList::with_overlaps(self.ports).into()
+        }
+    }
+}
+
+fn two_kinds() -> RuleError {
+    RuleError::new("a set has prefixes or ports, not both", "expected members of the same kind")
 }
 
 /// Removes members from a list. Both are sorted, and have no repetitions.

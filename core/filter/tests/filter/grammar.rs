@@ -90,6 +90,19 @@ fn sets_have_members_of_one_kind() {
     assert_eq!(RuleList::parse(written).as_ref(), Ok(&list));
 }
 
+/// A text may have a line, or a word, for each member.
+#[test]
+fn long_sets_may_have_many_lines_or_words() {
+    const LEN: u32 = 50_000;
+    let addr = |n: u32| core::net::Ipv4Addr::from_bits(0x0a00_0000 | n);
+    let lines: String = (0..LEN).map(|n| format!("acl set bad {}\n", addr(n))).collect();
+    let words: Vec<_> = (0..LEN).map(|n| addr(n).to_string()).collect();
+    let line = format!("acl set bad {}", words.join(", "));
+    let list = RuleList::parse(&lines).expect("the text is a list");
+    assert_eq!(list.members("bad").map(SetMembers::len), Some(LEN as usize));
+    assert_eq!(RuleList::parse(&line), Ok(list));
+}
+
 #[test]
 fn members_are_added_and_removed() {
     let members = |text: &str| text.parse::<SetMembers>().expect(text);
