@@ -44,12 +44,9 @@ impl MemberTables<'_> {
 
 impl RuleExtras {
     /// Creates the extras of a rule, and adds its lists to `lists`. Returns `None` if the search
-    /// tree contains the whole rule. The sets of the rule must exist.
-    pub(crate) fn new(
-        rule: &Rule,
-        sets: &NamedSets,
-        lists: &mut Vec<MemberRanges>,
-    ) -> Option<Self> {
+    /// tree contains the whole rule. `sets` has the names of all sets in ascending order. The sets
+    /// of the rule must exist.
+    pub(crate) fn new(rule: &Rule, sets: &[&str], lists: &mut Vec<MemberRanges>) -> Option<Self> {
         if !rule.is_special() {
             return None;
         }
@@ -58,7 +55,7 @@ impl RuleExtras {
             MemberPlace::List(lists.len() as u32 - 1)
         };
         let set = |name: &str| {
-            let place = sets.keys().position(|known| known == name);
+            let place = sets.binary_search(&name);
             place.map_or(MemberPlace::Any, |place| MemberPlace::Set(place as u32))
         };
         let mut prefixes = |condition: &Option<PrefixMatch>| match condition {

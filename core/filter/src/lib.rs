@@ -87,6 +87,6 @@ pub use error::{RuleError, RulesError};
 pub use fields::{Fields, FlowState, FlowStates, Hook, Hooks};
 pub use parse::{check_set_name, rule_of_line};
 pub use rule::{Action, Icmp, Log, Rate, RateUnit, Rule, RuleAction, RuleList, TcpFlags};
-pub use rules::{CompileError, Judgement, MEMBERS_MAX, RULES_MAX, Rules};
+pub use rules::{CompileError, Judgement, MEMBERS_MAX, RULES_MAX, Rules, SETS_MAX};
 pub use sets::{PortList, PortMatch, Ports, PrefixList, PrefixMatch, SetMembers};
 pub use tree::Effort;

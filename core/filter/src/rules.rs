@@ -17,6 +17,8 @@ use crate::tree::{CutTree, Effort, Item, LeafEnd, LeafFields, SpecialRules};
 pub const RULES_MAX: usize = 1_000_000;
 /// Maximum number of prefixes and port ranges in all named sets of a list, as [`RULES_MAX`].
 pub const MEMBERS_MAX: usize = 1_000_000;
+/// Maximum number of named sets in a list, as many as Linux has of ipset(8).
+pub const SETS_MAX: usize = 65_535;
 
 /// Compiled access list, which cannot be changed. To change a rule, compile the new list and
 /// replace the old one. A list whose sets alone differ shares the compiled rules
@@ -92,6 +94,8 @@ pub enum CompileError {
     TooManyRules(usize),
     /// The sets have this many members, more than [`MEMBERS_MAX`].
     TooManyMembers(usize),
+    /// The list has this many sets, more than [`SETS_MAX`].
+    TooManySets(usize),
 }
 
 impl CompileError {
@@ -100,7 +104,7 @@ impl CompileError {
     pub const fn rule(&self) -> Option<u32> {
         match self {
             Self::UnknownInterface { id, .. } | Self::InvalidSet { id, .. } => Some(*id),
-            Self::TooManyRules(_) | Self::TooManyMembers(_) => None,
+            Self::TooManyRules(_) | Self::TooManyMembers(_) | Self::TooManySets(_) => None,
         }
     }
 }
@@ -115,6 +119,9 @@ impl fmt::Display for CompileError {
             Self::TooManyMembers(count) => {
                 write!(f, "the sets have {count} members: at most {MEMBERS_MAX} are possible")
             }
+            Self::TooManySets(count) => {
+                write!(f, "the list has {count} sets: at most {SETS_MAX} are possible")
+            }
             Self::TooManyRules(count) => {
                 write!(f, "the list has {count} rules: at most {RULES_MAX} are possible")
             }
@@ -128,7 +135,8 @@ impl Rules {
     /// Compiles `list`. `iface` returns the number of the interface with a given name.
     ///
     /// # Errors
-    /// Returns an error if a rule names an unknown interface, or if there are too many rules.
+    /// Returns an error if a rule names an unknown interface or set, or if there are too many
+    /// rules, sets or members.
     pub fn compile(
         list: &RuleList,
         mut iface: impl FnMut(&str) -> Option<u16>,
@@ -137,6 +145,7 @@ impl Rules {
             return Err(CompileError::TooManyRules(list.len()));
         }
         let sets = checked_sets(list)?;
+        let names: Vec<&str> = sets.keys().map(String::as_str).collect();
         let mut resolve = |id: u32, name: &Option<String>| {
             let Some(name) = name else { return Ok(None) };
             match iface(name) {
@@ -151,7 +160,7 @@ impl Rules {
                 .map_err(|error| CompileError::InvalidSet { id: rule.id, error })?;
             let iface_in = resolve(rule.id, &rule.iface_in)?;
             let iface_out = resolve(rule.id, &rule.iface_out)?;
-            let extras = RuleExtras::new(rule, &sets, &mut lists);
+            let extras = RuleExtras::new(rule, &names, &mut lists);
             rules.push(Resolved { rule: rule.clone(), iface_in, iface_out, extras });
         }
         let (mut trees_v4, mut trees_v6) = (Trees::default(), Trees::default());
@@ -401,9 +410,13 @@ impl SpecialRules for SpecialPacket<'_> {
     }
 }
 
-/// Returns the sets of a list, unless they have too many members.
+/// Returns the sets of a list, unless there are too many sets or members.
 fn checked_sets(list: &RuleList) -> Result<NamedSets, CompileError> {
-    let count = list.sets().map(|(_, members)| members.len()).sum();
+    let count = list.sets().count();
+    if count > SETS_MAX {
+        return Err(CompileError::TooManySets(count));
+    }
+    let count: usize = list.sets().map(|(_, members)| members.len()).sum();
     if count > MEMBERS_MAX {
         return Err(CompileError::TooManyMembers(count));
     }

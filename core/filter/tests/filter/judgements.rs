@@ -1,8 +1,8 @@
 //! Tests that the compiled form judges like the linear search for all rules.
 
 use towpath_filter::{
-    Action, CompileError, Counters, Fields, Hook, Ports, Rate, RateUnit, Rule, RuleList, Rules,
-    SetMembers, TcpFlags,
+    Action, CompileError, Counters, Fields, Hook, MEMBERS_MAX, Ports, PrefixList, Rate, RateUnit,
+    Rule, RuleList, Rules, SETS_MAX, SetMembers, TcpFlags,
 };
 
 use towpath_wire::Prefix;
@@ -243,6 +243,25 @@ fn memory_is_bounded_for_the_worst_lists() {
         let bytes = Rules::compile(&list, iface).expect("interfaces").compiled_bytes();
         assert!(bytes <= 4 * bound(len as usize) + 64, "{len} rules by chance: {bytes}");
     }
+}
+
+#[test]
+fn sets_and_their_members_are_limited() {
+    let error = |list: &RuleList| Rules::compile(list, iface).err();
+    let host = |n: u32| Prefix::host(core::net::Ipv4Addr::from_bits(n).into());
+    let mut list = RuleList::new();
+    let hosts = (0..=MEMBERS_MAX as u32).map(host);
+    list.set_members("bad", PrefixList::with_overlaps(hosts).into());
+    assert_eq!(error(&list), Some(CompileError::TooManyMembers(MEMBERS_MAX + 1)));
+    let before = Rules::compile(&RuleList::new(), iface).expect("an empty list");
+    assert!(before.with_sets(&list).is_none());
+    let mut list = RuleList::new();
+    for n in 0..=SETS_MAX {
+        list.set_members(&format!("set-{n}"), SetMembers::Empty);
+    }
+    assert_eq!(error(&list), Some(CompileError::TooManySets(SETS_MAX + 1)));
+    list.remove_set("set-0");
+    assert_eq!(error(&list), None);
 }
 
 #[test]
