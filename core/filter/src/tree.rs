@@ -225,11 +225,16 @@ impl<const LANES: usize> CutTree<LANES> {
         let range = leaf.base as usize..leaf.base as usize + leaf.wide as usize;
         let bounds = self.bounds.get(range.clone())?;
         let ends = self.ends.get(range)?;
-        bounds.iter().zip(ends).find_map(|(bounds, end)| {
+        // Continue behind a rule that did not decide. Otherwise a leaf of such rules would be
+        // compared from its beginning for each rule.
+        let start = match fields.first {
+            0 => 0,
+            first => ends.partition_point(|end| end.order < first),
+        };
+        bounds[start..].iter().zip(&ends[start..]).find_map(|(bounds, end)| {
             let is_match = bounds.contain(point)
                 && fields.tcp_flags & end.flags_mask == end.flags_set
                 && end.states.contains(fields.state)
-                && end.order >= fields.first
                 && (!end.is_special || special.accept(end.order));
             is_match.then_some(end)
         })
