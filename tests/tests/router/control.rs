@@ -194,7 +194,7 @@ fn sets_change_while_packets_flow() {
     assert!(!it.lab.pings("10.2.0.2"));
     let list = it.json("acl", "-j show");
     let wanted = serde_json::json!([
-        { "name": "bad", "prefixes": ["10.1.0.2/32", "2001:db8::/32"] },
+        { "name": "bad", "prefixes": ["10.1.0.2/32", "2001:db8::/32"], "ports": [] },
     ]);
     assert_eq!((&list["sets"], &list["rules"][0]["packets"]), (&wanted, &1.into()));
     it.command("acl", "set bad del 10.1.0.2").ok();

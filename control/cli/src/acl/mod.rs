@@ -246,17 +246,13 @@ fn json(list: &Acl) -> Result<String> {
     Ok(serde_json::to_string(&Value::Object(all))? + "\n")
 }
 
-/// Returns a set as a JSON object: its name, and the array of its prefixes or ports.
+/// Returns a set as a JSON object: its name, and the arrays of its prefixes and ports. An empty set
+/// has both arrays, so that scripts can iterate over either.
 fn set_json(set: &AclSet) -> Result<Value> {
     let members: SetMembers = set.members.parse().context("a set of the run cannot be read")?;
-    let key = if members.prefixes().is_empty() { "ports" } else { "prefixes" };
-    let texts = |text: String| Value::from(text.split(',').collect::<Vec<_>>());
-    let all = if members.is_empty() {
-        Value::from(Vec::<Value>::new())
-    } else {
-        texts(set.members.clone())
-    };
-    Ok(serde_json::json!({ "name": set.name, key: all }))
+    let prefixes: Vec<_> = members.prefixes().iter().map(ToString::to_string).collect();
+    let ports: Vec<_> = members.ranges().iter().map(ToString::to_string).collect();
+    Ok(serde_json::json!({ "name": set.name, "prefixes": prefixes, "ports": ports }))
 }
 
 #[cfg(test)]
@@ -313,9 +309,9 @@ mod tests {
         });
         assert_eq!(value["rules"][1], wanted);
         let wanted = serde_json::json!([
-            { "name": "blocked", "ports": [] },
-            { "name": "office", "prefixes": ["10.0.0.0/8", "2001:db8::/32"] },
-            { "name": "web", "ports": ["80", "443"] },
+            { "name": "blocked", "prefixes": [], "ports": [] },
+            { "name": "office", "prefixes": ["10.0.0.0/8", "2001:db8::/32"], "ports": [] },
+            { "name": "web", "prefixes": [], "ports": ["80", "443"] },
         ]);
         assert_eq!(value["sets"], wanted);
         assert_eq!(value["defaults"][0]["action"], "drop");
