@@ -58,10 +58,10 @@ pub fn change(stack: &ServedStack, changes: &[AclChange]) -> Result<usize, Reque
     let rules = match is_empty {
         true => None,
         false => {
-            let known = before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
+            let known = || before.as_ref().map(|set| set.rules().to_list()).unwrap_or_default();
             // Keep the compiled rules if only members of sets have changed.
             let kept = before.as_ref().and_then(|set| set.rules().with_sets(&list));
-            Some(kept.map_or_else(|| compile(stack, &list, &known, changes), Ok)?)
+            Some(kept.map_or_else(|| compile(stack, &list, &known(), changes), Ok)?)
         }
     };
     if list.iter().any(|rule| rule.states.is_some()) {

@@ -1,6 +1,6 @@
 //! Packet filter rules of a host, with their counters.
 
-use towpath_filter::{Count, Counters, Hook, Rules};
+use towpath_filter::{Count, Counters, Hook, Rule, Rules};
 
 /// Rules of the packet filter. The rules are immutable, so that each packet is checked against one
 /// consistent set.
@@ -22,7 +22,8 @@ impl RuleSet {
         let inherited = Counters::new(&rules);
         let set = Self { rules, counters, inherited };
         if let Some(before) = before.filter(|_| set.rules.has_rates()) {
-            for (index, place) in set.rules_of_both(before) {
+            // The shard's thread runs this, so compare the few rules with a rate alone.
+            for (index, place) in set.rules_of_both(before, |rule| rule.rate.is_some()) {
                 for (counters, known) in set.counters.iter().zip(&before.counters) {
                     counters.copy_bucket(index, known, place);
                 }
@@ -34,7 +35,7 @@ impl RuleSet {
     /// Adds the counts of the earlier rule set `before`, for rules and default actions that are
     /// equal in both sets. Call this once, after all shards (stacks) have stopped using `before`.
     pub fn inherit(&self, before: &Self) {
-        for (index, place) in self.rules_of_both(before) {
+        for (index, place) in self.rules_of_both(before, |_| true) {
             self.inherited.add_to_rule(index, before.count_of_rule(place));
         }
         for hook in Hook::ALL {
@@ -44,13 +45,17 @@ impl RuleSet {
         }
     }
 
-    /// Iterates over the rules that are equal in both sets: the index in this set, and the index in
-    /// `before`.
-    fn rules_of_both(&self, before: &Self) -> impl Iterator<Item = (u32, u32)> {
+    /// Iterates over the wanted rules that are equal in both sets: the index in this set, and the
+    /// index in `before`.
+    fn rules_of_both(
+        &self,
+        before: &Self,
+        is_wanted: fn(&Rule) -> bool,
+    ) -> impl Iterator<Item = (u32, u32)> {
         let mut old = (0..).zip(before.rules.iter()).peekable();
         (0..).zip(self.rules.iter()).filter_map(move |(index, rule)| {
             while old.next_if(|(_, known)| known.id < rule.id).is_some() {}
-            let (place, _) = old.next_if(|(_, known)| *known == rule)?;
+            let (place, _) = old.next_if(|(_, known)| is_wanted(rule) && *known == rule)?;
             Some((index, place))
         })
     }
