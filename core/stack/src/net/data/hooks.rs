@@ -93,24 +93,25 @@ impl PacketHooks {
 
     pub(super) fn set_rules(&mut self, rules: Option<Arc<RuleSet>>) {
         self.rules = rules;
-        self.is_idle = self.rules.is_none() && self.tracker.is_none();
+        self.is_idle = !self.has_rules() && self.tracker.is_none();
     }
 
     pub(super) fn set_tracker(&mut self, tracker: Option<Box<dyn Tracker>>) {
         self.tracked = tracker.as_ref().map_or(Hooks::NONE, |tracker| tracker.hooks());
         self.tracker = tracker;
-        self.is_idle = self.rules.is_none() && self.tracker.is_none();
+        self.is_idle = !self.has_rules() && self.tracker.is_none();
     }
 
-    /// Returns whether there are neither rules nor a tracker.
+    /// Returns whether neither rules nor a tracker examine packets.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.is_idle
     }
 
+    /// Returns whether rules examine packets. A list that only has named sets examines none.
     #[inline]
     pub(super) fn has_rules(&self) -> bool {
-        self.rules.is_some()
+        self.rules.as_ref().is_some_and(|set| !set.rules().hooks().is_empty())
     }
 
     /// Returns the tracker; `None` if none is set.

@@ -171,6 +171,10 @@ fn fragments_that_hide_a_header_are_dropped() {
     router.transit(&tiny);
     router.transit(&over);
     assert_eq!(router.out().len(), 2, "without rules nothing is hidden from them");
+    put(&mut router, []);
+    router.transit(&tiny);
+    router.transit(&over);
+    assert_eq!(router.out().len(), 2, "a list may have sets alone");
     put(&mut router, [rule(1, Hook::Forward, Action::Accept)]);
     router.transit(&tiny);
     router.transit(&over);
