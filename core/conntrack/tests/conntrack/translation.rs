@@ -257,6 +257,24 @@ fn flushes_flows_of_an_address_that_is_gone() {
 }
 
 #[test]
+fn a_mark_and_a_list_choose_the_rule() {
+    let rules = ["snat src 10.1.0.2,10.1.0.9 out wan mark 7 to 192.0.2.5", "masquerade out wan"];
+    for (client, mark, wanted) in [
+        ("10.1.0.2:4000", 7, "192.0.2.5:"),
+        ("10.1.0.9:4000", 7, "192.0.2.5:"),
+        ("10.1.0.3:4000", 7, OWN_WAN),
+        ("10.1.0.2:4000", 0, OWN_WAN),
+        ("10.1.0.2:4000", 8, OWN_WAN),
+    ] {
+        let mut net = Network::new(&rules);
+        let mut packet = TestPacket::udp(client, SERVER);
+        packet.fields.mark = mark;
+        let (src, _) = net.out(packet).unwrap().ends();
+        assert!(src.starts_with(wanted), "{client}, mark {mark}: {src}");
+    }
+}
+
+#[test]
 fn rules_are_printed_as_they_are_parsed() {
     for text in [
         "id 10 masquerade out wan",
@@ -266,6 +284,8 @@ fn rules_are_printed_as_they_are_parsed() {
         "id 50 dnat dst 2001:db8::1/128 to fd00::5",
         "id 60 dnat proto udp dst 2001:db8::1/128 dport 53 to [fd00::5]:5353",
         "id 70 redirect proto udp dport 53 in lan to :5353",
+        "id 80 snat src 10.1.0.0/24,10.3.0.0/24 out wan mark 7 to 192.0.2.5",
+        "id 90 dnat proto tcp dport 80,8000-8100 in wan to 10.1.0.5",
     ] {
         let rule: NatRule = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(rule.to_string(), text);
@@ -282,6 +302,10 @@ fn rules_are_printed_as_they_are_parsed() {
         ("dnat dst 2001:db8::1 to 10.1.0.5", "the other IP version"),
         ("dnat proto tcp dprot 80 to 10.1.0.5", "unknown word \"dprot\""),
         ("snat out wan to 192.0.2.1 ports 9-3", "is no range of ports"),
+        ("snat src 10.1.0.0/24,fd00::/8 out wan to 192.0.2.1", "the other IP version"),
+        ("snat src @office out wan to 192.0.2.1", "take lists, and no sets"),
+        ("dnat proto tcp dport 80 mark 7 to 10.1.0.5", "\"mark\" does not go with dnat"),
+        ("masquerade out wan rate 5/s", "unknown word \"rate\""),
     ] {
         let error = text.parse::<NatRule>().expect_err(text).to_string();
         assert!(error.contains(wanted), "{text}: {error}");

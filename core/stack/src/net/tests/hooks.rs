@@ -311,6 +311,18 @@ fn a_mark_stays_with_the_packet_at_later_hooks() {
     assert_eq!((router.out().len(), counts(&router)), (0, vec![1, 1, 1]));
 }
 
+/// An answer of this host is judged before its IP header is added.
+#[test]
+fn a_mark_of_a_packet_of_this_host_stays_until_postrouting() {
+    let mut router = router();
+    let marks = Rule { action: RuleAction::Mark(7), ..rule(1, Hook::Output, Action::Accept) };
+    put(&mut router, [marks, Rule { mark: Some(7), ..rule(2, Hook::Postrouting, Action::Drop) }]);
+    let mut ping = v4(9, 8, |header| header.protocol = IpProtocol::ICMP);
+    ping[20..28].copy_from_slice(&[8, 0, 0xf7, 0xff, 0, 0, 0, 0]);
+    router.transit(&from_to(&ping, "10.0.0.2", "10.0.0.1"));
+    assert_eq!((router.sent().len(), counts(&router)), (0, vec![1, 1]));
+}
+
 #[test]
 fn a_rate_is_kept_when_rules_change() {
     let mut router = router();
