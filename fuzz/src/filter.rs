@@ -4,8 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_filter::{
-    Action, Counters, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, PortList, PortMatch,
-    Ports, PrefixList, PrefixMatch, Rate, RateUnit, Rule, RuleAction, RuleList, Rules, TcpFlags,
+    Action, AddressMatch, Counters, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log,
+    PortMatch, PortRanges, Ports, PrefixList, RateLimit, RateUnit, Rule, RuleAction, RuleList,
+    Rules, TcpFlags,
 };
 use towpath_wire::Prefix;
 
@@ -148,7 +149,7 @@ fn list(input: &mut Input<'_>) -> RuleList {
     let nets: Vec<_> = (0..nets).map(|n| prefix(input, n % 3 == 0)).collect();
     list.set_members(SETS[0], PrefixList::with_overlaps(nets).into());
     let places: Vec<_> = (0..places).map(|_| ports(input)).collect();
-    list.set_members(SETS[1], PortList::with_overlaps(places).into());
+    list.set_members(SETS[1], PortRanges::with_overlaps(places).into());
     let len = u32::from(input.u16()) % RULES_MAX;
     for id in 0..len {
         list.insert(rule(input, id));
@@ -206,7 +207,7 @@ fn rule(input: &mut Input<'_>, id: u32) -> Rule {
     if input.one_in(8) {
         let (tokens, burst) = (1 + u32::from(input.u16()), 1 + u32::from(input.u8() & 7));
         let per = input.pick(&[RateUnit::Second, RateUnit::Minute, RateUnit::Day]);
-        rule.rate = Some(Rate { tokens, per, burst });
+        rule.rate = Some(RateLimit { tokens, per, burst });
     }
     if input.one_in(8) {
         rule.action = RuleAction::Mark(u32::from(input.u8() & 3));
@@ -232,16 +233,16 @@ fn port_match(input: &mut Input<'_>) -> PortMatch {
         0 => PortMatch::Set(SETS[1].to_owned()),
         1 | 2 => {
             let len = 1 + input.u8() % 4;
-            PortList::new((0..len).map(|_| ports(input)).collect::<Vec<_>>()).into()
+            PortRanges::new((0..len).map(|_| ports(input)).collect::<Vec<_>>()).into()
         }
         _ => ports(input).into(),
     }
 }
 
 /// Returns a condition on an address: one prefix, several, or a set.
-fn prefixes(input: &mut Input<'_>, is_v6: bool) -> PrefixMatch {
+fn prefixes(input: &mut Input<'_>, is_v6: bool) -> AddressMatch {
     match input.u8() % 8 {
-        0 => PrefixMatch::Set(SETS[0].to_owned()),
+        0 => AddressMatch::Set(SETS[0].to_owned()),
         1 | 2 => {
             let len = 1 + input.u8() % 4;
             let all = (0..len).map(|n| {
@@ -275,8 +276,8 @@ fn packet(input: &mut Input<'_>, rules: &[Rule]) -> Fields {
     let place = usize::from(input.u16());
     let rule = if rules.is_empty() { &any } else { &rules[place % rules.len()] };
     let near = input.u16();
-    let mut one = |condition: &Option<PrefixMatch>| {
-        let all = condition.as_ref().map(PrefixMatch::prefixes).unwrap_or_default();
+    let mut one = |condition: &Option<AddressMatch>| {
+        let all = condition.as_ref().map(AddressMatch::prefixes).unwrap_or_default();
         (!all.is_empty()).then(|| input.pick(all))
     };
     let (src, dst) = (one(&rule.src), one(&rule.dst));

@@ -9,7 +9,7 @@ use towpath_config::{
     AdvertSettings, ConfigDelta, ConfigFile, DhcpClientSettings, DhcpServerSettings, DnsSettings,
     PortDevice, PortSettings, RouteSetting, RouterConfig, Setting,
 };
-use towpath_filter::{Action, Hooks, PrefixMatch, Rule, RuleList};
+use towpath_filter::{Action, AddressMatch, Hooks, Rule, RuleList};
 use towpath_router::{Hop, PlannedNeighbor, PlannedRoute, Target};
 use towpath_stack::net::{RouteKind, metric_unless_given};
 use towpath_wire::{MacAddr, Prefix};
@@ -105,7 +105,7 @@ fn rules() -> impl Strategy<Value = RuleList> {
             if list.members(&name).is_some() {
                 continue;
             }
-            let set = PrefixMatch::Set(name.clone());
+            let set = AddressMatch::Set(name.clone());
             list.set_members(&name, members.parse().expect("valid members"));
             if members.contains('.') {
                 list.insert(Rule { src: Some(set), ..Rule::new(100, Action::Drop) });

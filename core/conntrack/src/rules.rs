@@ -11,7 +11,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-use towpath_filter::{CompileError, Fields, Hook, Ports, PrefixMatch, Rule, RuleList, Rules};
+use towpath_filter::{AddressMatch, CompileError, Fields, Hook, Ports, Rule, RuleList, Rules};
 use towpath_wire::Prefix;
 
 /// Kind of address translation that a rule performs.
@@ -198,7 +198,7 @@ impl NatDraft {
             return Err(error("a new port needs \"proto tcp\" or \"proto udp\""));
         }
         let mut prefixes =
-            conditions.src.iter().chain(&conditions.dst).flat_map(PrefixMatch::prefixes);
+            conditions.src.iter().chain(&conditions.dst).flat_map(AddressMatch::prefixes);
         let is_other =
             |prefix: &&Prefix| to.is_some_and(|to| to.is_ipv4() != prefix.addr().is_ipv4());
         if let Some(other) = prefixes.find(is_other) {
@@ -228,7 +228,7 @@ impl NatRule {
                 IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             });
-            conditions.src = any.and_then(|any| Prefix::new(any, 0)).map(PrefixMatch::One);
+            conditions.src = any.and_then(|any| Prefix::new(any, 0)).map(AddressMatch::One);
         }
         conditions
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 
 use crate::fields::Hook;
-use crate::rule::{Rate, RuleList};
+use crate::rule::{RateLimit, RuleList};
 use crate::rules::{Judgement, Rules};
 
 /// Number of packets and bytes.
@@ -100,7 +100,7 @@ impl Counters {
     ///
     /// The bucket is stored as the time at which it will be full. A token moves this time by the
     /// interval between tokens. The bucket is empty if the time is too far ahead.
-    pub fn take_token(&self, index: u32, rate: Rate, now_ns: u64) -> bool {
+    pub fn take_token(&self, index: u32, rate: RateLimit, now_ns: u64) -> bool {
         let Some(full) = self.full_ns.get(index as usize) else { return false };
         let interval_ns = rate.interval_ns();
         let full_ns = full.load(Ordering::Relaxed).max(now_ns);
@@ -112,8 +112,8 @@ impl Counters {
         is_there
     }
 
-    /// Fills the bucket of the rule at `index` as far as the bucket of the rule at `place` in
-    /// `before`, which are the counters of an earlier list.
+    /// Copies the tokens of the rule at `place` in `before`, the counters of an earlier list, to
+    /// the bucket of the rule at `index`.
     pub fn copy_bucket(&self, index: u32, before: &Self, place: u32) {
         let buckets = self.full_ns.get(index as usize).zip(before.full_ns.get(place as usize));
         if let Some((bucket, known)) = buckets {

@@ -2,7 +2,7 @@
 
 use crate::fields::Fields;
 use crate::rule::Rule;
-use crate::sets::{MemberRanges, NamedSets, PortMatch, PrefixMatch, SetMembers};
+use crate::sets::{AddressMatch, MemberRanges, NamedSets, PortMatch, SetMembers};
 
 /// Place of the members with which a condition compares an address or port.
 #[derive(Debug, Clone, Copy)]
@@ -58,10 +58,10 @@ impl RuleExtras {
             let place = sets.binary_search(&name);
             place.map_or(MemberPlace::Any, |place| MemberPlace::Set(place as u32))
         };
-        let mut prefixes = |condition: &Option<PrefixMatch>| match condition {
-            None | Some(PrefixMatch::One(_)) => MemberPlace::Any,
-            Some(PrefixMatch::List(all)) => list(MemberRanges::new(all.as_slice(), &[])),
-            Some(PrefixMatch::Set(name)) => set(name),
+        let mut prefixes = |condition: &Option<AddressMatch>| match condition {
+            None | Some(AddressMatch::One(_)) => MemberPlace::Any,
+            Some(AddressMatch::List(all)) => list(MemberRanges::new(all.as_slice(), &[])),
+            Some(AddressMatch::Set(name)) => set(name),
         };
         let (src, dst) = (prefixes(&rule.src), prefixes(&rule.dst));
         let mut ports = |condition: &Option<PortMatch>| match condition {

@@ -22,7 +22,7 @@ use towpath_wire::{IpProtocol, Prefix};
 
 use crate::fields::{Fields, FlowStates};
 use crate::linear::Resolved;
-use crate::sets::{PortMatch, PrefixMatch};
+use crate::sets::{AddressMatch, PortMatch};
 
 /// Number of lanes (32-bit numbers compared per packet) for IPv4.
 pub(crate) const LANES_V4: usize = 8;
@@ -101,7 +101,7 @@ fn point_of_rest(fields: &Fields) -> [u32; 6] {
 /// Converts a rule to ranges of the IPv4 lanes. Returns `None` if no IPv4 packet can match the
 /// rule.
 pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
-    let address = |prefixes: &Option<PrefixMatch>| {
+    let address = |prefixes: &Option<AddressMatch>| {
         let Some((first, last)) = bounds(prefixes, false)? else { return Some(ANY) };
         match (first.network(), last.last()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -118,7 +118,7 @@ pub(crate) fn box_v4(resolved: &Resolved) -> Option<RuleBox<LANES_V4>> {
 /// Converts a rule to ranges of the IPv6 lanes. Returns `None` if no IPv6 packet can match the
 /// rule.
 pub(crate) fn box_v6(resolved: &Resolved) -> Option<RuleBox<LANES_V6>> {
-    let address = |prefixes: &Option<PrefixMatch>| {
+    let address = |prefixes: &Option<AddressMatch>| {
         let Some((first, last)) = bounds(prefixes, true)? else { return Some([ANY; 4]) };
         let (IpAddr::V6(low), IpAddr::V6(high)) = (first.network(), last.last()) else {
             return None;
@@ -143,10 +143,10 @@ pub(crate) fn box_v6(resolved: &Resolved) -> Option<RuleBox<LANES_V6>> {
 
 /// Returns the prefixes of a condition for one IP version that have the lowest and the highest
 /// address. `Some(None)` means any address; `None` means that no address of this version matches.
-fn bounds(prefixes: &Option<PrefixMatch>, is_v6: bool) -> Option<Option<(Prefix, Prefix)>> {
+fn bounds(prefixes: &Option<AddressMatch>, is_v6: bool) -> Option<Option<(Prefix, Prefix)>> {
     let of_version = |prefix: &&Prefix| prefix.addr().is_ipv6() == is_v6;
     match prefixes {
-        None | Some(PrefixMatch::Set(_)) => Some(None),
+        None | Some(AddressMatch::Set(_)) => Some(None),
         Some(known) => {
             let all = || known.prefixes().iter().filter(of_version);
             let last = all().max_by_key(|prefix| prefix.last())?;

@@ -7,7 +7,7 @@ use towpath_wire::IpProtocol;
 use crate::extras::RuleExtras;
 use crate::fields::Fields;
 use crate::rule::Rule;
-use crate::sets::{NamedSets, PortMatch, Ports, PrefixMatch, SetMembers};
+use crate::sets::{AddressMatch, NamedSets, PortMatch, Ports, SetMembers};
 
 /// Filter rule whose interface names are resolved to interface numbers.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ impl Resolved {
         let Rule { src, dst, protocol, sport, dport, flags, icmp, .. } = &self.rule;
         let is_icmp = [IpProtocol::ICMP.0, IpProtocol::ICMPV6.0].contains(&fields.protocol);
         let is_tcp = fields.protocol == IpProtocol::TCP.0 && fields.ports.is_some();
-        let has_addr = |condition: &Option<PrefixMatch>, addr| {
+        let has_addr = |condition: &Option<AddressMatch>, addr| {
             condition.as_ref().is_none_or(|it| {
                 let set = it.set().and_then(|name| sets.get(name));
                 let prefixes = set.map_or(it.prefixes(), SetMembers::prefixes);

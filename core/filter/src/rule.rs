@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::error::RuleError;
 use crate::fields::{FlowStates, Hook, Hooks};
-use crate::sets::{NamedSets, PortMatch, PrefixMatch, SetMembers};
+use crate::sets::{AddressMatch, NamedSets, PortMatch, SetMembers};
 
 /// Action to be taken for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,13 +62,13 @@ pub struct Log {
 /// Unit of time of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RateUnit {
-    /// One second, written `s`.
+    /// Second, written `s`.
     Second,
-    /// One minute, written `m`.
+    /// Minute, written `m`.
     Minute,
-    /// One hour, written `h`.
+    /// Hour, written `h`.
     Hour,
-    /// 24 hours, written `d`.
+    /// Day of 24 hours, written `d`.
     Day,
 }
 
@@ -89,7 +89,7 @@ impl RateUnit {
 /// Maximum rate at which packets match a rule: a token bucket for each shard (thread of the
 /// router). A packet takes one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rate {
+pub struct RateLimit {
     /// Number of tokens that the bucket receives in each unit of time.
     pub tokens: u32,
     /// Unit of time.
@@ -98,7 +98,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-impl Rate {
+impl RateLimit {
     /// Maximum number of tokens in a unit of time. Above it, the interval between tokens would be
     /// rounded by more than 1 %.
     pub const TOKENS_MAX: u32 = 10_000_000;
@@ -122,10 +122,10 @@ pub struct Rule {
     /// Hooks at which the rule applies.
     pub hooks: Hooks,
     /// Condition on the source address.
-    pub src: Option<PrefixMatch>,
+    pub src: Option<AddressMatch>,
     /// Condition on the destination address. A packet of an IP version that only one of the two
     /// conditions has never matches.
-    pub dst: Option<PrefixMatch>,
+    pub dst: Option<AddressMatch>,
     /// IP protocol number that a packet must have; `None` matches any.
     pub protocol: Option<u8>,
     /// Condition on the source port.
@@ -145,7 +145,7 @@ pub struct Rule {
     /// Mark that a packet must have; 0 matches packets without a mark.
     pub mark: Option<u32>,
     /// Maximum rate of matches. A packet that exceeds the rate does not match.
-    pub rate: Option<Rate>,
+    pub rate: Option<RateLimit>,
     /// Effect on packets that match the rule.
     pub action: RuleAction,
     /// Logging settings for matching packets; `None` logs nothing.
@@ -179,15 +179,15 @@ impl Rule {
     /// Returns the names of the sets to which the conditions refer: two sets of prefixes, and two
     /// sets of ports.
     pub(crate) fn sets(&self) -> ([Option<&str>; 2], [Option<&str>; 2]) {
-        let prefixes = [&self.src, &self.dst].map(|it| it.as_ref().and_then(PrefixMatch::set));
+        let prefixes = [&self.src, &self.dst].map(|it| it.as_ref().and_then(AddressMatch::set));
         let ports = [&self.sport, &self.dport].map(|it| it.as_ref().and_then(PortMatch::set));
         (prefixes, ports)
     }
 
-    /// Returns whether the rule has a part that the lanes of the search tree do not express: a list
-    /// or set, a mark, or a rate.
+    /// Returns whether the rule has a list, set, mark or rate, which the lanes of the search tree
+    /// do not express.
     pub(crate) fn is_special(&self) -> bool {
-        let is_many = |it: &Option<PrefixMatch>| !matches!(it, None | Some(PrefixMatch::One(_)));
+        let is_many = |it: &Option<AddressMatch>| !matches!(it, None | Some(AddressMatch::One(_)));
         let has_many = |it: &Option<PortMatch>| !matches!(it, None | Some(PortMatch::One(_)));
         is_many(&self.src)
             || is_many(&self.dst)

@@ -9,7 +9,7 @@ use crate::extras::{MemberTables, RuleExtras, tables_of};
 use crate::fields::{Fields, Hook, Hooks};
 use crate::lanes::{self, LANES_V4, LANES_V6, RuleBox};
 use crate::linear::Resolved;
-use crate::rule::{Action, Rate, Rule, RuleAction, RuleList};
+use crate::rule::{Action, RateLimit, Rule, RuleAction, RuleList};
 use crate::sets::{MemberRanges, NamedSets};
 use crate::tree::{CutTree, Effort, Item, LeafEnd, LeafFields, SpecialRules};
 
@@ -63,7 +63,7 @@ pub struct Judgement {
     /// Whether the rule asks for a log entry. The caller must still check the rule's maximum rate.
     pub log: bool,
     /// Rate of the rule. [`Rules::decide`] applies it.
-    pub rate: Option<Rate>,
+    pub rate: Option<RateLimit>,
 }
 
 impl Judgement {
@@ -211,7 +211,7 @@ impl Rules {
     pub fn decide(
         &self,
         fields: &mut Fields,
-        take_token: impl FnMut(u32, Rate) -> bool,
+        take_token: impl FnMut(u32, RateLimit) -> bool,
         on_match: impl FnMut(&Fields, &Judgement),
     ) -> Action {
         self.decide_by(Self::judge_from, fields, take_token, on_match)
@@ -222,7 +222,7 @@ impl Rules {
     pub fn decide_linear(
         &self,
         fields: &mut Fields,
-        take_token: impl FnMut(u32, Rate) -> bool,
+        take_token: impl FnMut(u32, RateLimit) -> bool,
         on_match: impl FnMut(&Fields, &Judgement),
     ) -> Action {
         self.decide_by(Self::judge_linear_from, fields, take_token, on_match)
@@ -233,7 +233,7 @@ impl Rules {
         &self,
         judge: impl Fn(&Self, &Fields, u32) -> Judgement,
         fields: &mut Fields,
-        mut take_token: impl FnMut(u32, Rate) -> bool,
+        mut take_token: impl FnMut(u32, RateLimit) -> bool,
         mut on_match: impl FnMut(&Fields, &Judgement),
     ) -> Action {
         let mut first = 0;

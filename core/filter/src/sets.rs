@@ -59,9 +59,9 @@ impl PrefixList {
 
 /// Port ranges in ascending order, each of them once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct PortList(Vec<Ports>);
+pub struct PortRanges(Vec<Ports>);
 
-impl PortList {
+impl PortRanges {
     /// Creates a list, and merges overlapping and adjacent ranges. Ranges whose first port is above
     /// their last one are left out, because they contain no port.
     #[must_use]
@@ -102,7 +102,7 @@ fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
 
 /// Condition on an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum PrefixMatch {
+pub enum AddressMatch {
     /// The address is in this prefix.
     One(Prefix),
     /// The address is in one of these prefixes.
@@ -117,12 +117,12 @@ pub enum PortMatch {
     /// The port is in this range.
     One(Ports),
     /// The port is in one of these ranges.
-    List(PortList),
+    List(PortRanges),
     /// The port is in the set with this name.
     Set(String),
 }
 
-impl From<Prefix> for PrefixMatch {
+impl From<Prefix> for AddressMatch {
     fn from(prefix: Prefix) -> Self {
         Self::One(prefix)
     }
@@ -135,7 +135,7 @@ impl From<Ports> for PortMatch {
 }
 
 /// A list of one prefix is the prefix itself.
-impl From<PrefixList> for PrefixMatch {
+impl From<PrefixList> for AddressMatch {
     fn from(list: PrefixList) -> Self {
         match list.as_slice() {
             [prefix] => Self::One(*prefix),
@@ -145,8 +145,8 @@ impl From<PrefixList> for PrefixMatch {
 }
 
 /// A list of one range is the range itself.
-impl From<PortList> for PortMatch {
-    fn from(list: PortList) -> Self {
+impl From<PortRanges> for PortMatch {
+    fn from(list: PortRanges) -> Self {
         match list.as_slice() {
             [ports] => Self::One(*ports),
             _ => Self::List(list),
@@ -173,7 +173,7 @@ impl IpVersions {
     }
 }
 
-impl PrefixMatch {
+impl AddressMatch {
     /// Returns the prefixes of the condition; none for a named set.
     #[must_use]
     pub fn prefixes(&self) -> &[Prefix] {
@@ -229,7 +229,7 @@ pub enum SetMembers {
     /// Prefixes, of both IP versions.
     Prefixes(PrefixList),
     /// Port ranges.
-    Ports(PortList),
+    Ports(PortRanges),
 }
 
 /// An empty list has no kind.
@@ -240,8 +240,8 @@ impl From<PrefixList> for SetMembers {
 }
 
 /// An empty list has no kind.
-impl From<PortList> for SetMembers {
-    fn from(list: PortList) -> Self {
+impl From<PortRanges> for SetMembers {
+    fn from(list: PortRanges) -> Self {
         if list.as_slice().is_empty() { Self::Empty } else { Self::Ports(list) }
     }
 }
@@ -287,9 +287,9 @@ impl SetMembers {
                 known.extend_from_slice(more.as_slice());
                 *self = Self::Prefixes(PrefixList(sorted(known)));
             }
-            (Self::Ports(PortList(mut known)), Self::Ports(more)) => {
+            (Self::Ports(PortRanges(mut known)), Self::Ports(more)) => {
                 known.extend_from_slice(more.as_slice());
-                *self = Self::Ports(PortList(sorted(known)));
+                *self = Self::Ports(PortRanges(sorted(known)));
             }
             (known, _) => {
                 *self = known;
@@ -339,7 +339,7 @@ impl SetDraft {
         if self.ports.is_empty() {
             PrefixList::with_overlaps(self.prefixes).into()
         } else {
-            PortList::with_overlaps(self.ports).into()
+            PortRanges::with_overlaps(self.ports).into()
         }
     }
 }

@@ -6,8 +6,8 @@ use towpath_wire::{IpProtocol, Prefix};
 
 use crate::error::{RuleError, shown};
 use crate::fields::{FlowState, FlowStates, Hook, Hooks};
-use crate::rule::{Action, Icmp, Rate, RateUnit, RuleAction, TcpFlags};
-use crate::sets::{PortList, PortMatch, Ports, PrefixList, PrefixMatch, SetMembers};
+use crate::rule::{Action, Icmp, RateLimit, RateUnit, RuleAction, TcpFlags};
+use crate::sets::{AddressMatch, PortMatch, PortRanges, Ports, PrefixList, SetMembers};
 
 const ACTIONS: [(&str, Action); 3] =
     [("accept", Action::Accept), ("drop", Action::Drop), ("reject", Action::Reject)];
@@ -187,16 +187,16 @@ fn listed<T>(word: &str, one: impl Fn(&str) -> Parsed<T>) -> Parsed<Vec<T>> {
 }
 
 /// Parses a condition on an address: prefixes, or `@` and the name of a set.
-pub(crate) fn prefixes(word: &str) -> Parsed<PrefixMatch> {
+pub(crate) fn prefixes(word: &str) -> Parsed<AddressMatch> {
     match word.strip_prefix('@') {
-        Some(name) => set_name(name).map(PrefixMatch::Set),
+        Some(name) => set_name(name).map(AddressMatch::Set),
         None => Ok(PrefixList::new(listed(word, prefix)?).into()),
     }
 }
 
-pub(crate) fn prefix_words(prefixes: &PrefixMatch) -> String {
+pub(crate) fn prefix_words(prefixes: &AddressMatch) -> String {
     match prefixes {
-        PrefixMatch::Set(name) => format!("@{name}"),
+        AddressMatch::Set(name) => format!("@{name}"),
         known => joined(known.prefixes()),
     }
 }
@@ -205,7 +205,7 @@ pub(crate) fn prefix_words(prefixes: &PrefixMatch) -> String {
 pub(crate) fn port_match(word: &str) -> Parsed<PortMatch> {
     match word.strip_prefix('@') {
         Some(name) => set_name(name).map(PortMatch::Set),
-        None => Ok(PortList::new(listed(word, ports)?).into()),
+        None => Ok(PortRanges::new(listed(word, ports)?).into()),
     }
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn members(word: &str) -> Parsed<SetMembers> {
         return Err(invalid(first, "a member of a set", "prefixes, ports or none"));
     }
     let all = words().map(ports).collect::<Parsed<Vec<_>>>()?;
-    Ok(SetMembers::Ports(PortList::with_overlaps(all)))
+    Ok(SetMembers::Ports(PortRanges::with_overlaps(all)))
 }
 
 pub(crate) fn member_words(members: &SetMembers) -> String {
@@ -352,16 +352,16 @@ pub(crate) fn rule_action_name(action: RuleAction) -> String {
 }
 
 /// Parses a rate of packets, such as `10/s` or `1/h`, with the default burst.
-pub(crate) fn rate(word: &str) -> Parsed<Rate> {
-    let known = 1..=Rate::TOKENS_MAX;
+pub(crate) fn rate(word: &str) -> Parsed<RateLimit> {
+    let known = 1..=RateLimit::TOKENS_MAX;
     let parts = word.split_once('/').and_then(|(tokens, unit)| {
         let tokens = number(tokens).filter(|tokens| known.contains(tokens))?;
-        Some(Rate { tokens, per: of_name(&RateUnit::ALL, unit)?, burst: Rate::BURST })
+        Some(RateLimit { tokens, per: of_name(&RateUnit::ALL, unit)?, burst: RateLimit::BURST })
     });
     parts.ok_or_else(|| invalid(word, "a valid rate", "1/s to 10000000/s, or a unit of m, h or d"))
 }
 
-pub(crate) fn rate_words(rate: Rate) -> String {
+pub(crate) fn rate_words(rate: RateLimit) -> String {
     format!("{}/{}", rate.tokens, name_of(&RateUnit::ALL, rate.per).unwrap_or_default())
 }
 

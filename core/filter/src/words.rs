@@ -6,8 +6,8 @@ use towpath_wire::IpProtocol;
 
 use crate::error::RuleError;
 use crate::fields::{FlowStates, Hook, Hooks};
-use crate::rule::{Icmp, Log, Rate, Rule, RuleAction, TcpFlags};
-use crate::sets::{IpVersions, PortMatch, PrefixMatch};
+use crate::rule::{Icmp, Log, RateLimit, Rule, RuleAction, TcpFlags};
+use crate::sets::{AddressMatch, IpVersions, PortMatch};
 use crate::values;
 
 /// Keys of a rule, in the order in which they are written.
@@ -28,9 +28,9 @@ pub(crate) struct RuleDraft {
     id: Option<u32>,
     hooks: Option<Hooks>,
     protocol: Option<u8>,
-    src: Option<PrefixMatch>,
+    src: Option<AddressMatch>,
     sport: Option<PortMatch>,
-    dst: Option<PrefixMatch>,
+    dst: Option<AddressMatch>,
     dport: Option<PortMatch>,
     flags: Option<TcpFlags>,
     /// ICMP type as text. The text is parsed last, because its meaning depends on the protocol,
@@ -40,7 +40,7 @@ pub(crate) struct RuleDraft {
     iface_in: Option<String>,
     iface_out: Option<String>,
     mark: Option<u32>,
-    rate: Option<Rate>,
+    rate: Option<RateLimit>,
     burst: Option<u32>,
     action: Option<RuleAction>,
     log: Option<()>,
@@ -97,7 +97,7 @@ impl RuleDraft {
         if self.burst.is_some() && self.rate.is_none() {
             return Err(RuleError::new("\"burst\" is without \"rate\"", "expected \"rate 10/s\""));
         }
-        let burst = self.burst.unwrap_or(Rate::BURST);
+        let burst = self.burst.unwrap_or(RateLimit::BURST);
         Ok(Rule {
             id,
             hooks,
@@ -112,7 +112,7 @@ impl RuleDraft {
             iface_in: self.iface_in,
             iface_out: self.iface_out,
             mark: self.mark,
-            rate: self.rate.map(|rate| Rate { burst, ..rate }),
+            rate: self.rate.map(|rate| RateLimit { burst, ..rate }),
             action,
             log: self.log.map(|()| Log { rate: self.log_rate }),
         })
@@ -121,8 +121,8 @@ impl RuleDraft {
     /// Rejects source and destination prefixes without a common IP version, and an ICMP protocol of
     /// another version.
     fn check_family(&self) -> Result<(), RuleError> {
-        let versions = |prefixes: &Option<PrefixMatch>| {
-            prefixes.as_ref().map_or(IpVersions::BOTH, PrefixMatch::versions)
+        let versions = |prefixes: &Option<AddressMatch>| {
+            prefixes.as_ref().map_or(IpVersions::BOTH, AddressMatch::versions)
         };
         let possible = versions(&self.src).and(versions(&self.dst));
         if possible.is_none() {
@@ -223,7 +223,7 @@ impl Rule {
             log,
         } = self;
         let hooks = (*hooks != Hooks::INCOMING).then(|| values::hook_names(*hooks));
-        let burst = rate.map(|rate| rate.burst).filter(|burst| *burst != Rate::BURST);
+        let burst = rate.map(|rate| rate.burst).filter(|burst| *burst != RateLimit::BURST);
         let all = [
             ("id", Some(id.to_string())),
             ("hook", hooks),

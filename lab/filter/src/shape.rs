@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_filter::{
-    Action, Fields, FlowState, Hook, PortMatch, Ports, PrefixMatch, Rule, RuleList,
+    Action, AddressMatch, Fields, FlowState, Hook, PortMatch, Ports, Rule, RuleList,
 };
 use towpath_wire::Prefix;
 
@@ -231,7 +231,7 @@ impl Shape {
         }
     }
 
-    fn address(self, dice: &mut Dice, prefixes: &Option<PrefixMatch>) -> IpAddr {
+    fn address(self, dice: &mut Dice, prefixes: &Option<AddressMatch>) -> IpAddr {
         let any = if self == Self::Acl6 { Prefix::ALL_V6 } else { Prefix::ALL_V4 };
         let prefixes = prefixes.as_ref().and_then(|prefixes| prefixes.prefixes().first());
         let prefix = *prefixes.unwrap_or(&any);
@@ -251,7 +251,7 @@ impl Shape {
 }
 
 /// Returns the number of bits that a condition on an address fixes.
-fn prefix_len(prefixes: &Option<PrefixMatch>) -> u32 {
+fn prefix_len(prefixes: &Option<AddressMatch>) -> u32 {
     let first = prefixes.as_ref().and_then(|prefixes| prefixes.prefixes().first());
     first.map_or(0, |prefix| prefix.len().into())
 }

@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 
 use hashbrown::HashMap;
-use towpath_filter::{Fields, PortMatch, PrefixMatch, Rule, RuleList};
+use towpath_filter::{AddressMatch, Fields, PortMatch, Rule, RuleList};
 
 /// Masks of source and destination address, as 128 bits each.
 type Masks = (u128, u128);
@@ -78,7 +78,7 @@ fn bits(addr: IpAddr) -> u128 {
 }
 
 /// Returns the first address and the mask of a condition of one prefix.
-fn bits_of(prefixes: &Option<PrefixMatch>) -> (u128, u128) {
+fn bits_of(prefixes: &Option<AddressMatch>) -> (u128, u128) {
     let prefix = prefixes.as_ref().and_then(|prefixes| prefixes.prefixes().first());
     let Some(prefix) = prefix else { return (0, 0) };
     let (first, last) = (bits(prefix.network()), bits(prefix.last()));

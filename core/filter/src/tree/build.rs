@@ -94,8 +94,8 @@ impl<const LANES: usize> CutTree<LANES> {
 }
 
 /// Returns the indices of all items, except items with the same ranges as an earlier item. The
-/// second of two equal items can never be the first match, unless the first one is special: its
-/// ranges are not all of its conditions, or it does not decide.
+/// second of two equal items can never be the first match, unless the first one is special. A
+/// special item has conditions besides its ranges, or does not decide.
 fn without_repetitions<const LANES: usize>(items: &[Item<LANES>]) -> Vec<u32> {
     let mut list: Vec<u32> = (0..items.len() as u32).collect();
     list.sort_by(|a, b| {

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_filter::{
-    Action, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, PortList, PortMatch, Ports,
-    PrefixList, PrefixMatch, Rate, RateUnit, Rule, RuleAction, RuleList, SetMembers, TcpFlags,
+    Action, AddressMatch, Fields, FlowState, FlowStates, Hook, Hooks, Icmp, Log, PortMatch,
+    PortRanges, Ports, PrefixList, RateLimit, RateUnit, Rule, RuleAction, RuleList, SetMembers,
+    TcpFlags,
 };
 use towpath_wire::Prefix;
 
@@ -83,9 +84,9 @@ impl Chance {
     }
 
     /// Returns a condition on an address: a prefix, some prefixes, or a set.
-    fn prefixes(&mut self, is_v6: bool) -> PrefixMatch {
+    fn prefixes(&mut self, is_v6: bool) -> AddressMatch {
         match self.below(8) {
-            0 => PrefixMatch::Set(self.pick(&SETS[..2]).to_owned()),
+            0 => AddressMatch::Set(self.pick(&SETS[..2]).to_owned()),
             1 | 2 => {
                 let len = 1 + self.below(5);
                 let all = (0..len).map(|n| {
@@ -105,7 +106,7 @@ impl Chance {
             0 => PortMatch::Set(self.pick(&SETS[2..]).to_owned()),
             1 | 2 => {
                 let len = 1 + self.below(5);
-                PortList::new((0..len).map(|_| self.ports()).collect::<Vec<_>>()).into()
+                PortRanges::new((0..len).map(|_| self.ports()).collect::<Vec<_>>()).into()
             }
             _ => self.ports().into(),
         }
@@ -121,7 +122,7 @@ impl Chance {
             }
             "ports" => {
                 let all = (0..len).map(|_| self.ports()).collect::<Vec<_>>();
-                PortList::with_overlaps(all).into()
+                PortRanges::with_overlaps(all).into()
             }
             _ => SetMembers::Empty,
         }
@@ -184,9 +185,9 @@ impl Chance {
             rule.mark = Some(self.pick(&MARKS));
         }
         if self.one_in(10) {
-            let burst = self.pick(&[1, 2, Rate::BURST]);
+            let burst = self.pick(&[1, 2, RateLimit::BURST]);
             let per = self.pick(&[RateUnit::Second, RateUnit::Minute, RateUnit::Hour]);
-            rule.rate = Some(Rate { tokens: 1 + self.below(2000) as u32, per, burst });
+            rule.rate = Some(RateLimit { tokens: 1 + self.below(2000) as u32, per, burst });
         }
         if self.one_in(10) {
             rule.action = RuleAction::Mark(self.pick(&MARKS));
@@ -213,8 +214,8 @@ impl Chance {
         let any = Rule::new(0, Action::Drop);
         let rule =
             if list.is_empty() { &any } else { &list[self.below(list.len() as u64) as usize] };
-        let mut prefix = |condition: &Option<PrefixMatch>| {
-            let all = condition.as_ref().map(PrefixMatch::prefixes).unwrap_or_default();
+        let mut prefix = |condition: &Option<AddressMatch>| {
+            let all = condition.as_ref().map(AddressMatch::prefixes).unwrap_or_default();
             (!all.is_empty()).then(|| self.pick(all))
         };
         let (src, dst) = (prefix(&rule.src), prefix(&rule.dst));

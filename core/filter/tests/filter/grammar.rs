@@ -1,8 +1,8 @@
 //! Tests the grammar: valid texts, errors and their positions, and round trips.
 
 use towpath_filter::{
-    Action, Hook, Hooks, Icmp, Log, PortList, Ports, PrefixList, PrefixMatch, Rate, RateUnit, Rule,
-    RuleAction, RuleList, SetMembers, TcpFlags,
+    Action, AddressMatch, Hook, Hooks, Icmp, Log, PortRanges, Ports, PrefixList, RateLimit,
+    RateUnit, Rule, RuleAction, RuleList, SetMembers, TcpFlags,
 };
 
 use towpath_wire::Prefix;
@@ -49,10 +49,10 @@ fn lists_rates_and_marks_have_their_meaning() {
     let prefixes = PrefixList::new([prefix("10.0.0.0/8"), prefix("::1/128")]);
     let ports = [(80, 81), (443, 443), (8000, 8100)].map(|(first, last)| Ports { first, last });
     let expected = Rule {
-        src: Some(PrefixMatch::List(prefixes)),
-        dport: Some(PortList::new(ports).into()),
+        src: Some(AddressMatch::List(prefixes)),
+        dport: Some(PortRanges::new(ports).into()),
         mark: Some(16),
-        rate: Some(Rate { tokens: 10, per: RateUnit::Second, burst: 20 }),
+        rate: Some(RateLimit { tokens: 10, per: RateUnit::Second, burst: 20 }),
         action: RuleAction::Mark(7),
         log: Some(Log { rate: Some(1) }),
         ..Rule::new(1, Action::Drop)
@@ -64,7 +64,7 @@ fn lists_rates_and_marks_have_their_meaning() {
     let plain: Rule = "id 1 rate 9/m action drop log".parse().expect("the rule is valid");
     assert_eq!(
         (plain.rate, plain.log),
-        (Some(Rate { tokens: 9, per: RateUnit::Minute, burst: 5 }), Some(Log { rate: None }))
+        (Some(RateLimit { tokens: 9, per: RateUnit::Minute, burst: 5 }), Some(Log { rate: None }))
     );
     let long = (0..65).map(|port| (2 * port).to_string()).collect::<Vec<_>>().join(",");
     let error = format!("id 1 dport {long} action drop").parse::<Rule>().expect_err("too long");
@@ -80,7 +80,7 @@ fn sets_have_members_of_one_kind() {
     let office = ["10.0.0.0/8", "10.1.0.0/16", "2001:db8::/32"].map(prefix);
     let office = SetMembers::Prefixes(PrefixList::with_overlaps(office));
     let web =
-        SetMembers::Ports(PortList::new([80, 443].map(|port| Ports { first: port, last: port })));
+        SetMembers::Ports(PortRanges::new([80, 443].map(|port| Ports { first: port, last: port })));
     let known = [("empty", &SetMembers::Empty), ("office", &office), ("web", &web)];
     assert_eq!(list.sets().collect::<Vec<_>>(), known);
     let written = "acl set empty none\nacl set office 10.0.0.0/8,10.1.0.0/16,2001:db8::/32\n\

@@ -1,8 +1,8 @@
 //! Tests that the compiled form judges like the linear search for all rules.
 
 use towpath_filter::{
-    Action, CompileError, Counters, Fields, Hook, MEMBERS_MAX, Ports, PrefixList, Rate, RateUnit,
-    Rule, RuleList, Rules, SETS_MAX, SetMembers, TcpFlags,
+    Action, CompileError, Counters, Fields, Hook, MEMBERS_MAX, Ports, PrefixList, RateLimit,
+    RateUnit, Rule, RuleList, Rules, SETS_MAX, SetMembers, TcpFlags,
 };
 
 use towpath_wire::Prefix;
@@ -89,7 +89,8 @@ fn a_member_of_a_set_is_matched_from_its_addition_on() {
 /// Each packet takes a token only if no earlier rule has decided about it.
 #[test]
 fn a_rule_with_a_rate_matches_while_tokens_are_there() {
-    let text = "acl add id 1 proto udp action accept\nacl add id 2 rate 100/s burst 3 action accept\n\
+    let text = "acl add id 1 proto udp action accept\n\
+                acl add id 2 rate 100/s burst 3 action accept\n\
                 acl add id 3 action drop";
     let list = RuleList::parse(text).expect("a list");
     let rules = Rules::compile(&list, iface).expect("no interface is named");
@@ -97,7 +98,7 @@ fn a_rule_with_a_rate_matches_while_tokens_are_there() {
     let packet = Chance(1).packet(&[]);
     let decide = |protocol, now_ns| {
         let mut fields = Fields { hook: Hook::Input, protocol, ..packet };
-        let token = |rule, rate: Rate| counters.take_token(rule, rate, now_ns);
+        let token = |rule, rate: RateLimit| counters.take_token(rule, rate, now_ns);
         rules.decide(&mut fields, token, |_, _| {})
     };
     let at = |now_ns, protocol| (0..6).map(|_| decide(protocol, now_ns)).collect::<Vec<_>>();
@@ -117,7 +118,7 @@ fn buckets_are_kept_in_a_new_list() {
     };
     let before = compiled("acl add id 5 rate 1/s burst 2 action accept");
     let after = compiled("acl add id 4 action drop\nacl add id 5 rate 1/s burst 2 action accept");
-    let rate = Rate { tokens: 1, per: RateUnit::Second, burst: 2 };
+    let rate = RateLimit { tokens: 1, per: RateUnit::Second, burst: 2 };
     let (old, new) = (Counters::new(&before), Counters::new(&after));
     assert!(old.take_token(0, rate, 0));
     new.copy_bucket(1, &old, 0);
@@ -127,7 +128,8 @@ fn buckets_are_kept_in_a_new_list() {
 
 #[test]
 fn a_mark_is_set_and_later_rules_decide() {
-    let text = "acl add id 1 proto tcp action mark 7\nacl add id 2 mark 7 dport 80,443 action accept\n\
+    let text = "acl add id 1 proto tcp action mark 7\n\
+                acl add id 2 mark 7 dport 80,443 action accept\n\
                 acl add id 3 mark 7 action mark 8\nacl add id 4 mark 8 action reject\n\
                 acl add id 5 mark 0 action drop";
     let list = RuleList::parse(text).expect("a list");

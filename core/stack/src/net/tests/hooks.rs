@@ -1,7 +1,7 @@
 //! Tests of rules at the five hooks of a router.
 
 use towpath_filter::{
-    Action, Count, Hook, Hooks, Log, Ports, Rate, RateUnit, Rule, RuleAction, RuleList, Rules,
+    Action, Count, Hook, Hooks, Log, Ports, RateLimit, RateUnit, Rule, RuleAction, RuleList, Rules,
 };
 
 use super::forward::{TUN_MTU, from_to, introduce, router, v4, v6};
@@ -326,7 +326,7 @@ fn a_mark_of_a_packet_of_this_host_stays_until_postrouting() {
 #[test]
 fn a_rate_is_kept_when_rules_change() {
     let mut router = router();
-    let rate = Some(Rate { tokens: 1, per: RateUnit::Hour, burst: 3 });
+    let rate = Some(RateLimit { tokens: 1, per: RateUnit::Hour, burst: 3 });
     let limited = Rule { rate, ..rule(5, Hook::Forward, Action::Accept) };
     let rest = rule(9, Hook::Forward, Action::Drop);
     put(&mut router, [limited.clone(), rest.clone()]);
