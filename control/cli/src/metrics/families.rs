@@ -8,9 +8,22 @@ use towpath_model::{Interface, Layer, Reply, RunKind, ShardSample};
 const HELP: &str = include_str!("help.txt");
 
 /// Counters that can also decrease, or that are maxima.
-const GAUGES: [&str; 9] = [
+const GAUGES: [&str; 22] = [
     "engine.work_turn_max",
     "engine.events_turn_max",
+    "engine.sockets",
+    "engine.channels",
+    "engine.descriptors_to_close",
+    "engine.events_lost",
+    "engine.memory_touched",
+    "engine.memory_kept",
+    "engine.memory_returning",
+    "engine.memory_limit",
+    "engine.windows_assigned",
+    "engine.slots_awaited",
+    "engine.packets_allocated",
+    "engine.output_packets",
+    "engine.output_bytes",
     "dns.cache_entries",
     "dns.cache_bytes",
     "dns.waiting",
@@ -36,8 +49,6 @@ pub struct MetricFamily {
     pub help: String,
     /// Type of the metric.
     pub kind: MetricKind,
-    /// Whether the values are bytes.
-    pub is_bytes: bool,
     /// Values with their labels.
     pub samples: Vec<(Labels, u64)>,
 }
@@ -45,9 +56,9 @@ pub struct MetricFamily {
 /// Names and values of labels.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// Metrics of all runs, by name without prefix and suffix.
+/// Metrics of all runs, by name without prefix and suffix, and by whether their values are bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Families(pub BTreeMap<String, MetricFamily>);
+pub struct Families(pub BTreeMap<(String, bool), MetricFamily>);
 
 /// Samples of one run.
 #[derive(Debug, Default)]
@@ -104,10 +115,10 @@ impl Families {
     }
 
     fn add(&mut self, metric: Metric<'_>, labels: Labels, value: u64) {
-        let family = self.0.entry(metric.name.to_owned()).or_insert_with(|| MetricFamily {
+        let key = (metric.name.to_owned(), metric.is_bytes);
+        let family = self.0.entry(key).or_insert_with(|| MetricFamily {
             help: metric.help.to_owned(),
             kind: metric.kind,
-            is_bytes: metric.is_bytes,
             samples: Vec::new(),
         });
         family.samples.push((labels, value));
@@ -249,6 +260,12 @@ fn help_of(key: &str) -> Option<&'static str> {
 /// of the name, because it is appended as a suffix.
 fn metric_name(layer: &str, counter: &str) -> (String, bool) {
     let name = |counter: &str| format!("{layer}_{counter}");
+    let is_memory = ["touched", "kept", "returning", "limit"]
+        .iter()
+        .any(|end| counter.strip_prefix("memory_") == Some(end));
+    if is_memory {
+        return (name(counter), true);
+    }
     if let Some(rest) = counter.strip_suffix("_bytes") {
         return (name(rest), true);
     }
@@ -309,6 +326,7 @@ mod tests {
         for (name, kind, is_bytes, value) in [
             ("dropped_packets", MetricKind::Counter, false, 3),
             ("net_received", MetricKind::Counter, false, 5),
+            ("net_received", MetricKind::Counter, true, 600),
             ("sockets_tcp_sent_payload", MetricKind::Counter, true, 9),
             ("dns_cache", MetricKind::Gauge, true, 40),
             ("rule_packets", MetricKind::Counter, false, 1),
@@ -321,8 +339,8 @@ mod tests {
             ("sockets_open", MetricKind::Gauge, false, 12),
             ("runs_silent", MetricKind::Gauge, false, 0),
         ] {
-            let family = &families.0[name];
-            assert_eq!((family.kind, family.is_bytes), (kind, is_bytes), "{name}");
+            let family = &families.0[&(name.to_owned(), is_bytes)];
+            assert_eq!(family.kind, kind, "{name}");
             assert_eq!(family.samples.len(), 1, "{name}");
             assert_eq!(family.samples[0].1, value, "{name}");
             let has_run = family.samples[0].0.contains(&("run", "web".to_owned()));

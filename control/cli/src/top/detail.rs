@@ -193,7 +193,7 @@ mod tests {
             "connection  10.0.2.15:80 → 10.0.2.2:40000",
             "state     ESTAB   processes 42 43   congestion control -",
             "cwnd 10   ssthresh -   in flight 0",
-            "rtt 250µs ± 100µs   least 200µs   rto 205ms",
+            "rtt 250µs ± 100µs   least 200µs   rto 204ms",
             "retransmitted 2 segments",
             "out 80 bytes (19 Mbit/s)",
             "congestion window (segments)",

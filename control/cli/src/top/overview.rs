@@ -129,7 +129,7 @@ fn draw_sockets(frame: &mut Frame<'_>, app: &App, area: Rect, with_cursor: bool)
     frame.render_widget(Paragraph::new(Line::styled(text, faint())), title);
     let sockets = app.sockets();
     let rows = sockets.iter().map(|it| socket_row(it, sample.period_us));
-    let widths = [5, 11, 30, 30, 12, 12, 5, 8, 8, 8, 8].map(Constraint::Length);
+    let widths = [6, 11, 30, 30, 12, 12, 5, 8, 8, 8, 8].map(Constraint::Length);
     let head = heading([
         "PROTO", "STATE", "LOCAL", "REMOTE", "IN", "OUT", "CWND", "RTT", "RETRANS", "RECV-Q",
         "SEND-Q",
@@ -206,9 +206,9 @@ mod tests {
         let text = drawn(150, 24, &samples::app());
         for words in [
             "towpath top  web (run 42): nginx   every 1s",
-            "eth0                      2 Mbit/s     950 Mbit/s       1000/s      80000/s",
+            "eth0                    2 Mbit/s     950 Mbit/s       1000/s      80000/s",
             "DROPS  no_route 2/s (17)   tcp_closed 0/s (3)",
-            "0                           4000/s          300/s",
+            "0                         4000/s          300/s",
             "1234 sockets, the 3 with the highest rates, by rate",
             "10.0.2.15:80                   10.0.2.2:40000",
             "[2001:db8:1:2:3:4:5:6]:40001",
