@@ -24,6 +24,7 @@ mod languages;
 mod leaving;
 mod limits;
 mod looking;
+mod memif;
 mod nat64;
 mod netem;
 mod network;

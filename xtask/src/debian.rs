@@ -55,6 +55,7 @@ pub fn install_for_nightly() -> Result<()> {
         ("qemu-system-x86", "/usr/bin/qemu-system-x86_64"),
         ("linux-image-cloud-amd64", "/usr/share/doc/linux-image-cloud-amd64"),
         ("cpio", "/usr/bin/cpio"),
+        ("dpdk-dev", "/usr/bin/dpdk-testpmd"),
         ("kmod", "/sbin/modprobe"),
     ])
 }

@@ -40,8 +40,8 @@ pub const REAL_PROGRAMS: &str = "towpath-tests";
 const SLOW: [&str; 3] = ["towpath-sim", "towpath-fuzz", "towpath-cli"];
 /// Modules of tests with real programs that the gate runs, with the debug build.
 const SMOKE: &str = "http fast_open oracle death ports netem packet router router_page dhcp \
-    adverts dns xdp replay realtime stream tcp_info control looking proxy proxy_run proxy_bad_days \
-    urgent at_once nat64";
+    adverts dns xdp replay realtime stream memif tcp_info control looking proxy proxy_run \
+    proxy_bad_days urgent at_once nat64";
 
 /// Runs all steps until one fails. All failures of that step are printed.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
