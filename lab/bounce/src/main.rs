@@ -4,6 +4,8 @@
 //! ```text
 //! towpath-lab-bounce DEVICE INTERFACE SECONDS [BURST]   packet or xdp, at one end of a veth pair
 //! towpath-lab-bounce pour INTERFACE SECONDS             frames from the other end, unpaced
+//! towpath-lab-bounce memif SOCKET SECONDS               at the server's end of a memif link
+//! towpath-lab-bounce memif-pour SOCKET SECONDS          frames from the client's end, unpaced
 //! ```
 //!
 //! `cargo lab devices` runs both, each on its own processor. For `pour`, the kernel sends frames as
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use towpath_bpf::{Claim, Pour};
 use towpath_interface::Interface;
+use towpath_memif::MemifPort;
 use towpath_packet::PacketSocket;
 use towpath_pool::{Batch, Pool, Port};
 use towpath_xdp::XdpSocket;
@@ -56,8 +59,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             bounce(&mut port, time, burst);
             print(port.counters().iter());
         }
+        "memif" => {
+            let mut port = MemifPort::open(format!("{interface},role=server").parse()?, |_| {})?;
+            bounce(&mut port, time, burst);
+            print(port.counters().iter());
+        }
         "pour" => pour(interface, time)?,
-        _ => return Err(format!("{device} is not packet, xdp or pour").into()),
+        "memif-pour" => {
+            let mut port = MemifPort::open(format!("{interface},role=client").parse()?, |_| {})?;
+            pour_to(&mut port, time, burst);
+            print(port.counters().iter());
+        }
+        _ => {
+            return Err(format!("{device} is not packet, xdp, memif, pour or memif-pour").into());
+        }
     }
     Ok(())
 }
@@ -114,6 +129,28 @@ fn pour(interface: &str, time: Duration) -> Result<(), Box<dyn Error>> {
         pour.frames(&frame, POURED)?;
     }
     Ok(())
+}
+
+/// Sends frames for `time` as fast as the port takes them, and drops those that come back.
+fn pour_to(port: &mut dyn Port, time: Duration, burst: usize) {
+    let (mut pool, mut batch) = (Pool::default(), Batch::new());
+    let (frame, start) = (datagram(), Instant::now());
+    let mut now = start;
+    while now < start + time {
+        let now_ns = now.duration_since(start).as_nanos() as u64;
+        for _ in 0..POLLS {
+            for _ in 0..burst {
+                let mut packet = pool.take(frame.len());
+                packet.push_back(frame.len()).expect("taken with room").copy_from_slice(&frame);
+                batch.push_back(packet);
+            }
+            port.submit(now_ns, &mut pool, &mut batch);
+            batch.drain(..).for_each(|packet| pool.give(packet));
+            port.poll(now_ns, &mut pool, &mut batch, burst);
+            batch.drain(..).for_each(|packet| pool.give(packet));
+        }
+        now = Instant::now();
+    }
 }
 
 /// Returns a UDP datagram from port 9 to port 9 without a checksum. With the frame check sequence,

@@ -33,18 +33,23 @@ pub fn build(root: &Path) -> Result<PathBuf> {
 
 /// Sends frames as fast as the kernel can, and measures the rate at which the device returns them.
 pub fn measure(contender: Contender, bounce: &Path, seconds: u64) -> Result<Figure> {
-    let world = World::new(contender)?;
+    let world = World::new(contender, None)?;
     world.receive_by_napi()?;
+    let socket = world.folder().join("memif.sock").display().to_string();
+    let (source, client_end, server_end) = match contender.is_memif() {
+        true => ("memif-pour", &*socket, &*socket),
+        false => ("pour", CLIENT_END, SERVER_END),
+    };
     let bounce = bounce.display().to_string();
     let line = |processor: &str, words: &[&str]| -> Vec<String> {
         let pinned = ["taskset", "-c", processor, &*bounce];
         pinned.iter().chain(words).map(|word| (*word).to_owned()).collect()
     };
     let pours = (seconds + 2 * MARGIN).to_string();
-    let mut source = world.client(&line(SOURCE, &["pour", CLIENT_END, &pours]));
+    let mut source = world.source(&line(SOURCE, &[source, client_end, &pours]));
     let mut source = Running(source.spawn().context("the source of frames")?);
     let seconds = seconds.to_string();
-    let line = line(DEVICE, &[contender.name(), SERVER_END, &seconds]);
+    let line = line(DEVICE, &[contender.name(), server_end, &seconds]);
     let mut device = world.server(&line);
     device.stdout(Stdio::piped()).stderr(Stdio::null());
     let all = cpu::busy()?;

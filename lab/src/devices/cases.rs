@@ -110,7 +110,7 @@ impl Case {
         let patience = Instant::now() + READY;
         let (output, elapsed, used, all) = loop {
             let (used, all, begun) = (cpu::of_tree(pid)?, cpu::busy()?, Instant::now());
-            let output = world.client(&line).output().context("the client")?;
+            let output = world.client(&line)?.output().context("the client")?;
             let elapsed = begun.elapsed().as_secs_f64();
             // Retry a refused connection, because iperf3 does not listen between two clients.
             let is_refused = String::from_utf8_lossy(&output.stdout).contains("Connection refused");

@@ -1,8 +1,9 @@
 //! Compares devices: the kernel's own stack on a veth, and Towpath's stack on each device. Measures
 //! the tables of docs/devices.md.
 //!
-//! Servers run at one end of the veth and kernel clients at the other (`world`), one server at a
-//! time. `cases` measures them. All senders use CUBIC. `bounce` measures devices without a stack.
+//! Servers run at one end of the link and clients at the other (`world`), one server at a time.
+//! Clients use the kernel's stack, and with memif one of their own. `cases` measures them. All
+//! senders use CUBIC. `bounce` measures devices without a stack.
 
 mod bounce;
 mod cases;
@@ -23,7 +24,8 @@ use world::World;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Measure only these: kernel, packet, xdp. DPDK's devices are skipped then.
+    /// Measure only these: kernel, packet, xdp, tap, memif, memif-64k. DPDK's devices are skipped
+    /// then.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
     /// Measure only cases whose names contain this: iperf3, UDP, nginx, redis, bounce, macswap.
@@ -68,7 +70,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     if let Some(program) = bounce {
         let devices: Vec<_> =
-            contenders.into_iter().filter(|it| *it != Contender::Kernel).collect();
+            contenders.into_iter().filter(|it| it.bounces()).collect();
         let bounced = rounds(bounce::NAME, &devices, options, |contender| {
             bounce::measure(contender, &program, options.rounds.seconds)
         })?;
@@ -142,8 +144,8 @@ fn measure(
     options: &Options,
 ) -> Result<Vec<Measured>> {
     rounds(case.name, contenders, options, |contender| {
-        let world = World::new(contender)?;
-        let mut server = world.start(case.server, towpath)?;
+        let world = World::new(contender, Some(towpath))?;
+        let mut server = world.start(case.server)?;
         case.measure(&world, &mut server, options.rounds.seconds)
     })
 }

@@ -24,19 +24,27 @@ pub const CLIENT_END: &str = "va";
 /// Server's end of the veth pair.
 pub const SERVER_END: &str = "vb";
 
+/// Name of the TAP device, which is created at the server's end.
+const TAP: &str = "vt";
+/// Maximum MTU of a link between two stacks.
+const MTU_LARGE: &str = "65535";
+
 /// Both hosts, and a directory for files of servers; removed when dropped.
 pub struct World {
     contender: Contender,
+    towpath: Option<PathBuf>,
     hosts: [Namespace; 2],
     folder: PathBuf,
 }
 
 impl World {
-    pub fn new(contender: Contender) -> Result<Self> {
+    /// Creates the hosts. `towpath` runs servers, and clients that need a stack of their own.
+    pub fn new(contender: Contender, towpath: Option<&Path>) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("towpath-devices-{}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let [client, server] = ["client", "server"].map(Namespace::new);
-        let world = Self { contender, hosts: [client?, server?], folder };
+        let towpath = towpath.map(Path::to_owned);
+        let world = Self { contender, towpath, hosts: [client?, server?], folder };
         let [client, server] = &world.hosts;
         client.join(CLIENT_END, server, SERVER_END)?;
         client.ip(&format!("addr add {CLIENT_CIDR} dev {CLIENT_END}"))?;
@@ -60,14 +68,16 @@ impl World {
     }
 
     /// Starts a server at its end, and waits until it accepts connections.
-    pub fn start(&self, server: fn(&Self) -> Result<Server>, towpath: &Path) -> Result<Running> {
+    pub fn start(&self, server: fn(&Self) -> Result<Server>) -> Result<Running> {
         let Server { line, port } = server(self)?;
-        let mut words: Vec<String> = Vec::new();
-        if let Some(option) = self.contender.option() {
-            let towpath = towpath.display().to_string();
-            words.extend([towpath, "run".into(), "-q".into(), option.into(), SERVER_END.into()]);
-            words.extend(["--address".into(), SERVER_CIDR.into(), "--".into()]);
-        }
+        let device = match self.contender {
+            Contender::Kernel => None,
+            Contender::Packet => Some(format!("--packet={SERVER_END}")),
+            Contender::Xdp => Some(format!("--xdp={SERVER_END}")),
+            Contender::Tap => Some(format!("--tap={TAP}")),
+            Contender::Memif | Contender::LargeMemif => Some(self.memif("server")),
+        };
+        let mut words = device.map_or(Ok(Vec::new()), |device| self.run(&device, SERVER_CIDR))?;
         words.extend(line);
         let mut command = self.server(&words);
         let mut running = Running(quiet(&mut command).spawn().context("the server")?);
@@ -75,8 +85,11 @@ impl World {
         let reach = ["bash", "-c", &format!("exec 3<>/dev/tcp/{SERVER}/{port}")];
         until(&format!("a server: {words:?}"), || {
             ensure!(running.0.try_wait()?.is_none(), "the server has ended: {words:?}");
-            Ok(quiet(&mut self.client(&reach)).status()?.success())
+            Ok(quiet(&mut self.client(&reach)?).status()?.success())
         })?;
+        if self.contender == Contender::Tap {
+            self.hosts[1].use_cubic(&format!("{NETWORK} dev {TAP}"))?;
+        }
         Ok(running)
     }
 
@@ -92,9 +105,39 @@ impl World {
         self.hosts[1].command(line)
     }
 
-    /// Returns the command for a program at the clients' end.
-    pub fn client(&self, line: &[impl AsRef<OsStr>]) -> Command {
+    /// Returns the command for a program at the clients' end, without Towpath.
+    pub fn source(&self, line: &[impl AsRef<OsStr>]) -> Command {
         self.hosts[0].command(line)
+    }
+
+    /// Returns the command for a client: on the kernel's stack, or on one at the other end of a
+    /// memif link.
+    pub fn client(&self, line: &[impl AsRef<str>]) -> Result<Command> {
+        let line = line.iter().map(|word| word.as_ref().to_owned());
+        if !self.contender.is_memif() {
+            let place = usize::from(self.contender == Contender::Tap);
+            return Ok(self.hosts[place].command(&line.collect::<Vec<_>>()));
+        }
+        let mut words = self.run(&self.memif("client"), CLIENT_CIDR)?;
+        words.extend(line);
+        Ok(self.hosts[0].command(&words))
+    }
+
+    /// Returns the option of a memif device.
+    fn memif(&self, role: &str) -> String {
+        format!("--memif={},role={role}", self.folder.join("memif.sock").display())
+    }
+
+    /// Returns the words of a run in front of its program.
+    fn run(&self, device: &str, address: &str) -> Result<Vec<String>> {
+        let towpath = self.towpath.as_ref().context("a case without towpath")?;
+        let mut words = vec![towpath.display().to_string()];
+        words.extend(["run", "-q", device, "--address", address].map(str::to_owned));
+        if self.contender == Contender::LargeMemif {
+            words.extend(["--mtu", MTU_LARGE].map(str::to_owned));
+        }
+        words.push("--".to_owned());
+        Ok(words)
     }
 }
 
