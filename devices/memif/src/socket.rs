@@ -38,6 +38,8 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Option<ReceivedMessage>, Link
         match recvmsg(&socket, &mut parts, &mut ancillary, flags) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(None),
+            // The peer has closed the socket, and has not read all messages before.
+            Err(Errno::CONNRESET) => return Err(LinkError::Closed),
             received => break received.map_err(io::Error::from)?,
         }
     };
@@ -65,12 +67,12 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Option<ReceivedMessage>, Link
 ///
 /// # Errors
 /// Returns an error if the socket does not take the message at once. The peer then does not read
-/// its messages.
+/// its messages, or has closed the socket.
 pub(crate) fn send(
     socket: impl AsFd,
     message: &MemifMessage,
     descriptor: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
+) -> Result<(), LinkError> {
     let bytes = message.bytes();
     let descriptors: Vec<_> = descriptor.into_iter().collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -79,8 +81,11 @@ pub(crate) fn send(
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
-    Ok(())
+    match sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags) {
+        Ok(_) => Ok(()),
+        Err(Errno::PIPE | Errno::CONNRESET) => Err(LinkError::Closed),
+        Err(error) => Err(LinkError::Io(error.into())),
+    }
 }
 
 /// Creates an eventfd for notifications of a ring.

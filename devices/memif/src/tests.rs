@@ -197,9 +197,13 @@ fn a_second_client_waits_until_the_first_leaves() {
 #[test]
 fn a_second_server_is_refused() {
     let folder = Folder::new("refused");
-    let _server = TestEnd::open(&folder.options(",role=server"));
+    let mut server = TestEnd::open(&folder.options(",role=server"));
     let error = TestEnd::try_open(&folder.options(",role=server")).err().expect("a server");
     assert!(matches!(error, OpenError::InUse(_)), "{error}");
+    // The second server has connected and left before the first one accepts the connection.
+    assert!(server.is_woken() && server.recv().is_empty());
+    assert!(server.told().is_empty(), "{:?}", server.told());
+    assert!(!server.is_woken());
 }
 
 #[test]
