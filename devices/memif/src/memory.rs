@@ -10,8 +10,10 @@ use towpath_shm::{Fd, Mapping};
 /// Maximum number of regions of a client. DPDK's client has one, and with `zero-copy=yes` one for
 /// each list of its pages.
 pub(crate) const REGIONS_MAX: usize = 64;
-/// Maximum total length of all regions in bytes, so that address space is left for the stack.
-const MAPPED_MAX: u64 = 1 << 40;
+/// Maximum total length of all regions in bytes. Two rings with the largest buffers take 2 GiB, and
+/// offsets have 32 bits. The kernel charges a page to the process that touches it first. A client
+/// with a longer, sparse file could therefore exhaust the memory of this process.
+const MAPPED_MAX: u64 = 1 << 32;
 /// File system of memfds with huge pages: HUGETLBFS_MAGIC of linux/magic.h.
 const HUGETLBFS: u32 = 0x9584_58f6;
 
@@ -22,7 +24,7 @@ pub enum SharedMemoryError {
     /// There are too many regions.
     #[error("more than {REGIONS_MAX} regions")]
     TooMany,
-    /// The region is empty, or the regions would take too much address space.
+    /// The region is empty, or the regions are too long together.
     #[error("a region of {0} bytes: expected 1 byte or more, and at most {MAPPED_MAX} in total")]
     Length(u64),
     /// The file of a region may shrink. Access beyond its end would then raise SIGBUS.

@@ -109,6 +109,7 @@ fn refused() -> Vec<(Vec<Sent>, &'static str)> {
         (known(region(0, 8193, shrink)), "cannot be mapped"),
         (known(region(0, 0, shrink)), "a region of 0 bytes"),
         (known(region(0, u64::MAX, shrink)), "a region of 18446744073709551615 bytes"),
+        (known(region(0, (1 << 32) + 1, shrink)), "a region of 4294967297 bytes"),
         (std::iter::once((init(), None)).chain(many).collect(), "more than 64 regions"),
         (known(ring(true, 1, spec)), "ring 1 is not supported"),
         (known((ring(true, 0, spec).0, None)), "wrong number of descriptors"),
