@@ -225,7 +225,12 @@ impl Port for MemifPort {
         match sent {
             Ok((_, RingSpace::Done)) => self.pause.end(),
             Ok((taken, RingSpace::Full)) => self.pause.full(now_ns, taken > 0),
-            Err(fault) => self.fail(fault, now_ns),
+            Err(fault) => {
+                self.fail(fault, now_ns);
+                // Without a peer, no event would wake the stack to offer these frames again.
+                self.counters.tx_no_peer += batch.len() as u64;
+                batch.drain(..).for_each(|packet| pool.give(packet));
+            }
         }
         offered - batch.len()
     }

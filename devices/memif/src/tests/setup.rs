@@ -7,6 +7,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketT
 
 use super::ends::{Folder, TestEnd};
 use crate::device::ClientMemory;
+use crate::layout::{HEAD, ring_len};
 use crate::message::{
     HelloLimits, InitRequest, MESSAGE_LEN, MODE_ETHERNET, MemifMessage, SECRET_LEN, VERSION,
 };
@@ -165,6 +166,29 @@ fn a_server_refuses_clients_that_break_the_protocol() {
         client.next(&mut server),
         Some(MemifMessage::Disconnect("an unexpected message".into()))
     );
+}
+
+#[test]
+fn frames_for_a_client_with_an_invalid_index_are_dropped() {
+    let folder = Folder::new("invalid-index");
+    let mut server = TestEnd::open(&folder.options(",role=server"));
+    let mut client = RawClient::connect(&folder, &mut server);
+    for (message, file) in rings(RingSpec { region: 0, offset: 0, log2_size: 3 }) {
+        if let MemifMessage::AddRegion { len, .. } = message {
+            let file = file.as_ref().expect("a memfd").try_clone().expect("a descriptor");
+            let memory = towpath_shm::Mapping::from_file(file, len as usize).expect("memory");
+            let head = memory.u16(ring_len(3) + HEAD);
+            head.store(u16::MAX, std::sync::atomic::Ordering::Release);
+        }
+        client.send(&message, file.as_ref().map(AsFd::as_fd));
+        client.next(&mut server);
+    }
+    assert!(server.port.is_connected());
+    let frames = [server.packet(&[1; 60]), server.packet(&[2; 60])];
+    assert_eq!(server.send(frames), 2);
+    assert!(!server.port.is_connected());
+    let counters = server.port.counters();
+    assert_eq!((counters.broken_rings, counters.tx_no_peer), (1, 2));
 }
 
 #[test]
