@@ -31,6 +31,9 @@ pub enum LinkError {
     /// A descriptor for notifications is another file, to which writing could block or fail.
     #[error("a descriptor for notifications is no eventfd")]
     NoEventfd,
+    /// The client has sent no message for a long time before it was connected.
+    #[error("the client has connected to the socket, and was silent for 5 s")]
+    Silent,
     /// The message must not follow the previous ones.
     #[error("an unexpected message")]
     Unexpected,

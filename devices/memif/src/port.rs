@@ -21,6 +21,9 @@ use crate::socket::signal;
 
 /// Maximum time in nanoseconds between checks for messages while frames arrive without a pause.
 const LOOK_NS: u64 = 1_000_000;
+/// Maximum time in nanoseconds until the next message of a client that is not connected yet.
+/// Otherwise a client that hangs would keep further clients waiting forever.
+const SILENT_NS: u64 = 5_000_000_000;
 /// Maximum number of watched descriptors: the listening socket or that of a peer, and an eventfd.
 const WATCHED_MAX: usize = 2;
 
@@ -36,6 +39,8 @@ pub struct MemifPort {
     /// Whether the epoll descriptor may have events.
     is_ready: bool,
     looked_ns: u64,
+    /// Time at which the peer's socket was ready last.
+    heard_ns: u64,
     idle: IdleCheck,
     pause: FullPause,
 }
@@ -80,6 +85,7 @@ impl MemifPort {
             told: String::new(),
             is_ready: true,
             looked_ns: 0,
+            heard_ns: 0,
             idle: IdleCheck::default(),
             pause: FullPause::default(),
         };
@@ -120,7 +126,17 @@ impl MemifPort {
             self.attach(socket, now_ns);
         } else if has_socket {
             self.serve(now_ns);
+        } else if self.silent_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.disconnect(LinkError::Silent, now_ns);
         }
+    }
+
+    /// Returns the time at which a silent client is disconnected; `None` if it is connected. A
+    /// client does not limit the silence of its server, which may serve another client first.
+    fn silent_ns(&self) -> Option<u64> {
+        let is_setup = self.peer.as_ref().is_some_and(|peer| peer.linked().is_none());
+        let is_limited = is_setup && self.role() == MemifRole::Server;
+        is_limited.then(|| self.heard_ns.saturating_add(SILENT_NS))
     }
 
     /// Resets the events of eventfds. Returns whether a socket is ready.
@@ -143,6 +159,7 @@ impl MemifPort {
     }
 
     fn serve(&mut self, now_ns: u64) {
+        self.heard_ns = now_ns;
         let Self { peer, options, finder, .. } = self;
         let Some(peer) = peer else { return };
         match peer.serve(options, finder.wake_fd()) {
@@ -258,7 +275,10 @@ impl Port for MemifPort {
 
     fn next_timeout_ns(&self) -> Option<u64> {
         match &self.peer {
-            Some(_) => self.idle.due_ns().into_iter().chain(self.pause.due_ns()).min(),
+            Some(_) => {
+                let times = [self.idle.due_ns(), self.pause.due_ns(), self.silent_ns()];
+                times.into_iter().flatten().min()
+            }
             None => self.finder.retry_ns(),
         }
     }

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use towpath_pool::Port;
 
 use super::ends::{Folder, TestEnd};
 use crate::device::ClientMemory;
@@ -209,6 +210,23 @@ fn messages_of_other_lengths_and_types_end_the_connection() {
         };
         assert!(reason.contains(wanted), "{reason}");
     }
+}
+
+#[test]
+fn a_silent_client_does_not_keep_the_next_one_waiting() {
+    let folder = Folder::new("silent");
+    let mut server = TestEnd::open(&folder.options(",role=server"));
+    let mut silent = RawClient::connect(&folder, &mut server);
+    let mut next = TestEnd::open(&folder.options(",role=client"));
+    let due_ns = server.port.next_timeout_ns().expect("a limit");
+    assert_eq!(due_ns, server.now_ns + 5_000_000_000);
+    // Each turn is half a second after the last one.
+    server.now_ns = due_ns - 500_000_001;
+    assert_eq!(silent.next(&mut server), None);
+    let reason = "the client has connected to the socket, and was silent for 5 s";
+    assert_eq!(silent.next(&mut server), Some(MemifMessage::Disconnect(reason.into())));
+    next.connect_to(&mut server);
+    assert_eq!(server.port.next_timeout_ns(), None);
 }
 
 #[test]
