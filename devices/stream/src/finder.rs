@@ -36,7 +36,8 @@ impl PeerFinder {
     pub const LISTENER: u64 = 0;
 
     /// Connects to the peer that listens at `path`, or listens there. Also returns the peer if one
-    /// was found. Removes a socket file that was left by a process that was killed.
+    /// was found. Removes a socket file that was left by a process that was killed, unless the role
+    /// is [`LinkRole::Connect`].
     ///
     /// # Errors
     /// Returns [`OpenError`] if the path is in use, or a system call fails.

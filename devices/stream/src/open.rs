@@ -75,7 +75,7 @@ pub(crate) fn open(
     let failed = |source| OpenError::System { path: path.display().to_string(), source };
     // Make the path absolute, so that a later change of the working directory has no effect.
     let path = &std::path::absolute(path).map_err(failed)?;
-    let peer = find(path, kind)?;
+    let peer = find(path, kind, role)?;
     if role != LinkRole::Listen && peer.is_some() || role == LinkRole::Connect {
         return Ok((LinkSide::Connects(path.clone()), peer));
     }
@@ -87,8 +87,9 @@ pub(crate) fn open(
 }
 
 /// Connects to the peer that listens at `path`. Returns `None` if there is none. Removes a socket
-/// that was left by a process that was killed.
-fn find(path: &Path, kind: SocketType) -> Result<Option<UnixStream>, OpenError> {
+/// that was left by a process that was killed, unless this process only connects. A server that has
+/// bound its socket, and does not listen yet, needs the file.
+fn find(path: &Path, kind: SocketType, role: LinkRole) -> Result<Option<UnixStream>, OpenError> {
     let shown = || path.display().to_string();
     match connect(path, kind) {
         Ok(peer) => Ok(Some(peer)),
@@ -97,7 +98,14 @@ fn find(path: &Path, kind: SocketType) -> Result<Option<UnixStream>, OpenError> 
             io::ErrorKind::PermissionDenied if path.exists() => {
                 Err(OpenError::ForeignPeer(shown()))
             }
-            io::ErrorKind::ConnectionRefused => remove_stale(path).map(|()| None),
+            io::ErrorKind::ConnectionRefused => {
+                check_socket(path)?;
+                if role != LinkRole::Connect {
+                    let failed = |source| OpenError::System { path: shown(), source };
+                    std::fs::remove_file(path).map_err(failed)?;
+                }
+                Ok(None)
+            }
             io::ErrorKind::WouldBlock => Err(OpenError::Busy(shown())),
             _ => Err(OpenError::System { path: shown(), source: error }),
         },
@@ -123,14 +131,14 @@ fn check(peer: UnixStream) -> io::Result<UnixStream> {
     Ok(peer)
 }
 
-/// Removes a socket file that was left by a process that was killed.
-fn remove_stale(path: &Path) -> Result<(), OpenError> {
+/// Checks that the file at `path` is a socket.
+fn check_socket(path: &Path) -> Result<(), OpenError> {
     let failed = |source| OpenError::System { path: path.display().to_string(), source };
     let found = std::fs::symlink_metadata(path).map_err(failed)?;
-    if !found.file_type().is_socket() {
-        return Err(OpenError::NotASocket(path.display().to_string()));
+    match found.file_type().is_socket() {
+        true => Ok(()),
+        false => Err(OpenError::NotASocket(path.display().to_string())),
     }
-    std::fs::remove_file(path).map_err(failed)
 }
 
 impl PeerListener {
@@ -142,7 +150,7 @@ impl PeerListener {
     pub fn bind(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::System { path: path.display().to_string(), source };
         let path = &std::path::absolute(path).map_err(failed)?;
-        match find(path, SocketType::STREAM)? {
+        match find(path, SocketType::STREAM, LinkRole::Listen)? {
             Some(_) => Err(OpenError::InUse(path.display().to_string())),
             None => Self::new(path, SocketType::STREAM).map_err(failed),
         }

@@ -311,6 +311,21 @@ fn a_client_notices_rings_that_its_server_has_overwritten() {
     assert!(client.told()[0].contains("the cookie of a ring is wrong"), "{:?}", client.told());
 }
 
+#[test]
+fn a_client_keeps_the_socket_of_a_server_that_does_not_listen_yet() {
+    let folder = Folder::new("bound");
+    let server =
+        rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let address = SocketAddrUnix::new(folder.socket()).expect("a path");
+    rustix::net::bind(&server, &address).expect("a path");
+    let mut client = TestEnd::open(&folder.options(",role=client"));
+    assert!(folder.socket().exists());
+    rustix::net::listen(&server, 1).expect("bound");
+    client.recv();
+    client.recv();
+    assert!(super::ends::is_readable(&server), "the client has connected");
+}
+
 /// Returns the socket of a server to which a client has connected.
 fn raw_server(n: usize) -> (Folder, OwnedFd, TestEnd) {
     let folder = Folder::new(&format!("raw-server-{n}"));
