@@ -10,7 +10,7 @@ pub(crate) const MESSAGE_LEN: usize = 128;
 pub(crate) const VERSION: u16 = 2 << 8;
 /// Length of a name in bytes.
 const NAME_LEN: usize = 32;
-/// Maximum length of a secret in bytes.
+/// Length of the field of a secret in bytes.
 pub(crate) const SECRET_LEN: usize = 24;
 /// Length of the reason of a disconnection in bytes.
 const REASON_LEN: usize = 96;

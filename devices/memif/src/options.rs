@@ -8,6 +8,8 @@ use towpath_stream::LinkRole;
 use crate::layout::{LOG2_SIZE_MAX, LOG2_SIZE_MIN};
 use crate::message::SECRET_LEN;
 
+/// Maximum length of a secret. DPDK and libmemif keep a NUL behind it in the field of the message.
+const SECRET_MAX: usize = SECRET_LEN - 1;
 /// Minimum length of a buffer in bytes. A frame of 64 KiB then needs 1024 buffers at most.
 const BUFFER_MIN: u16 = 64;
 
@@ -70,9 +72,9 @@ impl MemifOptions {
             }
             "secret" => {
                 let is_plain = value.bytes().all(|byte| byte.is_ascii_graphic());
-                if value.is_empty() || value.len() > SECRET_LEN || !is_plain {
+                if value.is_empty() || value.len() > SECRET_MAX || !is_plain {
                     return Err(format!(
-                        "secret={value}: expected 1 to {SECRET_LEN} letters, digits or signs"
+                        "secret={value}: expected 1 to {SECRET_MAX} letters, digits or signs"
                     ));
                 }
                 self.secret[..value.len()].copy_from_slice(value.as_bytes());
@@ -145,8 +147,8 @@ mod tests {
             ("/a,server", "\"server\": expected NAME=VALUE"),
             ("/a,id=-1", "id=-1: expected a number from 0 to 4294967295"),
             ("/a,role=master", "role=master: expected server or client"),
-            ("/a,secret=", "expected 1 to 24 letters"),
-            ("/a,secret=1234567890123456789012345", "expected 1 to 24 letters"),
+            ("/a,secret=", "expected 1 to 23 letters"),
+            ("/a,secret=123456789012345678901234", "expected 1 to 23 letters"),
             ("/a,rsize=0", "expected a number from 1 to 14"),
             ("/a,rsize=15", "expected a number from 1 to 14"),
             ("/a,bsize=63", "expected a number from 64 to 65535"),
