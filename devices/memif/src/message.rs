@@ -53,7 +53,7 @@ pub(crate) struct HelloLimits {
     pub(crate) log2_size_max: u8,
 }
 
-/// SetupStep to connect to an interface of the server.
+/// Request of a client to connect to an interface of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InitRequest {
     pub(crate) version: u16,
