@@ -28,10 +28,10 @@ pub enum SharedMemoryError {
     #[error("a region of {0} bytes: expected 1 byte or more, and at most {MAPPED_MAX} in total")]
     Length(u64),
     /// The file of a region may shrink. Access beyond its end would then raise SIGBUS.
-    #[error("the size of a region's file is not sealed; with DPDK, leave out zero-copy=yes")]
+    #[error("the size of a region's file is not sealed; turn off the peer's zero copy")]
     NotSealed,
     /// The file of a region has huge pages. Access would raise SIGBUS if the host has no free ones.
-    #[error("the file of a region has huge pages; with DPDK, leave out zero-copy=yes")]
+    #[error("the file of a region has huge pages; turn off the peer's zero copy")]
     HugePages,
     /// The file of a region cannot be mapped.
     #[error("a region cannot be mapped: {0}")]
