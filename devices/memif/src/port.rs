@@ -41,6 +41,8 @@ pub struct MemifPort {
     looked_ns: u64,
     /// Time at which the peer's socket was ready last.
     heard_ns: u64,
+    /// Reason why the peer has left. The frames that it sent before are received first.
+    left: Option<LinkError>,
     idle: IdleCheck,
     pause: FullPause,
 }
@@ -86,6 +88,7 @@ impl MemifPort {
             is_ready: true,
             looked_ns: 0,
             heard_ns: 0,
+            left: None,
             idle: IdleCheck::default(),
             pause: FullPause::default(),
         };
@@ -170,7 +173,13 @@ impl MemifPort {
                 (self.tell)(MemifEvent::Connected(name));
             }
             Ok(false) => {}
-            Err(error) => self.disconnect(error, now_ns),
+            Err(error) => {
+                let has_left = matches!(error, LinkError::Closed | LinkError::Disconnected(_));
+                match has_left && self.is_connected() {
+                    true => self.left = Some(error),
+                    false => self.disconnect(error, now_ns),
+                }
+            }
         }
     }
 
@@ -180,6 +189,7 @@ impl MemifPort {
             peer.close(error.message(), self.finder.wake_fd());
         }
         self.finder.lose(now_ns);
+        self.left = None;
         self.is_ready = true;
         (self.idle, self.pause) = Default::default();
         self.counters.broken_rings += u64::from(was_connected && is_fault(&error));
@@ -222,6 +232,10 @@ impl Port for MemifPort {
         self.pause.pass(now_ns);
         let before = out.len();
         self.receive(now_ns, pool, out, max);
+        // Receive only one batch of the last frames, because a hostile peer could go on sending.
+        if let Some(error) = self.left.take() {
+            self.disconnect(error, now_ns);
+        }
         out.range_mut(before..).for_each(|packet| packet.meta.arrival_ns = now_ns);
         out.len() - before
     }

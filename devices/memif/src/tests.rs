@@ -156,7 +156,7 @@ fn clients_leave_and_come_back() {
         client.send([last]);
         drop(client);
         assert!(server.is_woken());
-        server.recv();
+        assert_eq!(server.recv(), [[round; 99]], "frames before the end of the connection");
         assert!(!server.port.is_connected() && !server.is_woken());
         assert_eq!(server.port.counters().peers, u64::from(round));
     }
