@@ -45,6 +45,8 @@ towpath_pool::counters! {
         broken_rings,
         /// Number of peers that have connected.
         peers,
+        /// Changes of the connection of which the user was not told, because there were too many.
+        events_untold,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Computes when to look at a ring again of which the peer does not notify this process.
+//! Computes when to look at a ring again of which the peer does not notify this process. Limits the
+//! number of messages to the user.
 
 /// Time in nanoseconds after which an empty ring is looked at once more.
 ///
@@ -94,6 +95,29 @@ impl FullPause {
     }
 }
 
+/// Maximum number of events that the user is told in a second. A peer that connects and leaves in a
+/// loop would otherwise flood the terminal. A client of this program connects twice in a second.
+const EVENTS_A_SECOND: u32 = 16;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Limit on the number of events that the user is told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct EventLimit {
+    begin_ns: u64,
+    count: u32,
+}
+
+impl EventLimit {
+    /// Counts an event at the time `now_ns`. Returns whether the user is told.
+    pub(crate) fn allows(&mut self, now_ns: u64) -> bool {
+        if now_ns >= self.begin_ns.saturating_add(SECOND_NS) {
+            *self = Self { begin_ns: now_ns, count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= EVENTS_A_SECOND
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +137,16 @@ mod tests {
         assert_eq!(until.after(10, drained), IdleCheck::Until(10 + RECHECK_NS));
         let certain = RingState { is_certain: true, ..drained };
         assert_eq!(IdleCheck::Busy.after(9, certain), IdleCheck::Idle);
+    }
+
+    #[test]
+    fn events_of_a_second_are_limited() {
+        let mut limit = EventLimit::default();
+        for now_ns in [0, 5, SECOND_NS, 2 * SECOND_NS + 7] {
+            let allowed = (0..100).filter(|_| limit.allows(now_ns)).count();
+            assert_eq!(allowed, if now_ns == 5 { 0 } else { EVENTS_A_SECOND as usize });
+        }
+        assert!(!limit.allows(3 * SECOND_NS + 6) && limit.allows(3 * SECOND_NS + 7));
     }
 
     #[test]

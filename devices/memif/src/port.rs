@@ -14,7 +14,7 @@ use towpath_stream::{OpenError, PeerFinder};
 use crate::device::{MemifCounters, RingSpace};
 use crate::error::LinkError;
 use crate::options::MemifOptions;
-use crate::pace::{FullPause, IdleCheck, RingState};
+use crate::pace::{EventLimit, FullPause, IdleCheck, RingState};
 use crate::peer::{MemifPeer, RING};
 use crate::ring::{MemifRole, RingFault};
 use crate::socket::signal;
@@ -36,6 +36,7 @@ pub struct MemifPort {
     tell: Box<dyn Fn(MemifEvent) + Send>,
     /// The last error that was told. A client that retries does not tell it again.
     told: String,
+    limit: EventLimit,
     /// Whether the epoll descriptor may have events.
     is_ready: bool,
     looked_ns: u64,
@@ -85,6 +86,7 @@ impl MemifPort {
             counters: MemifCounters::default(),
             tell: Box::new(tell),
             told: String::new(),
+            limit: EventLimit::default(),
             is_ready: true,
             looked_ns: 0,
             heard_ns: 0,
@@ -170,7 +172,7 @@ impl MemifPort {
                 let name = peer.linked().map(|linked| linked.name.clone()).unwrap_or_default();
                 self.counters.peers += 1;
                 self.told.clear();
-                (self.tell)(MemifEvent::Connected(name));
+                self.announce(MemifEvent::Connected(name), now_ns);
             }
             Ok(false) => {}
             Err(error) => {
@@ -198,7 +200,14 @@ impl MemifPort {
         let text = error.to_string();
         if !is_probe && (was_connected || text != self.told) {
             self.told = text;
-            (self.tell)(MemifEvent::Disconnected(error));
+            self.announce(MemifEvent::Disconnected(error), now_ns);
+        }
+    }
+
+    fn announce(&mut self, event: MemifEvent, now_ns: u64) {
+        match self.limit.allows(now_ns) {
+            true => (self.tell)(event),
+            false => self.counters.events_untold += 1,
         }
     }
 
