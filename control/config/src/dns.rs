@@ -53,9 +53,9 @@ pub struct DnsSettings {
 /// Prefix of the IPv6 addresses that the forwarder synthesizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dns64Prefix {
-    /// That of the router's port of the kind nat64.
+    /// Prefix of the router's port of the kind nat64.
     OfPort,
-    /// That of another translator.
+    /// Prefix of another translator.
     Given(TranslationPrefix),
 }
 

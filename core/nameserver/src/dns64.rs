@@ -1,7 +1,7 @@
 //! DNS64: AAAA records for names that have only A records (RFC 6147).
 //!
-//! If a name has no AAAA record, its A records are looked up, and their addresses are embedded in
-//! IPv6 addresses of a prefix that a NAT64 translates.
+//! If a name has no AAAA record, its A records are looked up. Their addresses are embedded in IPv6
+//! addresses of a prefix that a NAT64 translates.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

@@ -6,7 +6,7 @@ use towpath_wire::{IpProtocol, checksum, icmpv4, ipv4, ipv6, ipv6_ext};
 
 use crate::error::Untranslatable;
 use crate::kinds::{query_to_v4, query_to_v6};
-use crate::sums::{BothEnds, Towards, replaced, update_transport};
+use crate::sums::{BothEnds, TranslatedTo, replaced, update_transport};
 
 /// Known addresses of both versions, for packets that ICMP errors quote.
 pub trait AddressMap {
@@ -68,7 +68,7 @@ pub(crate) fn quote_to_v4(
     if protocol == IpProtocol::ICMP {
         return echo_to_v4(transport, &ends, len);
     }
-    update_transport(transport, protocol, &ends, Towards::V4);
+    update_transport(transport, protocol, &ends, TranslatedTo::V4);
     Ok(())
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn quote_to_v6(
     if protocol == IpProtocol::ICMPV6 {
         return echo_to_v6(transport, &ends, len);
     }
-    update_transport(transport, protocol, &ends, Towards::V6);
+    update_transport(transport, protocol, &ends, TranslatedTo::V6);
     Ok(())
 }
 

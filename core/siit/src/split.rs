@@ -3,9 +3,8 @@
 use towpath_wire::ipv6_ext::{FRAGMENT_LEN, FragmentHeader};
 use towpath_wire::{IpProtocol, ipv6};
 
-/// Maximum length in bytes of the packets into which an IPv4 packet is divided that routers may
-/// fragment: the minimum MTU of IPv6 links, because IPv6 routers do not fragment (RFC 7915 section
-/// 4).
+/// Maximum length in bytes of the fragments of an IPv4 packet that routers may fragment. IPv6
+/// routers do not fragment, so that each link must carry them (RFC 7915 section 4).
 pub const FRAGMENT_MTU: usize = ipv6::MTU_MIN;
 
 /// Divides an IPv6 packet without extension headers, or a fragment, into fragments of at most

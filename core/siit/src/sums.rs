@@ -26,7 +26,7 @@ impl BothEnds {
 
 /// Direction of a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Towards {
+pub(crate) enum TranslatedTo {
     V4,
     V6,
 }
@@ -46,7 +46,7 @@ pub(crate) fn update_transport(
     transport: &mut [u8],
     protocol: IpProtocol,
     ends: &BothEnds,
-    towards: Towards,
+    towards: TranslatedTo,
 ) {
     let at = match protocol {
         IpProtocol::TCP => tcp::CHECKSUM_OFFSET,
@@ -59,7 +59,7 @@ pub(crate) fn update_transport(
         return;
     }
     let [v4, v6] = ends.sums(protocol);
-    let (old, new) = if towards == Towards::V4 { (v6, v4) } else { (v4, v6) };
+    let (old, new) = if towards == TranslatedTo::V4 { (v6, v4) } else { (v4, v6) };
     let mut sum = replaced(sum, old, new);
     if sum == 0 && protocol == IpProtocol::UDP {
         sum = 0xffff;

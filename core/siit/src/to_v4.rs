@@ -8,7 +8,7 @@ use towpath_wire::{IpProtocol, checksum, icmpv4, icmpv6, ipv4, ipv6};
 use crate::error::Untranslatable;
 use crate::kinds::{ErrorKind, error_to_v4};
 use crate::quote::{AddressMap, ERROR_HEADER_LEN, ICMP_CHECKSUM_AT, echo_to_v4, quote_to_v4};
-use crate::sums::{BothEnds, Towards, update_transport};
+use crate::sums::{BothEnds, TranslatedTo, update_transport};
 
 /// Maximum length in bytes of an IPv4 packet that routers may fragment. A longer packet may not be
 /// fragmented, so that its sender learns the path MTU. Shorter ones may, because an IPv6 host sends
@@ -47,7 +47,7 @@ pub fn v6_to_v4(
     } else {
         out.extend_from_slice(upper);
         if chain.fragment.is_none_or(|fragment| fragment.offset == 0) {
-            update_transport(&mut out[ipv4::HEADER_LEN..], protocol, &ends, Towards::V4);
+            update_transport(&mut out[ipv4::HEADER_LEN..], protocol, &ends, TranslatedTo::V4);
         }
     }
     emit_header(&header, &chain, protocol, &ends, ident, out)
@@ -121,8 +121,8 @@ fn message_to_v4(
     Ok(())
 }
 
-/// Returns the quoted packet without extensions (RFC 4884), in front of which a message has the
-/// length of the quoted packet, in units of `unit` bytes.
+/// Returns the quoted packet without extensions (RFC 4884). The message has its length, in units of
+/// `unit` bytes.
 fn quoted(message: &[u8], unit: usize) -> &[u8] {
     let quoted = &message[ERROR_HEADER_LEN..];
     // Only these two types have the length, in the first byte behind the checksum.

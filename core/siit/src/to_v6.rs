@@ -9,7 +9,7 @@ use crate::kinds::{ErrorKind, error_to_v6};
 use crate::quote::{
     AddressMap, ERROR_HEADER_LEN, ICMP_CHECKSUM_AT, echo_to_v6, fragment_header, quote_to_v6,
 };
-use crate::sums::{BothEnds, Towards, fill_udp, update_transport};
+use crate::sums::{BothEnds, TranslatedTo, fill_udp, update_transport};
 
 /// Translates the IPv4 packet `packet`, and replaces the content of `out` by the IPv6 packet from
 /// `src` to `dst`. The packet may be longer than the IPv6 link allows: see
@@ -80,7 +80,7 @@ fn transport_to_v6(
 ) -> Result<(), Untranslatable> {
     let sum = transport.get(udp::CHECKSUM_OFFSET..udp::CHECKSUM_OFFSET + 2);
     if protocol != IpProtocol::UDP || sum != Some(&[0, 0]) {
-        update_transport(transport, protocol, ends, Towards::V6);
+        update_transport(transport, protocol, ends, TranslatedTo::V6);
         return Ok(());
     }
     // IPv6 requires a checksum, for which all fragments of the datagram would be needed.

@@ -26,8 +26,8 @@ pub struct RouterArgs {
     /// File with ports, routes, rules and other settings (docs/config.md)
     ///
     /// The file replaces --port, --route, --acl, --nat, --forward, --nat64, --dhcp, --dhcp-server,
-    /// --ra and --dns. Other options may be set in the file, too, but those of the command line take
-    /// precedence.
+    /// --ra and --dns. Other options may be set in the file, too, but those of the command line
+    /// take precedence.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(conflicts_with_all = ["port", "route", "acl", "nat", "forward", "nat64"])]
     #[arg(conflicts_with_all = ["dhcp", "dhcp_server", "ra", "dns"])]
@@ -78,10 +78,10 @@ pub struct RouterArgs {
 
     /// Translate between IPv6 hosts and IPv4 servers: PREFIX[=POOL]
     ///
-    /// Packets to IPv6 addresses of PREFIX, such as 64:ff9b::/96, go to the IPv4 address within. Each
-    /// IPv6 host gets an IPv4 address of POOL (198.18.0.0/16), and --nat 'masquerade out PORT'
-    /// translates it further. The option adds the port nat64. With --dns PORT,dns64 hosts learn such
-    /// addresses of servers.
+    /// Packets to IPv6 addresses of PREFIX, such as 64:ff9b::/96, go to the IPv4 address within.
+    /// Each IPv6 host gets an IPv4 address of POOL (198.18.0.0/16), and --nat 'masquerade out PORT'
+    /// translates it further. The option adds the port nat64. With --dns PORT,dns64 hosts learn
+    /// such addresses of servers.
     #[arg(long, value_name = "PREFIX", value_parser = Nat64Config::parse)]
     pub nat64: Option<Nat64Config>,
 

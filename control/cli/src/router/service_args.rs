@@ -38,8 +38,9 @@ pub struct ServiceArgs {
     ///
     /// OPTION is upstream=ADDRESS[+ADDRESS], domain=NAME of local names (home.arpa),
     /// host=NAME@ADDRESS, port=NUMBER (53), or pending=NUMBER of queries of a client. dns64 creates
-    /// IPv6 addresses of --nat64 for names with IPv4 addresses alone. Limits of the cache are entries=NUMBER, memory=BYTES, ttl-min=SECONDS and ttl-max=SECONDS. Unless upstream
-    /// is given, the nameservers of the router's own lease are asked, or those of this host. DHCP
+    /// IPv6 addresses of --nat64 for names with IPv4 addresses alone. Limits of the cache are
+    /// entries=NUMBER, memory=BYTES, ttl-min=SECONDS and ttl-max=SECONDS. Unless upstream is given,
+    /// the nameservers of the router's own lease are asked, or those of this host. DHCP
     /// servers of these ports announce the router as nameserver (docs/dns.md).
     #[arg(long, value_name = "PORT", value_parser = DnsSettings::parse)]
     pub dns: Option<DnsSettings>,
