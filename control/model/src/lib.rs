@@ -37,8 +37,8 @@
 //!
 //! Reading order: `request`, `net`, `lookup`, `ports`, `acl`, `flows`, `settings` and
 //! `subscription` (types), `client` and `reports`. Then `server`, `connections` and `subscriber`
-//! (the run's end), `changes` (differences to report), `ask` (concurrent queries), `bounded` (limits
-//! on memory) and `folder` (directories of the sockets).
+//! (the run's end), `changes` (differences to report), `ask` (concurrent queries), `bounded`
+//! (limits on memory) and `folder` (directories of the sockets).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
