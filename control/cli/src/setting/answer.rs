@@ -41,8 +41,8 @@ pub fn change(stack: &ServedStack, changes: &[TcpSettingChange]) -> Result<usize
     Ok(changes.len())
 }
 
-/// Validates changes, and returns the last value of each setting. A long list of changes would delay
-/// the packets of the event loops that apply it.
+/// Validates changes, and returns the last value of each setting. A long list of changes would
+/// delay the packets of the event loops that apply it.
 ///
 /// # Errors
 /// Fails if a change is invalid.
