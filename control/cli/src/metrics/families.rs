@@ -33,6 +33,9 @@ const GAUGES: [&str; 22] = [
     "dns.tcp_clients",
 ];
 
+/// Name of the metric that describes each run.
+const RUN_INFO: &str = "run_info";
+
 /// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
@@ -107,11 +110,27 @@ impl Families {
 
     /// Adds the metrics of a run.
     pub fn add_run(&mut self, sample: &RunSample) {
-        let run = run_label(&sample.reply);
+        let run = self.unique(run_label(&sample.reply));
         self.add_info(sample, &run);
         sample.interfaces.iter().for_each(|it| self.add_interface(it, &run));
         sample.shards.iter().for_each(|it| self.add_shard(it, &run));
         sample.layers.iter().for_each(|it| self.add_layer(it, &run));
+    }
+
+    /// Appends a number to the label of a run if another run already has the label. Otherwise two
+    /// samples could have equal labels, and Prometheus would refuse all of them.
+    fn unique(&self, label: String) -> String {
+        let info = self.0.get(&(RUN_INFO.to_owned(), false));
+        let infos = info.map(|family| &family.samples[..]).unwrap_or_default();
+        let is_used = |label: &str| {
+            let is_run = |(name, value): &(&str, String)| *name == "run" && value == label;
+            infos.iter().any(|(labels, _)| labels.iter().any(is_run))
+        };
+        if !is_used(&label) {
+            return label;
+        }
+        let mut numbered = (2u32..).map(|number| format!("{label}-{number}"));
+        numbered.find(|it| !is_used(it)).unwrap_or_else(|| label.clone())
     }
 
     fn add(&mut self, metric: Metric<'_>, labels: Labels, value: u64) {
@@ -137,7 +156,7 @@ impl Families {
             ("kind", kind.to_owned()),
             ("program", program.first().cloned().unwrap_or_default()),
         ];
-        let info = Metric::gauge("run_info", "Constant 1 with the description of a run as labels.");
+        let info = Metric::gauge(RUN_INFO, "Constant 1 with the description of a run as labels.");
         self.add(info, labels, 1);
         let sockets = Metric::gauge("sockets_open", "Sockets and connections of the run.");
         self.add(sockets, vec![("run", run.to_owned())], sample.sockets);
@@ -346,6 +365,18 @@ mod tests {
             let has_run = family.samples[0].0.contains(&("run", "web".to_owned()));
             assert_eq!(has_run, name != "runs_silent", "{name}");
         }
+    }
+
+    #[test]
+    fn runs_with_equal_process_ids_have_different_labels() {
+        let mut families = Families::default();
+        let sample = || RunSample { reply: Reply::new(RunKind::Run, Vec::new()), ..sample() };
+        (0..3).for_each(|_| families.add_run(&sample()));
+        let family = &families.0[&("sockets_open".to_owned(), false)];
+        let labels = family.samples.iter().map(|(labels, _)| &labels[0].1);
+        let pid = std::process::id();
+        let wanted = [format!("{pid}"), format!("{pid}-2"), format!("{pid}-3")];
+        assert!(labels.eq(&wanted), "{family:?}");
     }
 
     /// Fails if a counter of the engine or the stack has no line in `help.txt`, or if a line has no
