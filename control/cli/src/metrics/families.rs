@@ -33,6 +33,13 @@ const GAUGES: [&str; 22] = [
     "dns.tcp_clients",
 ];
 
+/// Maximum number of samples of one metric. A router may have some 100,000 rules, and Prometheus
+/// keeps each sample in memory as a time series.
+const FAMILY_SAMPLES_MAX: usize = 10_000;
+
+/// Name of the metric that counts samples beyond [`FAMILY_SAMPLES_MAX`].
+const LEFT_OUT: &str = "samples_left_out";
+
 /// Name of the metric that describes each run.
 const RUN_INFO: &str = "run_info";
 
@@ -140,7 +147,20 @@ impl Families {
             kind: metric.kind,
             samples: Vec::new(),
         });
-        family.samples.push((labels, value));
+        if family.samples.len() < FAMILY_SAMPLES_MAX {
+            family.samples.push((labels, value));
+        } else {
+            self.count_left_out();
+        }
+    }
+
+    fn count_left_out(&mut self) {
+        let family = self.0.entry((LEFT_OUT.to_owned(), false)).or_insert_with(|| MetricFamily {
+            help: "Samples left out because their metric has too many.".to_owned(),
+            kind: MetricKind::Gauge,
+            samples: vec![(Vec::new(), 0)],
+        });
+        family.samples.iter_mut().for_each(|(_, count)| *count += 1);
     }
 
     fn add_info(&mut self, sample: &RunSample, run: &str) {
@@ -365,6 +385,18 @@ mod tests {
             let has_run = family.samples[0].0.contains(&("run", "web".to_owned()));
             assert_eq!(has_run, name != "runs_silent", "{name}");
         }
+    }
+
+    #[test]
+    fn samples_of_a_metric_are_limited() {
+        let counter = |n| (Word::try_from(format!("{n}.accept.packets")).unwrap(), 1);
+        let counters = (0..FAMILY_SAMPLES_MAX + 3).map(counter).collect();
+        let layers = vec![Layer { name: Word::known("rules"), counters }];
+        let mut families = Families::default();
+        families.add_run(&RunSample { layers, ..sample() });
+        let samples = |name: &str| &families.0[&(name.to_owned(), false)].samples;
+        assert_eq!(samples("rule_packets").len(), FAMILY_SAMPLES_MAX);
+        assert_eq!(samples(LEFT_OUT)[..], [(Vec::new(), 3)]);
     }
 
     #[test]
