@@ -15,6 +15,7 @@ use crate::reports::Reports;
 use crate::request::{Call, Layer, Reply, RequestFault, RunKind, RunningConfig};
 use crate::settings::{TcpSetting, TcpSettingChange};
 use crate::sockets::ShownSocket;
+use crate::subscriber::UNSENT_REPORTS_LEN_MAX;
 use crate::subscription::Subscription;
 use crate::text::printable;
 use crate::user::user_name;
@@ -488,6 +489,13 @@ impl Client {
     #[must_use]
     pub fn silent(&self) -> Error {
         Error::NoAnswer(self.run.clone(), NoAnswer::Silent)
+    }
+
+    /// Returns the error for a run that dropped a part of a sample, because the part exceeds the
+    /// memory for unsent reports.
+    #[must_use]
+    pub fn incomplete(&self) -> Error {
+        Error::NoAnswer(self.run.clone(), NoAnswer::TooLong(UNSENT_REPORTS_LEN_MAX))
     }
 
     fn missing(&self) -> Error {

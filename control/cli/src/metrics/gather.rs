@@ -52,14 +52,29 @@ fn sample(client: &Client) -> Result<RunSample, Error> {
         let Some(report) = reports.next_within(left)? else {
             return Err(client.silent());
         };
-        let RunReport { traffic, counters, shards, sockets, .. } = report;
-        sample.interfaces.extend(traffic.unwrap_or_default());
-        sample.layers.extend(counters.unwrap_or_default());
-        sample.shards.extend(shards.unwrap_or_default());
+        let RunReport { traffic, counters, shards, sockets, lost, .. } = report;
+        // A part of the sample was larger than the memory of the run for unsent reports. Counters
+        // that are missing must not look like those of a run that has none.
+        if lost.is_some() {
+            return Err(client.incomplete());
+        }
+        // Replace earlier parts: a run of another user may send the same part without end.
+        replace(&mut sample.interfaces, traffic);
+        replace(&mut sample.layers, counters);
+        replace(&mut sample.shards, shards);
         // Sockets are the last part of each sample.
         if let Some(sockets) = sockets {
             sample.sockets = sockets.total;
             return Ok(sample);
         }
+        if Instant::now() >= until {
+            return Err(client.silent());
+        }
+    }
+}
+
+fn replace<T>(part: &mut Vec<T>, with: Option<Vec<T>>) {
+    if let Some(with) = with {
+        *part = with;
     }
 }
