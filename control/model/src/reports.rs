@@ -73,16 +73,20 @@ impl Reports {
 
     fn next(&mut self, left: Option<Duration>) -> Result<Option<RunReport>, Error> {
         let until = left.map(|left| Instant::now() + left);
+        let mut is_late = false;
         loop {
             if let Some(line) = self.lines.take(&self.run)? {
                 let report = serde_json::from_slice(&line);
                 return report.map(Some).map_err(|_| Error::Unreadable(self.run.clone()));
             }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let is_read = self.lines.fill(&self.run, &self.socket, left)?;
-            if !is_read && until.is_some_and(|until| until <= Instant::now()) {
+            if is_late {
                 return Ok(None);
             }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            self.lines.fill(&self.run, &self.socket, left)?;
+            // The time is over even if bytes have arrived. Otherwise a run of another user could
+            // hold the caller by a line that it sends byte by byte.
+            is_late = until.is_some_and(|until| until <= Instant::now());
         }
     }
 }
@@ -121,8 +125,8 @@ impl ReceivedLines {
         Ok(Some(line))
     }
 
-    /// Reads available bytes. Waits for them at most for `left`. Returns whether some were read.
-    fn fill(&mut self, run: &Run, socket: &OwnedFd, left: Option<Duration>) -> Result<bool, Error> {
+    /// Reads available bytes. Waits for them at most for `left`.
+    fn fill(&mut self, run: &Run, socket: &OwnedFd, left: Option<Duration>) -> Result<(), Error> {
         let failed = |errno: Errno| Error::NoAnswer(run.clone(), errno.into());
         wait(&mut [PollFd::new(socket, PollFlags::IN)], left).map_err(failed)?;
         let before = self.bytes.len();
@@ -131,8 +135,7 @@ impl ReceivedLines {
         self.bytes.truncate(before + *result.as_ref().unwrap_or(&0));
         match result {
             Ok(0) | Err(Errno::CONNRESET) => Err(Error::Ended(run.clone())),
-            Ok(_) => Ok(true),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
             Err(error) => Err(failed(error)),
         }
     }
