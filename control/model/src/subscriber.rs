@@ -1,7 +1,8 @@
 //! Subscribers of a run: clients that receive reports until they close their connection.
 //!
-//! Memory for unsent reports is limited. If a client reads too slowly, further reports are dropped,
-//! and the next report that fits is preceded by the number of dropped ones.
+//! Memory for unsent reports is limited. If a client reads too slowly, further reports are dropped.
+//! Their number is sent before the next report that fits, or when the client has received all
+//! earlier reports.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -34,6 +35,8 @@ struct UnsentReports {
     sent: usize,
     /// Number of reports that were dropped since the last one was stored.
     lost: u64,
+    /// Time of the latest dropped report in microseconds, as in [`RunReport::time_us`].
+    lost_at_us: u64,
 }
 
 impl UnsentReports {
@@ -45,18 +48,36 @@ impl UnsentReports {
     fn push(&mut self, report: &RunReport) {
         let mut line = Vec::new();
         if self.lost > 0 {
-            let (time_us, lost) = (report.time_us, Some(self.lost));
-            put_line(&mut line, &RunReport { time_us, lost, ..RunReport::default() });
+            put_lost(&mut line, self.lost, report.time_us);
         }
         put_line(&mut line, report);
         if self.unsent().len() + line.len() > UNSENT_REPORTS_LEN_MAX {
-            self.lost += 1;
+            // A source may report a number of reports that it has not even made.
+            self.lost = self.lost.saturating_add(report.lost.unwrap_or(1));
+            self.lost_at_us = report.time_us;
+            // A report that never fits is followed by no confirmation if it is the only one.
+            self.confirm(0);
             return;
         }
         self.lost = 0;
         self.bytes.drain(..std::mem::take(&mut self.sent));
         self.bytes.append(&mut line);
     }
+
+    /// Counts bytes that the socket has accepted. If the client has then received all reports but
+    /// those that were dropped, stores their number. Otherwise a client could believe an outdated
+    /// state until the next change.
+    fn confirm(&mut self, len: usize) {
+        self.sent += len;
+        if self.lost > 0 && self.unsent().is_empty() {
+            (self.bytes, self.sent) = (Vec::new(), 0);
+            put_lost(&mut self.bytes, std::mem::take(&mut self.lost), self.lost_at_us);
+        }
+    }
+}
+
+fn put_lost(to: &mut Vec<u8>, lost: u64, time_us: u64) {
+    put_line(to, &RunReport { time_us, lost: Some(lost), ..RunReport::default() });
 }
 
 fn put_line(to: &mut Vec<u8>, report: &RunReport) {
@@ -132,7 +153,7 @@ impl Subscriber {
             return true;
         }
         match stream.write(self.outbox.unsent()) {
-            Ok(len) => self.outbox.sent += len,
+            Ok(len) => self.outbox.confirm(len),
             Err(error) if is_later(&error) => {}
             Err(_) => return false,
         }
@@ -173,8 +194,9 @@ mod tests {
         let first = received(&outbox);
         assert!(first.len() >= 3 && first.iter().all(|report| report.lost.is_none()));
         let dropped = 10 - first.len() as u64;
-        // The client reads all that was stored, so that the next report fits.
-        outbox.sent = outbox.bytes.len();
+        // The client reads so much that the next reports fit.
+        let read = outbox.unsent().len() - 1;
+        outbox.confirm(read);
         outbox.push(&report(10, len));
         outbox.push(&report(11, len));
         let later = received(&outbox);
@@ -186,8 +208,26 @@ mod tests {
     fn a_report_that_never_fits_is_counted() {
         let mut outbox = UnsentReports::default();
         outbox.push(&report(1, 2 * UNSENT_REPORTS_LEN_MAX));
-        assert!(outbox.unsent().is_empty());
-        outbox.push(&report(2, 8));
         assert_eq!(received(&outbox)[0].lost, Some(1));
+        outbox.push(&report(2, 8));
+        let lost: Vec<_> = received(&outbox).iter().map(|report| report.lost).collect();
+        assert_eq!(lost, [Some(1), None]);
+    }
+
+    #[test]
+    fn a_client_that_catches_up_is_told_without_a_further_report() {
+        let mut outbox = UnsentReports::default();
+        outbox.push(&report(1, 8));
+        outbox.push(&report(2, 2 * UNSENT_REPORTS_LEN_MAX));
+        outbox.push(&RunReport { time_us: 3, lost: Some(5), ..report(3, UNSENT_REPORTS_LEN_MAX) });
+        let all = outbox.unsent().len();
+        outbox.confirm(all - 1);
+        assert_eq!(outbox.unsent(), b"\n", "the client has not received all yet");
+        outbox.confirm(1);
+        let told = received(&outbox);
+        assert_eq!((told.len(), told[0].time_us, told[0].lost), (1, 3, Some(6)));
+        let all = outbox.unsent().len();
+        outbox.confirm(all);
+        assert!(outbox.unsent().is_empty());
     }
 }
