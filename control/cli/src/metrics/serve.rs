@@ -19,7 +19,8 @@ const REQUEST_LEN_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// Maximum time in which a client must send its request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum time for which the client may accept no byte of the answer.
+/// Maximum time in which a client must receive the whole answer. Otherwise a few clients that read
+/// single bytes would use up all connections.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Pause after accept(2) has failed, for example because no descriptor is free.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -114,12 +115,35 @@ fn answer_one(
 ) -> io::Result<()> {
     let head = read_head(stream)?;
     let (answer, with_body) = answer(&head, is_local, metrics);
-    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-    stream.write_all(answer.to_string().as_bytes())?;
+    let mut bytes = answer.to_string().into_bytes();
     if with_body {
-        stream.write_all(answer.body.as_bytes())?;
+        bytes.extend_from_slice(answer.body.as_bytes());
     }
+    write_within(stream, &bytes, ANSWER_WITHIN)?;
     stream.shutdown(std::net::Shutdown::Write)
+}
+
+/// Sends all bytes within a time limit.
+fn write_within(stream: &mut TcpStream, mut bytes: &[u8], limit: Duration) -> io::Result<()> {
+    let until = Instant::now() + limit;
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(time_left(until)?))?;
+        match stream.write(bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the time until a deadline.
+///
+/// # Errors
+/// Fails if the deadline has passed.
+fn time_left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Reads a request up to the empty line after its header, or up to its maximum length.
@@ -127,11 +151,7 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let until = Instant::now() + REQUEST_WITHIN;
     let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
     while head.len() < REQUEST_LEN_MAX && !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(time_left(until)?))?;
         match stream.read(&mut chunk)? {
             0 => break,
             len => head.extend_from_slice(&chunk[..len]),
@@ -244,6 +264,24 @@ mod tests {
         drop(silent);
         while !exchange(address, request).starts_with("HTTP/1.1 200") {}
     }
+
+    /// Tests that progress does not extend the time for an answer. The client reads all the time,
+    /// but the deadline has passed before the first byte.
+    #[test]
+    fn an_answer_has_a_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let late = write_within(&mut stream, b"late", Duration::ZERO).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        write_within(&mut stream, b"in time", HOUR).unwrap();
+        drop(stream);
+        let mut received = String::new();
+        client.read_to_string(&mut received).unwrap();
+        assert_eq!(received, "in time");
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
     fn a_long_request_is_refused() {
