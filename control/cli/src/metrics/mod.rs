@@ -11,6 +11,8 @@ mod gather;
 mod serve;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -37,7 +39,8 @@ pub const ABOUT: &str = "\
 Print the metrics of running stacks in the text format of Prometheus, once or for a scraper.
 
 Without --name or --run, the metrics of all runs and routers of this user, each with its label \
-run. With --listen, each request for /metrics samples the runs anew, so runs may come and go.";
+run. With --listen, a request for /metrics samples the runs anew, at most once a second, so runs \
+may come and go.";
 
 /// Text of `towpath metrics --help` after the options.
 pub const AFTER: &str = "\
@@ -103,26 +106,70 @@ fn listen(args: &MetricsArgs, address: SocketAddr) -> Result<()> {
     messages::error(&format!("serving http://{own}/metrics"));
     let which =
         WhichRun { run: args.which.run, name: args.which.name.clone(), user: args.which.user };
-    serve::serve(&listener, move || answer(&which))
+    let shared = SharedText::default();
+    serve::serve(&listener, move || match shared.get(Instant::now(), || sampled(&which)) {
+        Ok(text) => HttpAnswer::metrics(encode::CONTENT_TYPE, text),
+        Err(error) => HttpAnswer::line("500 Internal Server Error", &format!("{error:#}")),
+    })
 }
 
 /// Samples the runs for a scraper.
-fn answer(which: &WhichRun) -> HttpAnswer {
+fn sampled(which: &WhichRun) -> Result<String> {
     let clients = match clients(which) {
         Ok(clients) => clients,
         // The run that was named does not exist at the moment.
         Err(Error::NoRun(_)) => Vec::new(),
-        Err(error) => return HttpAnswer::line("500 Internal Server Error", &error.to_string()),
+        Err(error) => anyhow::bail!("{error}"),
     };
-    match encode::text(gather::gather(&clients).0) {
-        Ok(text) => HttpAnswer::metrics(encode::CONTENT_TYPE, text),
-        Err(error) => HttpAnswer::line("500 Internal Server Error", &format!("{error:#}")),
+    encode::text(gather::gather(&clients).0)
+}
+
+/// Time for which requests share a sample.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// The latest text, which concurrent and frequent requests share. Any user of the machine may
+/// connect. Otherwise their requests would use up the subscriptions of each run, and much of the
+/// time of its engine.
+#[derive(Default)]
+struct SharedText(Mutex<Option<(Instant, String)>>);
+
+impl SharedText {
+    /// Returns the latest text, or a new one if the latest text is too old for a request that
+    /// arrived at `now`.
+    fn get(&self, now: Instant, sample: impl FnOnce() -> Result<String>) -> Result<String> {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < SHARED_FOR;
+        if let Some((_, text)) = latest.as_ref().filter(|(at, _)| is_recent(*at)) {
+            return Ok(text.clone());
+        }
+        let text = sample()?;
+        *latest = Some((Instant::now(), text.clone()));
+        Ok(text)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[test]
+    fn frequent_requests_share_a_sample() {
+        let (shared, samples, now) = (SharedText::default(), Cell::new(0), Instant::now());
+        let get = |now| {
+            let sample = || {
+                samples.set(samples.get() + 1);
+                Ok(samples.get().to_string())
+            };
+            shared.get(now, sample).unwrap()
+        };
+        assert_eq!(get(now), "1");
+        assert_eq!(get(now), "1");
+        assert_eq!(get(now + Duration::from_secs(3600)), "2");
+        let failed = SharedText::default().get(now, || Err(anyhow::anyhow!("no run")));
+        assert_eq!(failed.unwrap_err().to_string(), "no run");
+    }
 
     #[test]
     fn a_port_alone_is_on_loopback() {
