@@ -10,6 +10,10 @@ use crate::net::{Address, Interface, Neighbor, Origin, Route, RouteKind};
 use crate::sockets::Word;
 use crate::subscription::{InterfaceAddress, ReportTopic, RunReport, Subscription};
 
+/// Maximum number of deletions and of additions that are reported for each topic at once. The
+/// shortest reports of so many changes exceed the memory for a client's unsent reports.
+const REPORTS_MAX: usize = 32_768;
+
 /// Network configuration of a run at one time. Parts that have not changed are shared with the
 /// previous state.
 #[derive(Debug, Clone, Default)]
@@ -27,7 +31,8 @@ impl NetView {
     /// to the topics of a subscription.
     ///
     /// Deletions come first, and the link comes last among them, as the kernel reports them. A
-    /// change that was undone between both states has no report.
+    /// change that was undone between both states has no report. If there are too many changes, the
+    /// last report has the number of those that were left out, as [`RunReport::lost`].
     #[must_use]
     pub fn changes(&self, after: &Self, wanted: &Subscription) -> Vec<RunReport> {
         let mut found = Differences::default();
@@ -73,6 +78,8 @@ impl NetView {
 struct Differences {
     deleted: Vec<RunReport>,
     set: Vec<Vec<RunReport>>,
+    /// Number of differences beyond [`REPORTS_MAX`].
+    lost: usize,
 }
 
 impl Differences {
@@ -83,17 +90,21 @@ impl Differences {
         is_changed: impl Fn(&V, &V) -> bool,
         report: impl Fn(&V) -> RunReport,
     ) {
-        let gone = before.iter().filter(|(key, _)| !after.contains_key(key));
-        let deleted = gone.map(|(_, old)| RunReport { deleted: true, ..report(old) });
-        self.deleted.extend(deleted);
+        let mut gone = before.iter().filter(|(key, _)| !after.contains_key(key));
+        let deleted = gone.by_ref().take(REPORTS_MAX);
+        self.deleted.extend(deleted.map(|(_, old)| RunReport { deleted: true, ..report(old) }));
         let is_new = |(key, new): &(&K, &V)| before.get(key).is_none_or(|old| is_changed(old, new));
-        self.set.push(after.iter().filter(is_new).map(|(_, new)| report(new)).collect());
+        let mut new = after.iter().filter(is_new);
+        self.set.push(new.by_ref().take(REPORTS_MAX).map(|(_, new)| report(new)).collect());
+        self.lost += gone.count() + new.count();
     }
 
     /// Returns all reports in their order. New entries are reported in the reverse order of the
     /// topics, because an address needs its link, and a route its address.
     fn reports(self) -> Vec<RunReport> {
-        self.deleted.into_iter().chain(self.set.into_iter().rev().flatten()).collect()
+        let lost = (self.lost > 0)
+            .then(|| RunReport { lost: Some(self.lost as u64), ..RunReport::default() });
+        self.deleted.into_iter().chain(self.set.into_iter().rev().flatten()).chain(lost).collect()
     }
 }
 
@@ -275,6 +286,23 @@ mod tests {
         assert_eq!(words(&renewed), ["+address"]);
         (moved.up, moved.addresses[0].valid_s) = (false, Some(60));
         assert_eq!(words(&before.changes(&view(vec![moved], vec![], vec![]), &wanted)), ["+link"]);
+    }
+
+    #[test]
+    fn changes_beyond_the_limit_are_counted() {
+        let routes = (0..REPORTS_MAX as u32 + 2)
+            .map(|n| Route { metric: Some(n), ..route("10.9.0.0/16", Some("10.0.0.2")) });
+        let (none, all) = (NetView::default(), view(vec![], routes.collect(), vec![]));
+        let wanted = Subscription::to(&[ReportTopic::Routes]);
+        for (reports, deleted) in
+            [(none.changes(&all, &wanted), false), (all.changes(&none, &wanted), true)]
+        {
+            assert_eq!(reports.len(), REPORTS_MAX + 1);
+            let (last, before) = reports.split_last().unwrap();
+            assert_eq!(*last, RunReport { lost: Some(2), ..RunReport::default() });
+            assert!(before.iter().all(|report| report.route.is_some()));
+            assert!(before.iter().all(|report| report.deleted == deleted));
+        }
     }
 
     #[test]
