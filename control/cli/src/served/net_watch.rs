@@ -18,6 +18,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Routes of a large table, for example, are copied for a tenth of the time at most.
 pub const REST_FACTOR: u32 = 10;
 
+/// Maximum number of routes and neighbors that are copied at once after a change by a request. With
+/// more of them, a script of changes would occupy the first shard by copies of the whole table.
+const HURRY_ENTRIES_MAX: usize = 10_000;
+
 /// The latest state of the network configuration that subscribers have seen.
 pub struct NetWatch {
     stack: Arc<ServedStack>,
@@ -144,9 +148,15 @@ impl WatchRegistration {
         self.watch.lock().pause()
     }
 
-    /// Requests that the next look reads the configuration anew.
-    pub fn hurry(&self) {
-        self.watch.lock().looked_at = None;
+    /// Requests that the next look reads the configuration anew. Returns false if the configuration
+    /// is too large for this.
+    pub fn hurry(&self) -> bool {
+        let mut state = self.watch.lock();
+        let may_hurry = state.view.routes.len() + state.view.neighbors.len() <= HURRY_ENTRIES_MAX;
+        if may_hurry {
+            state.looked_at = None;
+        }
+        may_hurry
     }
 }
 

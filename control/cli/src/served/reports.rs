@@ -90,9 +90,12 @@ impl ChangeReports {
 
     fn collect(&mut self, now: Instant, wanted: &Subscription) -> Result<Vec<RunReport>, Gone> {
         let current = self.watched.look(now)?;
-        self.next_look = now + self.watched.pause();
+        // Compared on the thread that answers all requests.
+        let began = Instant::now();
         let reports = self.known.changes(&current, wanted);
+        let rest = began.elapsed() * REST_FACTOR;
         self.known = current;
+        self.next_look = now + self.watched.pause().max(rest);
         Ok(reports)
     }
 }
@@ -106,8 +109,7 @@ impl ReportSource for StackReports {
     }
 
     fn hurry(&mut self) {
-        if let Some(changes) = &mut self.changes {
-            changes.watched.hurry();
+        if let Some(changes) = self.changes.as_mut().filter(|changes| changes.watched.hurry()) {
             changes.next_look = Instant::now();
         }
     }
