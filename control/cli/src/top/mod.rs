@@ -233,7 +233,11 @@ impl TopSession {
             match arrived.signal {
                 signal if self.signals.is_ignored(signal) => {}
                 // A new size of the terminal is noticed when the page is drawn.
-                Signal::SIGWINCH | Signal::SIGCONT => {}
+                Signal::SIGWINCH => {}
+                // Show the page again if the process was continued in the background before.
+                Signal::SIGCONT => {
+                    self.screen.enter(false);
+                }
                 // Leave the page while the process is stopped, until it is continued.
                 signal @ Signal::SIGTSTP => {
                     self.screen.while_left(|| drop(signals::act(signal)));
