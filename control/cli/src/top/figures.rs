@@ -103,7 +103,7 @@ pub struct RunFigures {
 impl RunFigures {
     /// Updates the figures by a report.
     pub fn update(&mut self, report: RunReport) {
-        self.lost += report.lost.unwrap_or(0);
+        self.lost = self.lost.saturating_add(report.lost.unwrap_or(0));
         let at_us = report.time_us;
         if let Some(interfaces) = report.traffic {
             self.set_interfaces(at_us, &interfaces);
@@ -127,7 +127,7 @@ impl RunFigures {
                 ("tx_bytes", traffic.tx_bytes),
                 ("rx_packets", traffic.rx_packets),
                 ("tx_packets", traffic.tx_packets),
-                ("drops", traffic.rx_dropped + traffic.tx_dropped),
+                ("drops", traffic.rx_dropped.saturating_add(traffic.tx_dropped)),
             ];
             counters.map(|(counter, value)| (format!("{}.{counter}", interface.name), value))
         });
@@ -276,6 +276,32 @@ mod tests {
     use towpath_model::Word;
 
     use super::*;
+
+    #[test]
+    fn counters_of_a_hostile_run_do_not_overflow() {
+        let mut figures = RunFigures::default();
+        let traffic = towpath_model::Traffic {
+            rx_dropped: u64::MAX,
+            tx_dropped: u64::MAX,
+            ..towpath_model::Traffic::default()
+        };
+        let interface = Interface {
+            index: 1,
+            name: Word::known("lo"),
+            kind: towpath_model::Kind::Loopback,
+            mac: None,
+            mtu: 65_536,
+            up: true,
+            carrier: None,
+            addresses: Vec::new(),
+            traffic,
+        };
+        for lost in [None, Some(u64::MAX), Some(1)] {
+            let traffic = Some(vec![interface.clone()]);
+            figures.update(RunReport { traffic, lost, ..RunReport::default() });
+        }
+        assert_eq!(figures.lost, u64::MAX);
+    }
 
     #[test]
     fn rates_are_differences_of_two_samples() {

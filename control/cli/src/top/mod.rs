@@ -76,6 +76,9 @@ Exit status:
 
 /// Period of the samples of a connection on its page, unless --delay is shorter.
 const DETAIL_PERIOD: Duration = Duration::from_millis(250);
+/// Maximum number of reports that are handled before keys and signals. Otherwise a run of another
+/// user that sends reports without a pause would hold the command.
+const REPORTS_MAX: usize = 100;
 /// Width in columns of a page that is printed as text.
 const TEXT_WIDTH: u16 = 150;
 
@@ -275,20 +278,29 @@ impl TopSession {
         self.client.subscribe(&subscription).map_err(failure)
     }
 
-    /// Handles all reports that have arrived. Returns whether the run has ended.
+    /// Handles the reports that have arrived, at most [`REPORTS_MAX`]. Returns whether the run has
+    /// ended.
     fn take_reports(&mut self) -> Result<bool> {
-        while let Some(report) = match arrived(&mut self.reports)? {
-            NextReport::Report(report) => Some(report),
-            NextReport::Nothing => None,
-            NextReport::Ended => return Ok(true),
-        } {
-            self.app.figures.update(*report);
+        for _ in 0..REPORTS_MAX {
+            match arrived(&mut self.reports)? {
+                NextReport::Report(report) => self.app.figures.update(*report),
+                NextReport::Nothing => break,
+                NextReport::Ended => return Ok(true),
+            }
         }
         let (Some(watched), Some(page)) = (&mut self.watched, &mut self.app.detail) else {
             return Ok(false);
         };
-        while let NextReport::Report(report) = arrived(watched)? {
-            page.update(*report);
+        for _ in 0..REPORTS_MAX {
+            match arrived(watched)? {
+                NextReport::Report(report) => page.update(*report),
+                NextReport::Nothing => break,
+                // Poll no closed connection, which is always ready.
+                NextReport::Ended => {
+                    self.watched = None;
+                    break;
+                }
+            }
         }
         Ok(false)
     }
