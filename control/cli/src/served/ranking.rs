@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
 
 use towpath_engine::SocketEntry;
@@ -9,9 +10,10 @@ use towpath_model::{ConnectionName, SampledSocket, SocketsSample, Subscription};
 
 use super::convert::socket;
 
-/// Identity of a socket. A slot is reused after its socket was closed, but rarely for the same pair
-/// of addresses.
-type SocketKey = (u32, Option<String>, Option<String>);
+/// Identity of a socket: its slot, and a hash of its addresses. A slot is reused after its socket
+/// was closed, but rarely for the same pair of addresses. Every subscriber has an entry for each
+/// connection, so the addresses themselves would take much memory.
+type SocketKey = (u32, u64);
 
 /// Bytes of a connection that its peer has acknowledged, and bytes that it has received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,6 +47,7 @@ impl CarriedBytes {
 #[derive(Debug, Default)]
 pub struct SocketRanking {
     before: HashMap<SocketKey, CarriedBytes>,
+    hasher: RandomState,
     sampled_at: Option<Instant>,
 }
 
@@ -60,19 +63,21 @@ impl SocketRanking {
         let entries: Vec<_> = entries.into_iter().filter(is_somewhere).collect();
         let (total, is_first) = (entries.len() as u64, self.sampled_at.is_none());
         let mut carried = HashMap::new();
-        let mut ranked = Vec::with_capacity(entries.len());
-        for entry in entries {
+        let mut ranked = Vec::new();
+        let is_wanted = |entry: &SocketEntry| {
+            wanted.sockets_max > 0
+                && wanted.connection.is_none_or(|only| is_connection(entry, only))
+        };
+        for entry in entries.into_iter().filter(is_wanted) {
             let now = CarriedBytes::of(&entry);
-            let key = (entry.slot, entry.local.clone(), entry.remote.clone());
+            let key = (entry.slot, self.hasher.hash_one((&entry.local, &entry.remote)));
             // A connection that was not there before has carried all its bytes in the period.
             let before = self.before.get(&key).copied().unwrap_or_default();
             let period = if is_first { CarriedBytes::default() } else { now.since(before) };
             if entry.tcp.is_some() {
                 carried.insert(key, now);
             }
-            if wanted.connection.is_none_or(|only| is_connection(&entry, only)) {
-                ranked.push((period, now, entry));
-            }
+            ranked.push((period, now, entry));
         }
         self.before = carried;
         ranked.sort_by_key(|(period, now, _)| Reverse((period.total(), now.total())));
@@ -166,5 +171,16 @@ mod tests {
         let entries = vec![entry(1, "10.0.0.2:1", 500), entry(2, "10.0.0.2:2", 900)];
         let sample = ranking.sample(entries, start, &wanted);
         assert_eq!((carried(&sample), sample.total), (vec![(2, 0)], 2));
+        assert_eq!(ranking.before.len(), 1);
+    }
+
+    #[test]
+    fn a_subscription_to_no_socket_only_counts_them() {
+        let mut ranking = SocketRanking::default();
+        let mut wanted = Subscription::to(&[ReportTopic::Sockets]);
+        wanted.sockets_max = 0;
+        let sample = ranking.sample(vec![entry(1, "10.0.0.2:1", 500)], Instant::now(), &wanted);
+        assert_eq!((sample.list.len(), sample.total), (0, 1));
+        assert!(ranking.before.is_empty());
     }
 }
