@@ -17,12 +17,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub fn gather(clients: &[Client]) -> (Families, Vec<Error>) {
     let (asked, left_out) = clients.split_at(clients.len().min(RUNS_MAX));
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            asked.iter().map(|client| scope.spawn(move || sample(client))).collect();
-        threads.into_iter().map(|thread| thread.join()).collect()
+        let threads = asked.iter().map(|client| {
+            let builder = std::thread::Builder::new().name("towpath-sample".into());
+            builder.spawn_scoped(scope, move || sample(client)).map_err(|_| client.silent())
+        });
+        let threads: Vec<_> = threads.collect();
+        // A thread that has panicked has no result.
+        let joined = threads.into_iter().map(|thread| match thread {
+            Ok(thread) => thread.join().ok(),
+            Err(error) => Some(Err(error)),
+        });
+        joined.collect()
     });
     let (mut families, mut silent) = (Families::default(), Vec::new());
-    // A thread that has panicked has no result.
     for result in results.into_iter().flatten() {
         match result {
             Ok(sample) => families.add_run(&sample),
