@@ -54,6 +54,8 @@ pub struct ConnectionDetail {
     pub points: VecDeque<PlotPoint>,
     /// Whether the connection does not exist any more.
     pub is_closed: bool,
+    /// Reason why the run sends no samples of the connection; `None` if the run sends some.
+    pub refusal: Option<String>,
 }
 
 /// Values of a connection at one time.
@@ -137,7 +139,8 @@ impl App {
         let name = ConnectionName { local, remote };
         self.selected = selected;
         let (latest, points) = (None, VecDeque::new());
-        self.detail = Some(ConnectionDetail { name, latest, points, is_closed: false });
+        let (is_closed, refusal) = (false, None);
+        self.detail = Some(ConnectionDetail { name, latest, points, is_closed, refusal });
         KeyEffect::Watch(name)
     }
 }

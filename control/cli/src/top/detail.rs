@@ -52,6 +52,9 @@ fn title_line(detail: &ConnectionDetail) -> Line<'static> {
         let closed = "   does not exist any more";
         spans.push(Span::styled(closed, Style::new().fg(WARNING)));
     }
+    if let Some(why) = &detail.refusal {
+        spans.push(Span::styled(format!("   {why}"), Style::new().fg(WARNING)));
+    }
     Line::from(spans)
 }
 
@@ -183,6 +186,7 @@ mod tests {
             latest: Some(socket),
             points: (0..20).map(point).collect(),
             is_closed: false,
+            refusal: None,
         }
     }
 
@@ -216,6 +220,9 @@ mod tests {
         closed.is_closed = true;
         let text = values::drawn(110, 40, |frame| draw(frame, &closed));
         assert!(text.contains("does not exist any more"), "{text}");
+        closed.refusal = Some("the run has 8 subscribers of this user".to_owned());
+        let text = values::drawn(110, 40, |frame| draw(frame, &closed));
+        assert!(text.contains("the run has 8 subscribers"), "{text}");
         (closed.latest, closed.points) = (None, VecDeque::new());
         for (width, height) in [(1, 1), (20, 8), (110, 40)] {
             values::drawn(width, height, |frame| draw(frame, &closed));

@@ -131,11 +131,14 @@ pub fn top(args: &TopArgs) -> Result<()> {
 }
 
 fn failure(error: Error) -> anyhow::Error {
-    let text = match &error {
+    Failure::error(ExitCode::Usage, explained(&error))
+}
+
+fn explained(error: &Error) -> String {
+    match error {
         Error::Refused(fault) => format!("the run {}", fault.message),
         error => error.to_string(),
-    };
-    Failure::error(ExitCode::Usage, text)
+    }
 }
 
 fn subscription(args: &TopArgs) -> Subscription {
@@ -261,21 +264,26 @@ impl TopSession {
             match self.app.press(key) {
                 KeyEffect::Draw => {}
                 KeyEffect::Quit => return Ok(true),
-                KeyEffect::Watch(name) => self.watched = Some(self.watch(name)?),
+                KeyEffect::Watch(name) => self.watch(name),
                 KeyEffect::Unwatch => self.watched = None,
             }
         }
         Ok(false)
     }
 
-    fn watch(&self, name: ConnectionName) -> Result<Reports> {
+    /// Begins to sample a connection. If the run refuses, the page says why.
+    fn watch(&mut self, name: ConnectionName) {
         let period = self.app.period.min(DETAIL_PERIOD);
         let subscription = Subscription {
             period_ms: period.as_millis() as u32,
             connection: Some(name),
             ..Subscription::to(&[ReportTopic::Sockets])
         };
-        self.client.subscribe(&subscription).map_err(failure)
+        match (self.client.subscribe(&subscription), &mut self.app.detail) {
+            (Ok(reports), _) => self.watched = Some(reports),
+            (Err(error), Some(page)) => page.refusal = Some(explained(&error)),
+            (Err(_), None) => {}
+        }
     }
 
     /// Handles the reports that have arrived, at most [`REPORTS_MAX`]. Returns whether the run has
