@@ -124,6 +124,11 @@ impl Screen {
         open.is_some()
     }
 
+    /// Returns whether the terminal shows the view.
+    pub fn is_shown(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Restores the terminal if it shows the view.
     pub fn leave(&self) {
         if let Some(open) = self.lock().take() {

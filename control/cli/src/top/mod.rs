@@ -1,11 +1,12 @@
 //! Implements `towpath top`: live rates, drops, shards and connections of a running stack.
 //!
 //! `app` has the state and the effect of keys, `figures` computes rates. `overview` and `detail`
-//! draw the pages. A single thread waits for reports, keys and signals.
+//! draw the pages, `keys` reads the keyboard. A single thread waits for reports, keys and signals.
 
 mod app;
 mod detail;
 mod figures;
+mod keys;
 mod overview;
 #[cfg(test)]
 mod samples;
@@ -18,7 +19,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use nix::sys::signal::Signal;
-use ratatui::crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags};
 use rustix::termios::isatty;
 use towpath_model::wait::wait;
@@ -34,6 +34,7 @@ use crate::screen::{Screen, ScreenStream};
 use crate::signals::{self, Signals};
 
 use app::{App, KeyEffect};
+use keys::KeyReader;
 
 /// Options of `towpath top`.
 #[derive(Debug, Args)]
@@ -117,7 +118,8 @@ pub fn top(args: &TopArgs) -> Result<()> {
                        towpath is in the background: try `towpath top --once`";
         return Err(Failure::error(ExitCode::Usage, message));
     }
-    let mut session = TopSession { client, screen, signals, app, reports, watched: None };
+    let (keys, watched) = (KeyReader::new(), None);
+    let mut session = TopSession { client, screen, signals, app, reports, watched, keys };
     let ended = session.run();
     session.screen.leave();
     match ended? {
@@ -186,6 +188,7 @@ struct TopSession {
     reports: Reports,
     /// Samples of the connection whose page is shown.
     watched: Option<Reports>,
+    keys: KeyReader,
 }
 
 /// Reason why the command ends.
@@ -200,11 +203,12 @@ impl TopSession {
     fn run(&mut self) -> Result<TopEnd> {
         loop {
             self.draw();
-            let has_terminal = self.wait()?;
+            let ready = self.wait()?;
             if let Some(end) = self.take_signals()? {
                 return Ok(end);
             }
-            if !has_terminal || self.take_keys()? {
+            let has_gone = ready.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+            if has_gone || (ready.contains(PollFlags::IN) && self.take_keys()?) {
                 return Ok(TopEnd::Key);
             }
             if self.take_reports()? {
@@ -220,17 +224,18 @@ impl TopSession {
         });
     }
 
-    /// Waits for a report, a key or a signal. Returns whether the terminal still exists.
-    fn wait(&self) -> Result<bool> {
-        // Standard output is the terminal. Standard input may be another file.
+    /// Waits for a report, a key or a signal. Returns the events of the terminal.
+    fn wait(&self) -> Result<PollFlags> {
+        // In the background, a read would stop the process. A hang-up is always reported.
+        let input = if self.screen.is_shown() { PollFlags::IN } else { PollFlags::empty() };
         let mut polls = vec![
-            PollFd::from_borrowed_fd(rustix::stdio::stdout(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.keys.fd(), input),
             PollFd::new(&self.reports, PollFlags::IN),
             PollFd::from_borrowed_fd(self.signals.fd().as_fd(), PollFlags::IN),
         ];
         polls.extend(self.watched.iter().map(|reports| PollFd::new(reports, PollFlags::IN)));
         wait(&mut polls, None).context("poll")?;
-        Ok(!polls[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+        Ok(polls[0].revents())
     }
 
     /// Handles signals. Returns the reason to end, if a signal demands it.
@@ -255,12 +260,10 @@ impl TopSession {
         Ok(None)
     }
 
-    /// Handles keys. Returns whether the command must end.
+    /// Handles keys. Returns whether the command must end, also because the terminal was closed.
     fn take_keys(&mut self) -> Result<bool> {
-        while event::poll(Duration::ZERO).context("the keys of the terminal")? {
-            let Event::Key(key) = event::read().context("the keys of the terminal")? else {
-                continue;
-            };
+        let Some(keys) = self.keys.read()? else { return Ok(true) };
+        for key in keys {
             match self.app.press(key) {
                 KeyEffect::Draw => {}
                 KeyEffect::Quit => return Ok(true),
