@@ -1,8 +1,8 @@
 //! Reads keys from the terminal.
 //!
 //! The reader of crossterm is not used: inside one call, that reader repeats read(2) until a key is
-//! complete. An incomplete escape sequence would block signals and reports until the next key. After
-//! a hang-up of the terminal the call would never return, and use a whole processor.
+//! complete. An incomplete escape sequence would block signals and reports until the next key.
+//! After a hang-up of the terminal the call would never return, and use a whole processor.
 
 use std::os::fd::BorrowedFd;
 

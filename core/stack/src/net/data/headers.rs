@@ -124,7 +124,7 @@ pub(super) fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, HeaderRe
             offset: usize::from(fragment.offset),
             more: fragment.more,
             ident: fragment.ident,
-            next_header: Some((fragment.named_at, fragment.next_header.0)),
+            next_header: Some((fragment.named_at as u32, fragment.next_header.0)),
         });
     Ok(ip)
 }

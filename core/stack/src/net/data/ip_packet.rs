@@ -34,7 +34,9 @@ pub(super) struct FragmentPiece {
     pub offset: usize,
     pub more: bool,
     pub ident: u32,
-    pub next_header: Option<(usize, u8)>,
+    /// Offset of the field that names the next header, and its value. 32 bits keep [`IpPacket`]
+    /// small.
+    pub next_header: Option<(u32, u8)>,
 }
 
 /// Values that the tracker (such as NAT) and rules attach to a packet, to read them at later hooks.

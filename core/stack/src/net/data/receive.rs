@@ -304,7 +304,7 @@ impl Data {
             header: (ip.ip_offset, ip.offset),
             end: ip.end,
             tos: ip.tos,
-            next_header: piece.next_header,
+            next_header: piece.next_header.map(|(at, header)| (at as usize, header)),
             group,
         };
         packet.linearize(pool);
