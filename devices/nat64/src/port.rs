@@ -157,13 +157,13 @@ impl Nat64Port {
     /// Translates a packet, and writes the result to `buffer`.
     fn translate(&mut self, now_ns: u64, packet: &[u8]) -> Result<(), Nat64Drop> {
         match packet.first().map(|first| first >> 4) {
-            Some(4) => self.to_v6(packet),
-            Some(6) => self.to_v4(now_ns, packet),
+            Some(4) => self.translate_to_v6(packet),
+            Some(6) => self.translate_to_v4(now_ns, packet),
             _ => Err(Untranslatable::Malformed.into()),
         }
     }
 
-    fn to_v4(&mut self, now_ns: u64, packet: &[u8]) -> Result<(), Nat64Drop> {
+    fn translate_to_v4(&mut self, now_ns: u64, packet: &[u8]) -> Result<(), Nat64Drop> {
         let parsed = ipv6::Header::parse(packet).map_err(|_| Untranslatable::Malformed);
         let (ipv6::Header { src, dst, .. }, _) = parsed?;
         let TranslatedHosts { prefix, pool } = &mut self.hosts;
@@ -186,7 +186,7 @@ impl Nat64Port {
         Ok(())
     }
 
-    fn to_v6(&mut self, packet: &[u8]) -> Result<(), Nat64Drop> {
+    fn translate_to_v6(&mut self, packet: &[u8]) -> Result<(), Nat64Drop> {
         let parsed = ipv4::Header::parse(packet).map_err(|_| Untranslatable::Malformed);
         let (ipv4::Header { src, dst, .. }, _) = parsed?;
         let TranslatedHosts { prefix, pool } = &self.hosts;

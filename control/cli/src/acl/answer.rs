@@ -211,7 +211,7 @@ fn compile(
 }
 
 /// Returns the name of an action.
-fn action_word(action: Action) -> &'static str {
+pub fn action_word(action: Action) -> &'static str {
     match action {
         Action::Accept => "accept",
         Action::Drop => "drop",

@@ -15,7 +15,7 @@ use towpath_model::{Acl, AclChange, AclSet, Error, Word, printable};
 use crate::error::{ExitCode, Failure};
 use crate::ip::{WhichRun, no_answer};
 
-pub use answer::{NO_INTERFACE, change, follow_names, rule_action_word, shown};
+pub use answer::{NO_INTERFACE, action_word, change, follow_names, rule_action_word, shown};
 
 /// Options of `towpath acl`.
 #[derive(Debug, Args)]
