@@ -69,8 +69,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         }
     }
     if let Some(program) = bounce {
-        let devices: Vec<_> =
-            contenders.into_iter().filter(|it| it.bounces()).collect();
+        let devices: Vec<_> = contenders.into_iter().filter(|it| it.bounces()).collect();
         let bounced = rounds(bounce::NAME, &devices, options, |contender| {
             bounce::measure(contender, &program, options.rounds.seconds)
         })?;
