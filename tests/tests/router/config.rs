@@ -128,7 +128,7 @@ fn a_router_changes_to_a_file_without_losing_a_packet() {
     let (start, more) = (it.shown(), it.file("more.toml", MORE));
     let earlier = it.flows().len();
     let pings = ["10.2.0.2", "fd00:2::2"]
-        .map(|to| it.lab.left.spawn(&["ping", "-q", "-i", "0.001", "-c", "4000", "-W", "10", to]));
+        .map(|to| it.lab.left.spawn(&["ping", "-q", "-i", "0.004", "-c", "1000", "-W", "10", to]));
     eventually("the flow of the pings", || it.flows().len() > earlier);
     let flow = it.flows().into_iter().max().expect("a flow");
     for _ in 0..3 {
@@ -142,7 +142,7 @@ fn a_router_changes_to_a_file_without_losing_a_packet() {
     assert!(it.flows().contains(&flow), "the flow keeps its translation");
     for ping in pings {
         let told = ping.wait(PATIENCE).ok().stdout;
-        assert!(told.contains("4000 received, 0% packet loss"), "{told}");
+        assert!(told.contains("1000 received, 0% packet loss"), "{told}");
     }
     let (code, why) = (it.config("rollback").code(), it.refused("rollback"));
     assert!(code == 2 && why.contains("there is no earlier configuration"), "{why}");
