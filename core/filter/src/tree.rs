@@ -227,17 +227,25 @@ impl<const LANES: usize> CutTree<LANES> {
         let ends = self.ends.get(range)?;
         // Continue behind a rule that did not decide. Otherwise a leaf of such rules would be
         // compared from its beginning for each rule.
-        let start = match fields.first {
+        let mut start = match fields.first {
             0 => 0,
             first => ends.partition_point(|end| end.order < first),
         };
-        bounds[start..].iter().zip(&ends[start..]).find_map(|(bounds, end)| {
-            let is_match = bounds.contain(point)
-                && fields.tcp_flags & end.flags_mask == end.flags_set
-                && end.states.contains(fields.state)
-                && (!end.is_special || special.accept(end.order));
-            is_match.then_some(end)
-        })
+        loop {
+            // The inner loop has no call, which would keep the point out of vector registers.
+            let found =
+                bounds.get(start..)?.iter().zip(&ends[start..]).position(|(bounds, end)| {
+                    bounds.contain(point)
+                        && fields.tcp_flags & end.flags_mask == end.flags_set
+                        && end.states.contains(fields.state)
+                });
+            start += found?;
+            let end = &ends[start];
+            if !end.is_special || special.accept(end.order) {
+                return Some(end);
+            }
+            start += 1;
+        }
     }
 
     /// Returns the size of the search tree in bytes.
