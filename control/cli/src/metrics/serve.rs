@@ -288,7 +288,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || serve(&listener, metrics));
-        let answer = exchange(address, &format!("GET /{}", "x".repeat(REQUEST_LEN_MAX)));
-        assert!(answer.starts_with("HTTP/1.1 400 ") || answer.is_empty(), "{answer}");
+        // The server reads this whole request. Unread bytes would reset the connection before the
+        // client has received the answer.
+        let begin = "GET /";
+        let request = format!("{begin}{}", "x".repeat(REQUEST_LEN_MAX - begin.len()));
+        let answer = exchange(address, &request);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     }
 }
