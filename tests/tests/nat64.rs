@@ -18,7 +18,8 @@ fn ip(words: &str) {
 }
 
 impl Lab {
-    /// Creates the namespaces; None without root. The link to the host has a separate MTU.
+    /// Creates the namespaces. Returns `None` without root. The link to the host has an MTU of its
+    /// own.
     fn new(lan_mtu: u32) -> Option<Self> {
         let [host, router, server] = [(); 3].map(|()| Namespace::new());
         let names = (host.name(), router.name(), server.name());

@@ -114,7 +114,7 @@ pub fn name_end(message: &[u8], at: usize) -> Option<usize> {
 
 /// Appends the name at `at` to `to`, without compression. Returns `None` if the name is invalid.
 pub fn expand_name(message: &[u8], at: usize, to: &mut Vec<u8>) -> Option<()> {
-    // Validate the name first. Its compression pointers then lead to its end.
+    // Validate the name first, so that following its compression pointers reaches the end.
     name_end(message, at)?;
     let mut place = at;
     loop {

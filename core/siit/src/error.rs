@@ -20,7 +20,7 @@ pub enum Untranslatable {
 }
 
 impl Untranslatable {
-    /// All reasons.
+    /// Every reason.
     pub const ALL: [Self; 6] = [
         Self::Malformed,
         Self::NoCounterpart,

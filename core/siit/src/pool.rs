@@ -19,7 +19,7 @@ const PER_NETWORK_PART: u32 = 4;
 /// Reason why an IPv6 host gets no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolRefusal {
-    /// All addresses are in use.
+    /// No address is free.
     Exhausted,
     /// The hosts of its /64 have a quarter of all addresses.
     NetworkFull,

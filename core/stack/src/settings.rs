@@ -46,7 +46,7 @@ impl StreamSettings {
         }
     }
 
-    /// Returns the settings of a connection. Its segment sizes depend on the path of `flow`. The
+    /// Returns the settings of a connection. Segment sizes depend on the path of `flow`. The
     /// settings that operators can change come from `host`, because they may have changed since the
     /// socket was opened.
     pub fn for_flow(

@@ -53,7 +53,7 @@ towpath_pool::counters! {
 /// Reason why no more frames were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingSpace {
-    /// All frames were taken.
+    /// The ring has taken every frame.
     Done,
     /// The ring has too few free buffers for the next frame.
     Full,

@@ -34,7 +34,8 @@ pub struct MemifOptions {
     pub id: u32,
     /// Side of the link that this process takes.
     pub role: LinkRole,
-    /// Secret that the client has to send, filled with zeros. All zeros: none.
+    /// Secret that the client has to send, filled with zeros. Zeros alone mean that no secret is
+    /// required.
     pub secret: [u8; SECRET_LEN],
     /// Number of descriptors in each ring as a power of two. The client chooses.
     pub log2_size: u8,

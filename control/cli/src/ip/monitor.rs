@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_ip_monitor() {
-        // Many lines of ip(8) end with a space, for which `~` stands here.
+        // A tilde represents the space at the end of many lines of ip(8).
         let wanted = "\
 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 state UP~
     link/ether 02:00:00:00:00:01 brd ff:ff:ff:ff:ff:ff

@@ -52,7 +52,7 @@ pub enum MetricKind {
     Gauge,
 }
 
-/// All samples of one metric.
+/// Samples of one metric, with the type and help text that they share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricFamily {
     /// Text that explains the metric.
